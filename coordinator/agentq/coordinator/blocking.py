@@ -1,0 +1,150 @@
+"""One blocking read at a time, on a link of its own, that another thread can end early.
+
+Its tasks:
+
+1. Wait for the reply as long as the command blocks, and a margin more, never the shorter time of other commands.
+2. Never send the same words twice. A reply that was lost on the way may have carried an entry, which the server has
+   already booked on this consumer: only its pending list knows. So every fault is raised as `Unreachable`, and the
+   caller reads its pending list before it blocks again.
+3. Be woken: `wake` ends the block that goes on, or else the next one. The server is told to end the block
+   (CLIENT UNBLOCK), so that nothing is lost; only when it cannot be told is the link cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from redis import exceptions
+
+from agentq.coordinator import faults
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.link import Link, Place, Word, exchange, send
+
+UNBLOCK_TIMEOUT_MS = 1000
+UNBLOCK_TRIES = 20
+UNBLOCK_PAUSE_MS = 10
+
+
+class Blocking:
+    """A link for blocking reads, and the means to wake whoever waits on it."""
+
+    def __init__(self, link: Callable[[Place, int], Link], margin_ms: int) -> None:
+        self._new_link = link
+        self._margin_ms = margin_ms
+        self._link: Link | None = None
+        self._place: Place | None = None
+        self._client_id: int | None = None
+        self._in_use = False
+        self._closed = False
+        self._bell, self._rope = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._rope, False)
+        weakref.finalize(self, _close, self._bell, self._rope)
+
+    def read(self, place: Place, words: tuple[Word, ...], timeout_ms: int) -> Any:
+        """Send the words once, and wait for the reply; None when the time is over or `wake` was called."""
+        if self._in_use:
+            raise AgentqError("Another thread already blocks on this connection; give each its own.")
+        self._in_use = True
+        try:
+            return self._read(place, words, timeout_ms)
+        except exceptions.ResponseError as refusal:
+            if faults.misleads(refusal):
+                self._hang_up()
+            raise
+        except BaseException:
+            # Whatever happened, a reply may still be on its way, and must not become the answer to something else.
+            self._hang_up()
+            raise
+        finally:
+            self._in_use = False
+            if self._closed:
+                self._hang_up()
+
+    def wake(self) -> None:
+        """End the block that goes on, or else the next one. Any thread, and a signal handler, may call this."""
+        # A full pipe means that it has been called often enough.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._rope, b"!")
+
+    def close(self) -> None:
+        self._closed = True
+        if self._in_use:
+            self.wake()
+        else:
+            self._hang_up()
+
+    def _read(self, place: Place, words: tuple[Word, ...], timeout_ms: int) -> Any:
+        link = self._connected(place)
+        if self._answered_the_bell():
+            return None
+        send(link, words)
+        deadline = monotonic_ms() + timeout_ms + self._margin_ms
+        if self._wait(link, deadline) and self._answered_the_bell():
+            self._unblock(link, place)
+        # Some of what can be read may be TLS talking to itself, so the rest of the time is allowed for the reply.
+        link._sock.settimeout(max(deadline - monotonic_ms(), 1) / 1000)
+        return link.read_response()
+
+    def _connected(self, place: Place) -> Link:
+        if self._link is None or self._place != place:
+            self._hang_up()
+            link = self._new_link(place, self._margin_ms)
+            link.connect()
+            self._link, self._place = link, place
+            try:
+                self._client_id = int(exchange(link, ("CLIENT", "ID")))
+            except exceptions.ResponseError:
+                # An ACL may forbid it. Then a block can only be ended by cutting the link.
+                self._client_id = None
+        return self._link
+
+    def _wait(self, link: Link, deadline: int) -> bool:
+        """Wait until there is something to read; true when it is (also) the bell."""
+        poll = select.poll()
+        poll.register(link._sock, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
+        ready = dict(poll.poll(max(deadline - monotonic_ms(), 0)))
+        if not ready:
+            raise exceptions.TimeoutError("no reply in time")
+        return self._bell in ready and len(ready) == 1
+
+    def _unblock(self, link: Link, place: Place) -> None:
+        """Tell the server to answer now. It may not have read the blocking command yet, so tell it again if need be."""
+        if self._client_id is None:
+            raise exceptions.TimeoutError("the block was ended by cutting the connection")
+        messenger = self._new_link(place, UNBLOCK_TIMEOUT_MS)
+        poll = select.poll()
+        poll.register(link._sock, select.POLLIN)
+        try:
+            for _ in range(UNBLOCK_TRIES):
+                exchange(messenger, ("CLIENT", "UNBLOCK", self._client_id))
+                if poll.poll(UNBLOCK_PAUSE_MS):
+                    return
+        except exceptions.ResponseError as refusal:
+            raise exceptions.TimeoutError("the block was ended by cutting the connection") from refusal
+        finally:
+            messenger.disconnect()
+        raise exceptions.TimeoutError("the server did not end the block")
+
+    def _answered_the_bell(self) -> bool:
+        try:
+            return bool(os.read(self._bell, 4096))
+        except BlockingIOError:
+            return False
+
+    def _hang_up(self) -> None:
+        if self._link is not None:
+            self._link.disconnect()
+        self._link = self._place = self._client_id = None
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""Everything that can go wrong, by what the caller can do about it.
+
+    AgentqError
+    ├── Invalid              mend the input                                exit 2
+    ├── NotFound             check the id                                  exit 2
+    ├── Unreachable          the server cannot be reached: try again       exit 3
+    ├── NotAllowed           the server refuses this user                  exit 4
+    ├── Refused              the present state forbids it                  exit 5
+    │   ├── WrongState         the run is in another state
+    │   ├── Fenced             this attempt was superseded: stop its processes, write nothing
+    │   ├── Stopping           the run is to be cancelled: do not start it, confirm the stop
+    │   ├── Duplicate          something live has that id or dedupe key
+    │   ├── Evicted            this worker was declared lost, or never registered: register again
+    │   ├── Draining           this worker no longer takes runs
+    │   └── Incompatible       the data belong to another version of agentq
+    ├── TryLater             the server is full, loading or busy: nothing changed   exit 75
+    └── WaitTimedOut         what was waited for has not happened          exit 124
+
+Scripts answer in words; `REPLIES` is the one place where a word becomes an exception. The first line of a
+class's docstring is its message when none is given.
+"""
+
+from __future__ import annotations
+
+
+class AgentqError(Exception):
+    """Something went wrong in agentq."""
+
+    exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+
+class Invalid(AgentqError):
+    """The input is not valid."""
+
+    exit_code = 2
+
+
+class NotFound(AgentqError):
+    """There is no such thing."""
+
+    exit_code = 2
+
+
+class Unreachable(AgentqError):
+    """The server cannot be reached."""
+
+    exit_code = 3
+
+
+class NotAllowed(AgentqError):
+    """The server does not allow this user to do that."""
+
+    exit_code = 4
+
+
+class Refused(AgentqError):
+    """The present state forbids it."""
+
+    exit_code = 5
+
+
+class WrongState(Refused):
+    """The run is in a state that this verb does not take."""
+
+
+class Fenced(Refused):
+    """This attempt was superseded; stop its processes and write nothing more."""
+
+
+class Stopping(Refused):
+    """The run is to be cancelled; do not start it, confirm the stop instead."""
+
+
+class Duplicate(Refused):
+    """Something live has that id or dedupe key already."""
+
+
+class Evicted(Refused):
+    """This worker is not registered, or was declared lost; register again."""
+
+
+class Draining(Refused):
+    """This worker is draining and takes no more runs."""
+
+
+class Incompatible(Refused):
+    """The data in this namespace belong to another version of agentq."""
+
+
+class TryLater(AgentqError):
+    """The server takes no new work at the moment; nothing was changed."""
+
+    exit_code = 75
+
+
+class WaitTimedOut(AgentqError):
+    """What was waited for has not happened in time."""
+
+    exit_code = 124

@@ -1,0 +1,96 @@
+"""What a server's refusals mean: which of them pass by themselves, and which error each one becomes."""
+
+from __future__ import annotations
+
+from redis import exceptions
+
+from agentq.coordinator import errors
+
+
+class NoGroup(errors.AgentqError):
+    """The stream, or its consumer group, does not exist."""
+
+
+# These pass by themselves within moments, so the same words are sent again.
+PASSING = {
+    "LOADING": "is still loading its data",
+    "BUSY": "is busy with a long script",
+    "TRYAGAIN": "is moving these keys to another node",
+    "MOVED": "has moved these keys to another node",
+    "ASK": "is moving these keys to another node",
+    "CLUSTERDOWN": "belongs to a cluster that is not complete at the moment",
+    "MASTERDOWN": "is a replica that has lost its primary",
+    "READONLY": "is a replica and takes no writes; if no failover is going on, name the primary instead",
+    "NOREPLICAS": "has fewer replicas than it demands before it takes a write",
+    "MAXCLIENTS": "has as many clients as it allows",
+}
+
+# These do not pass within moments; nothing was changed.
+FULL = {
+    "OOM": "is at its memory limit (maxmemory) and takes no new work until some is done",
+    "MISCONF": "cannot write its data to disk and refuses changes; see its log",
+}
+
+# After these, what is known of who serves what may be wrong, and every open link may lead to the wrong server.
+ELSEWHERE = {"READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "UNBLOCKED"}
+
+# redis-py takes the code off the errors that it has a class for. Subclasses stand before their bases.
+CODES: tuple[tuple[type[Exception], str], ...] = (
+    (exceptions.MasterDownError, "MASTERDOWN"),
+    (exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (exceptions.BusyLoadingError, "LOADING"),
+    (exceptions.TryAgainError, "TRYAGAIN"),
+    (exceptions.MovedError, "MOVED"),
+    (exceptions.AskError, "ASK"),
+    (exceptions.ReadOnlyError, "READONLY"),
+    (exceptions.OutOfMemoryError, "OOM"),
+    (exceptions.NoScriptError, "NOSCRIPT"),
+    (exceptions.NoPermissionError, "NOPERM"),
+    (exceptions.AuthenticationError, "NOAUTH"),
+)
+
+
+def code(fault: Exception) -> str:
+    """The word by which the server names a refusal; empty when there was no answer at all."""
+    for kind, word in CODES:
+        if isinstance(fault, kind):
+            return word
+    if "max number of clients" in str(fault):
+        return "MAXCLIENTS"
+    return str(fault).partition(" ")[0] if isinstance(fault, exceptions.ResponseError) else ""
+
+
+def passes(fault: Exception) -> bool:
+    """Whether the same words, sent again in a moment, may succeed."""
+    return code(fault) in PASSING or is_broken(fault)
+
+
+def is_broken(fault: Exception) -> bool:
+    """Whether the link itself failed, so that nobody knows if the words arrived."""
+    broken = isinstance(fault, exceptions.ConnectionError | exceptions.TimeoutError)
+    return broken and not code(fault)
+
+
+def misleads(fault: Exception) -> bool:
+    """Whether to find out anew who serves what before the next try."""
+    return is_broken(fault) or code(fault) in ELSEWHERE
+
+
+def translated(fault: Exception, server: str) -> errors.AgentqError:
+    """The error that a caller gets: an answer is never called Unreachable, and no answer never anything else."""
+    word, text = code(fault), str(fault).rstrip(". ")
+    if word in PASSING or word in FULL:
+        return errors.TryLater(f"The server {server} {(PASSING | FULL)[word]}.")
+    if word == "NOAUTH":
+        return errors.NotAllowed(f"The server {server} does not accept the user and password in its address: {text}.")
+    if word == "NOPERM":
+        return errors.NotAllowed(f"The server {server} does not allow that to this user: {text}.")
+    if word == "NOGROUP":
+        return NoGroup(text)
+    if isinstance(fault, exceptions.InvalidResponse):
+        return errors.Unreachable(f"What answers at {server} is not a Redis or Valkey server; check the address.")
+    if is_broken(fault) or word == "UNBLOCKED":
+        return errors.Unreachable(
+            f"The server {server} cannot be reached ({text}); check that it runs, and its address."
+        )
+    return errors.AgentqError(f"The server {server} answered: {text}.")

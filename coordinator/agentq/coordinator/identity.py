@@ -1,0 +1,70 @@
+"""Ids: of runs, made by whoever submits, and nonces, which tell one attempt, call or worker from another.
+
+    run_01k9zq3c5 00 7m2x4c8r1tnq
+        time      │  random, 60 bits
+                  partition
+
+They sort by time, name their partition, and are safe in URLs and file names of any system. The maker of an id can
+send the same submit twice: the second one finds the first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.limits import PARTITIONS
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+_TRIPLES = [a + b + c for a in _DIGITS for b in _DIGITS for c in _DIGITS]
+_RUN_ID = re.compile(rf"run_[{_DIGITS}]{{23}}")
+_TIME = slice(4, 13)
+_PARTITION = slice(13, 15)
+
+
+def new_run_id(partition: int = 0, at_ms: int | None = None) -> str:
+    """Make the id of a new run."""
+    random = int.from_bytes(os.urandom(8))
+    return run_id_prefix(wall_ms() if at_ms is None else at_ms) + _TRIPLES[partition][1:] + _digits(random, 4)
+
+
+def run_id_prefix(at_ms: int) -> str:
+    """What the ids of runs made at a time begin with; a bound for lists by time."""
+    return "run_" + _digits(at_ms, 3)
+
+
+def _digits(number: int, triples: int) -> str:
+    if triples == 3:
+        return _TRIPLES[number >> 30 & 0x7FFF] + _TRIPLES[number >> 15 & 0x7FFF] + _TRIPLES[number & 0x7FFF]
+    return _digits(number >> 15, triples - 1) + _TRIPLES[number & 0x7FFF]
+
+
+def partition_of(run_id: str) -> int:
+    """The partition that a run lives in."""
+    check_run_id(run_id)
+    high, low = run_id[_PARTITION]
+    return _DIGITS.index(high) * 32 + _DIGITS.index(low)
+
+
+def created_ms(run_id: str) -> int:
+    """When the id was made, by its maker's clock."""
+    number = 0
+    for digit in run_id[_TIME]:
+        number = number * 32 + _DIGITS.index(digit)
+    return number
+
+
+def check_run_id(run_id: str) -> None:
+    """Refuse what is not the id of a run."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise Invalid(f"{run_id[:64]!r} is not the id of a run; one looks like {new_run_id()}.")
+
+
+def new_nonce() -> str:
+    """45 random bits, enough to tell apart what one server ever sees of one run or worker."""
+    return _digits(int.from_bytes(os.urandom(8)), 3)
+
+
+assert len(_TRIPLES) // 32 == PARTITIONS

@@ -1,0 +1,121 @@
+"""Every key in Redis: its name, its type, what it holds and how long it lives. No other file builds one.
+
+All keys of a partition begin with its base, `agentq:{namespace}:`, whose braces make them share a cluster slot. A
+namespace of several partitions uses `agentq:{namespace.0}:`, `agentq:{namespace.1}:` and so on; its schema and number
+of partitions stand under the plain base. Scripts get the base and build keys with functions that `lua_builders` makes
+from the same table.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.limits import PARTITIONS
+
+GROUP = "workers"
+"""The one consumer group of every lane and inbox; a consumer is named like its worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One kind of key. `<parts>` in the pattern are filled in."""
+
+    name: str
+    pattern: str
+    type: str
+    holds: str
+    lifetime: str
+
+    @property
+    def parts(self) -> list[str]:
+        return re.findall(r"<(\w+)>", self.pattern)
+
+
+KEYS = (
+    Key("schema", "schema", "string", "`agentq <major>.<minor>` of the layout", "for ever: it guards the rest"),
+    Key("partitions", "partitions", "string", "number of partitions", "for ever: it guards the rest"),
+    Key("run", "run:<run>", "hash", "a run: spec, state, attempts, outcome", "TTL once the run has ended"),
+    Key("needs", "run:<run>:needs", "set", "dependencies that have not ended", "while the run is blocked"),
+    Key("dependents", "run:<run>:dependents", "set", "runs that wait for this one", "until they are settled"),
+    Key("lane", "lane:<lane>", "stream", "entries `run <id>`, one for each run to claim or held",
+        "until it has been empty for an hour"),
+    Key("lanes", "lanes", "zset", "lanes by the time they were opened", "a member lives as long as its lane"),
+    Key("queues", "queues", "set", "every queue that has had a run", "for ever: one short name a queue"),
+    Key("index", "index:<queue>:<state>", "zset", "runs of a queue in a state, by id", "a member leaves with its run"),
+    Key("plan", "plan:<plan>:runs", "zset", "runs of a plan, by id", "a member leaves with its run"),
+    Key("session", "session:<session>:runs", "zset", "runs of a session, by id", "a member leaves with its run"),
+    Key("dedupe", "dedupe:<key>", "string", "the live run that has the key", "until that run ends"),
+    Key("timers", "timers", "zset", "runs by when time does something to them", "a member leaves when it rings"),
+    Key("settling", "settling", "zset", "ended runs with dependents left to tell", "until all are told"),
+    Key("workers", "workers", "zset", "registered workers by the end of their lease", "until the worker is gone"),
+    Key("worker", "worker:<worker>", "hash", "identity, epoch and state of a worker", "TTL once the worker is gone"),
+    Key("alive", "worker:<worker>:alive", "string", "the lease: when it ends", "TTL: the lease itself"),
+    Key("holds", "worker:<worker>:runs", "hash", "runs a worker holds, with their fences", "until the worker is gone"),
+    Key("inbox", "worker:<worker>:inbox", "stream", "orders that the worker has not applied", "until the worker is gone"),
+    Key("events", "events", "stream", "what happened, newest last", "for ever, capped in length"),
+    Key("watch", "watch", "hash", "which server the reapers watch, and since when", "for ever: a few fields"),
+    Key("cursors", "cursors", "hash", "where the janitor goes on", "for ever: one field a queue"),
+    Key("duty", "duty:<duty>", "string", "who does a duty at the moment", "TTL: a few seconds"),
+)  # fmt: skip
+
+_BY_NAME = {key.name: key for key in KEYS}
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Keyspace:
+    """The keys of one namespace."""
+
+    namespace: str = "default"
+    partitions: int = 1
+
+    def __post_init__(self) -> None:
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise Invalid(
+                f"The namespace {self.namespace[:80]!r} is not valid: use up to 64 letters, digits, '_' and '-'."
+            )
+        if not 1 <= self.partitions <= PARTITIONS:
+            raise Invalid(f"A namespace has 1 to {PARTITIONS} partitions, not {self.partitions}.")
+
+    @property
+    def root(self) -> str:
+        """Where the schema stands, whatever the number of partitions."""
+        return _base(self.namespace)
+
+    def base(self, partition: int) -> str:
+        """What the keys of a partition begin with."""
+        if not 0 <= partition < self.partitions:
+            raise Invalid(f"The namespace {self.namespace!r} has {self.partitions} partitions, none numbered {partition}.")
+        return self.root if self.partitions == 1 else _base(f"{self.namespace}.{partition}")
+
+    def bases(self) -> list[str]:
+        """The bases of all partitions."""
+        return [self.base(partition) for partition in range(self.partitions)]
+
+
+@cache
+def _base(tag: str) -> str:
+    return f"agentq:{{{tag}}}:"
+
+
+def key(base: str, name: str, *parts: str) -> str:
+    """Build one key, as `key(base, "run", run_id)`."""
+    pattern = _BY_NAME[name].pattern
+    for part in parts:
+        pattern = re.sub(r"<\w+>", lambda _, part=part: part, pattern, count=1)
+    assert "<" not in pattern or parts, pattern
+    return base + pattern
+
+
+def lua_builders() -> str:
+    """The same builders for the scripts, as `key_run(run)`."""
+    lines = []
+    for kind in KEYS:
+        pieces = re.split(r"<(\w+)>", kind.pattern)
+        terms = [piece if place % 2 else f"'{piece}'" for place, piece in enumerate(pieces) if piece]
+        lines.append(f"local function key_{kind.name}({', '.join(kind.parts)}) return base .. {' .. '.join(terms)} end")
+    return "\n".join(lines)
+

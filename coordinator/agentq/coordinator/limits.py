@@ -1,0 +1,63 @@
+"""Every limit, in one place. What exceeds one is refused at the door with a sentence that names it."""
+
+from __future__ import annotations
+
+NAME_LENGTH = 128
+"""Characters of a queue, a plan, a session, a label or a demand."""
+DEDUPE_KEY_LENGTH = 512
+LABELS = 64
+DEMANDS = 16
+PRIORITY_MAX = 9
+"""0 is the least urgent, 9 the most, 5 the default."""
+PARTITIONS = 1024
+
+PROMPT_BYTES = 4 << 20
+STDIN_BYTES = 4 << 20
+ARGUMENTS_BYTES = 1 << 20
+"""A command line, or the JSON of a function's arguments."""
+ENVIRONMENT_BYTES = 256 << 10
+SPEC_BYTES = 16 << 20
+RESULT_BYTES = 1 << 20
+TAIL_CHARACTERS = 16 << 10
+ERROR_CHARACTERS = 4 << 10
+PROGRESS_BYTES = 1 << 10
+IDENTITY_BYTES = 16 << 10
+
+DEPENDENCIES_A_CALL = 1000
+"""Dependencies in one call; a run with more is submitted in several, unseen by the façade's callers."""
+SUBMIT_A_CALL = 1000
+CLAIM_A_CALL = 1000
+LIST_A_CALL = 1000
+SETTLE_A_CALL = 200
+"""Dependents that one script settles; the rest is left to the settler, which goes on where it stopped."""
+TICK_A_CALL = 500
+SWEEP_A_CALL = 200
+INSPECT_A_CALL = 500
+DROP_A_CALL = 1000
+"""Entries of cancelled runs that one claim throws away on its way to a live one."""
+
+ATTEMPTS_KEPT = 100
+EVENTS_KEPT = 100_000
+RETRIES_MAX = 10_000
+
+DELAY_MS_MAX = 10 * 366 * 86_400_000
+FAILURES = 0
+CRASHES = 3
+DEFERRALS = 100
+DELAY_MS = 1_000
+DELAY_FACTOR = 2
+BACKOFF_MS_MAX = 300_000
+KEEP_MS = 7 * 86_400_000
+"""How long an ended run can be looked up, unless its spec says otherwise."""
+KEEP_SLACK_MS = 86_400_000
+"""The server forgets an ended run by itself this long after the janitor should have."""
+OPEN_MS = 60_000
+"""A submit in several calls that takes longer than this was abandoned."""
+STOP_MS = 60_000
+"""A stop order that is not confirmed for so long is taken as carried out; the attempt is fenced."""
+START_MS = 600_000
+"""A claimed run whose process has not begun for so long is taken away from its worker."""
+WORKER_RECORD_MS = 3_600_000
+"""How long the record of a worker that is gone is kept, so that it learns why it is refused."""
+LOW_EVERY = 10
+"""One claimed run in so many is taken from the least urgent lane first, so that none starves."""

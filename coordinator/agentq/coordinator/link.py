@@ -1,0 +1,103 @@
+"""One socket to one server: how it is opened, and how a command goes out and its reply comes back.
+
+Here redis-py connects, authenticates and parses. Everything above it (pools, retries, response callbacks, Sentinel and
+Cluster clients) is left aside: its retries are not ours to bound, and its callbacks reshape replies.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+import hiredis
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+Word = str | bytes | int | float
+
+Place = tuple[str, int]
+"""Where one server listens: host and port, or the path of a socket and 0."""
+
+
+Ask = Callable[[tuple[Word, ...]], Any]
+"""Sends one command and returns its reply."""
+
+
+class Link(Protocol):
+    """The part of redis-py's connection that is used."""
+
+    pid: int
+    _sock: Any
+
+    def connect(self) -> None: ...
+    def disconnect(self) -> None: ...
+    def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None: ...
+    def read_response(self) -> Any: ...
+
+
+def exchange(link: Link, words: tuple[Word, ...]) -> Any:
+    """Send one command and read its reply."""
+    send(link, words)
+    return link.read_response()
+
+
+def exchange_asking(link: Link, words: tuple[Word, ...]) -> Any:
+    """Send one command to the node of a cluster that is about to get the slot, as another node told us to."""
+    exchange(link, ("ASKING",))
+    return exchange(link, words)
+
+
+def send(link: Link, words: tuple[Word, ...]) -> None:
+    """Send one command, connecting first if need be."""
+    link.send_packed_command([_pack(words)], check_health=False)
+
+
+# The stubs of hiredis speak of a tuple of one word.
+_pack = cast(Callable[[tuple[Word, ...]], bytes], hiredis.pack_command)
+
+# A peer that vanished without a word (power, a dropped NAT entry) is noticed after half a minute.
+KEEPALIVE = {
+    getattr(socket, name): value
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+}
+
+# Telling the server the library's name and version takes two more round trips for each connection.
+SILENT = {"driver_info": None} if hasattr(redis, "DriverInfo") else {"lib_name": None, "lib_version": None}
+
+COMMON: Mapping[str, Any] = {
+    # Version 3 of the protocol answers some commands with maps, and servers differ in which; version 2 has only lists,
+    # in the same shape on every server, which is also how Lua sees them.
+    "protocol": 2,
+    "decode_responses": True,
+    # What agentq writes is always text. If someone else wrote something else, reading must still work.
+    "encoding_errors": "backslashreplace",
+    # redis-py would send again by itself, silently. Retries are made in `connection`, and nowhere else.
+    "retry": Retry(NoBackoff(), 0),
+    **SILENT,
+}
+
+
+def open_link(place: Place, options: Mapping[str, Any], *, tls: bool, client_name: str, timeout_ms: int) -> Link:
+    """A link that connects when the first command is sent."""
+    host, port = place
+    kind: Callable[..., Any] = redis.SSLConnection if tls else redis.Connection
+    where: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "socket_keepalive": True,
+        "socket_keepalive_options": KEEPALIVE,
+    }
+    if not port:
+        kind = cast(Callable[..., Any], redis.UnixDomainSocketConnection)
+        where = {"path": host}
+    timeouts = {"socket_timeout": timeout_ms / 1000, "socket_connect_timeout": timeout_ms / 1000}
+    return cast(Link, kind(**where, **timeouts, **COMMON, **options, client_name=client_name))
+
+
+def link_like(client: redis.Redis) -> Link:
+    """A link of the kind that a client makes, such as one to a fake server in the tests."""
+    pool = client.connection_pool
+    return cast(Link, pool.connection_class(**{**pool.connection_kwargs, **COMMON}))

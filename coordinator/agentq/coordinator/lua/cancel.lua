@@ -1,0 +1,23 @@
+--[[ cancel: end a run; one that is held gets a stop order and ends when its worker confirms, or after `stop_ms`.
+KEYS   base
+ARGV   now_ms id reason stop_ms
+REPLY  ok STATE, not_found, wrong_state STATE
+VERBS  cancel unblock skip
+FLAGS  allow-oom
+A second cancel of a run that is stopping is `ok` and orders nothing twice: the first deadline stays. ]]
+
+local run = load(id)
+if not run then return 'not_found' end
+if run.state == 'cancelled' then return 'ok cancelled' end
+if not SOURCES.cancel[run.state] then return 'wrong_state ' .. run.state end
+if not is_held(run) then
+  end_with(id, run, 'cancel', 'cancelled', 'cancelled', reason)
+  return 'ok cancelled'
+end
+if not run.stop_at_ms then
+  run.stop_at_ms = now + stop_ms
+  move(id, run, 'cancel', run.state, reason, 'more', 1, 'stop_at_ms', run.stop_at_ms, 'reason',
+    'stopping: ' .. reason)
+  call('XADD', key_inbox(run.worker), '*', 'order', 'stop', 'run', id, 'fence', run.fence, 'detail', reason)
+end
+return 'ok ' .. run.state

@@ -1,0 +1,72 @@
+--[[ Shared by claim and adopt: who may claim, and how an entry becomes an attempt. ]]
+
+-- A worker claims only under a lease that it renewed in time: one that was away first learns what it has lost.
+local function refuse_claimant(worker, epoch)
+  local record = call('HMGET', key_worker(worker), 'epoch', 'state')
+  if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end
+  if record[2] == 'draining' then return 'draining' end
+  local lease = call('GET', key_alive(worker))
+  if not lease or tonumber(lease) <= now then return 'unrenewed' end
+end
+
+-- The beginning of the reply; or, for a call sent again, the whole reply as it was.
+local function granted(worker, nonce)
+  local newest = call('ZRANGE', key_lanes(), -1, -1, 'WITHSCORES')
+  local given = { 'ok', newest[2] or '0' }
+  if call('HGET', key_worker(worker), 'claim') ~= nonce then return given, false end
+  local holds = call('HGETALL', key_holds(worker))
+  for at = 1, #holds, 2 do
+    local fence = string.match(holds[at + 1], '^%S+')
+    if string.match(fence, '-(.*)$') == nonce then
+      local f = call('HMGET', key_run(holds[at]), 'lane', 'spec')
+      for _, value in ipairs({ holds[at], fence, f[1], f[2] }) do given[#given + 1] = value end
+    end
+  end
+  return given, true
+end
+
+-- Read new entries of a lane into the worker's pending list; a group that was destroyed is made again, from the start.
+local function read_lane(lane, worker, wanted)
+  local key = key_lane(lane)
+  local reply = redis.pcall('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', wanted, 'STREAMS', key, '>')
+  if reply and reply.err then
+    if not call('ZSCORE', key_lanes(), lane) then return {} end
+    call('XGROUP', 'CREATE', key, 'workers', '0', 'MKSTREAM')
+    reply = call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', wanted, 'STREAMS', key, '>')
+  end
+  return reply and reply[1] and reply[1][2] or {}
+end
+
+local held = {}
+
+-- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
+local function take(lane, entry, id, worker, nonce, given)
+  local key = key_run(id)
+  local f = call('HMGET', key, 'state', 'entry', 'attempt', 'until_ms', 'reason', 'spec')
+  local state, attempt, patience = f[1], tonumber(f[3] or 0), tonumber(f[4] or nil)
+  if state ~= 'pending' or f[2] ~= entry then
+    if not ((state == 'claimed' or state == 'running') and f[2] == entry) then drop(lane, entry) end
+    return false
+  end
+  if patience and patience <= now and attempt == 0 then
+    drop(lane, entry)
+    end_with(id, load(id), 'expire', 'failed', 'timeout', 'not started in time')
+    return false
+  end
+  local run = { key = key, state = state, lane = lane, attempt = attempt + 1, worker = worker, until_ms = patience }
+  local fence = run.attempt .. '-' .. nonce
+  if present(f[5]) then call('HDEL', key, 'reason') end
+  move(id, run, 'claim', 'claimed', '', 'attempt', run.attempt, 'fence', fence, 'worker', worker, 'claimed_at_ms', now)
+  push(held, worker, id)
+  push(held, worker, fence)
+  local place = #given
+  given[place + 1], given[place + 2], given[place + 3], given[place + 4] = id, fence, lane, f[6]
+  return true
+end
+
+-- Write down what the worker now holds, and by which call.
+local function grant(worker, nonce)
+  if not held[worker] then return end
+  each_chunk(held[worker], 1000, function(...) call('HSET', key_holds(worker), ...) end)
+  call('HSET', key_worker(worker), 'claim', nonce)
+end

@@ -1,0 +1,23 @@
+--[[ defer: an attempt met a usage limit; the run goes on at a stated time and spends no attempt.
+KEYS   base
+ARGV   now_ms id fence due_at_ms outcome
+REPLY  ok STATE, not_found, fenced, wrong_state STATE
+VERBS  defer unblock skip
+FLAGS  allow-oom
+A run that was deferred more often than its policy allows fails. ]]
+
+local run, word = load_held(id, fence, 'defer')
+if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
+if not run then return word end
+if run.stop_at_ms then
+  conclude_stopped(id, run, 'defer')
+  return 'ok cancelled'
+end
+local spent = tonumber(call('HGET', run.key, 'deferrals') or 0)
+if spent >= retry_policy(run).deferrals then
+  conclude(id, run, 'defer', 'failed', 'deferred too often', outcome)
+  return 'ok failed'
+end
+run.due_at_ms = tonumber(due_at_ms)
+leave(id, run, 'defer', 'scheduled', 'usage limit', outcome, 'defer ' .. fence, 'deferrals', spent + 1)
+return 'ok scheduled'

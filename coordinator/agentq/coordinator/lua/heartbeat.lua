@@ -1,0 +1,62 @@
+--[[ heartbeat: a worker renews its lease, says which runs it holds, and learns what it must do.
+KEYS   base
+ARGV   now_ms worker epoch lease_ms grace_ms dice applied
+ROWS   run fence
+REPLY  [ok, state, revision, number of disowned, run, fence, ..., order id, order, run, fence, detail, ...], evicted
+VERBS  release lose unblock skip
+FLAGS  allow-oom
+`applied` lists the orders carried out, with commas; they are deleted, all others come again. `disowned` are runs named
+here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
+`grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. The same goes for one that
+it claimed START_MS ago and has not started. ]]
+
+local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'missing_at_ms')
+if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end
+call('SET', key_alive(worker), now + lease_ms, 'PX', lease_ms)
+call('ZADD', key_workers(), now + lease_ms, worker)
+call('HSET', key_worker(worker), 'seen_at_ms', now)
+if record[3] then call('HDEL', key_worker(worker), 'missing_at_ms') end
+for order in string.gmatch(applied, '[^,]+') do
+  call('XACK', key_inbox(worker), 'workers', order)
+  call('XDEL', key_inbox(worker), order)
+end
+
+local holds, flat = {}, call('HGETALL', key_holds(worker))
+for at = 1, #flat, 2 do holds[flat[at]] = flat[at + 1] end
+
+local function take_away(id, fence, why)
+  local run = load(id)
+  if not (run and is_held(run) and run.fence == fence) then return call('HDEL', key_holds(worker), id) end
+  if run.state == 'claimed' then return release(id, run, why) end
+  lose(id, run, dice, why)
+end
+
+local disowned = {}
+for run, fence in next_row do
+  local hold = holds[run]
+  local own, marked = string.match(hold or '', '^(%S+) ?(%d*)$')
+  if own ~= fence then
+    disowned[#disowned + 1] = run
+    disowned[#disowned + 1] = fence
+  elseif marked ~= '' then
+    call('HSET', key_holds(worker), run, fence)
+  end
+  if own == fence then holds[run] = nil end
+end
+
+for id, hold in pairs(holds) do
+  local fence, marked = string.match(hold, '^(%S+) ?(%d*)$')
+  if marked == '' then
+    call('HSET', key_holds(worker), id, fence .. ' ' .. string.format('%.0f', now))
+  elseif now - marked >= tonumber(grace_ms) then
+    take_away(id, fence, 'the worker does not know of it')
+  end
+end
+
+local newest = call('ZRANGE', key_lanes(), -1, -1, 'WITHSCORES')
+local reply = { 'ok', record[2], newest[2] or '0', #disowned / 2, unpack(disowned) }
+for _, entry in ipairs(call('XRANGE', key_inbox(worker), '-', '+', 'COUNT', 100)) do
+  local f = entry[2]
+  for _, value in ipairs({ entry[1], f[2], f[4], f[6], f[8] }) do reply[#reply + 1] = value end
+end
+return reply

@@ -1,0 +1,11 @@
+--[[ release: a worker hands a run back, its processes ended; it spends no attempt.
+KEYS   base
+ARGV   now_ms id fence reason
+REPLY  ok STATE, not_found, fenced, wrong_state STATE
+VERBS  release unblock skip
+FLAGS  allow-oom ]]
+
+local run, word = load_held(id, fence, 'release')
+if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
+if not run then return word end
+return 'ok ' .. release(id, run, reason, 'release ' .. fence)

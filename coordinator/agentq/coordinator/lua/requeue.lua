@@ -1,0 +1,30 @@
+--[[ requeue: an ended run begins again, with fresh budgets and its history.
+KEYS   base
+ARGV   now_ms id op
+REPLY  ok STATE, not_found, duplicate ID, settling, wrong_state STATE
+VERBS  requeue
+FLAGS
+`op` names the call: sent again it changes nothing. `settling` means that dependents are still being told how the run
+ended; try later. `duplicate ID` means that another run has taken its dedupe key meanwhile. ]]
+
+local run = load(id)
+if not run then return 'not_found' end
+if run.op == 'requeue ' .. op then return 'ok ' .. run.state end
+if not is_ended(run) then return 'wrong_state ' .. run.state end
+if call('ZSCORE', key_settling(), id) then return 'settling' end
+if run.dedupe then
+  local other = call('GET', key_dedupe(run.dedupe))
+  if other and other ~= id then return 'duplicate ' .. other end
+  call('SET', key_dedupe(run.dedupe), id)
+end
+if run.attempt > 0 then
+  local record, value = archive(run, 'requeue', call('HGET', run.key, 'outcome'))
+  call('HSET', run.key, record, value)
+end
+call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
+  'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms')
+run.until_ms, run.due_at_ms = nil, nil
+call('PERSIST', run.key)
+move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '',
+  'op', 'requeue ' .. op, 'more', 1)
+return 'ok pending'

@@ -1,0 +1,48 @@
+--[[ Shared by whatever ends a worker's life: its runs, its undelivered entries, its keys. ]]
+
+-- Entries that were delivered to a consumer and never claimed get a new entry, for anyone to claim; a consumer is
+-- removed only in the call that finds it empty, since Redis drops what a removed consumer holds.
+local function clear_consumer(lane, consumer, budget)
+  local key = key_lane(lane)
+  local left = redis.pcall('XPENDING', key, 'workers', '-', '+', budget, consumer)
+  if left.err then return 0 end
+  for _, item in ipairs(left) do
+    local body = call('XRANGE', key, item[1], item[1])[1]
+    local id = body and body[2][2]
+    local run = id and load(id)
+    if run and run.state == 'pending' and run.entry == item[1] then
+      call('HSET', key_run(id), 'entry', enqueue(id, run))
+    end
+    if not (run and is_held(run) and run.entry == item[1] and run.worker ~= consumer) then drop(lane, item[1]) end
+    call('XACK', key, 'workers', item[1])
+  end
+  if #left < budget then call('XGROUP', 'DELCONSUMER', key, 'workers', consumer) end
+  return #left
+end
+
+-- Take everything from a worker, a bounded part in one call; true when nothing is left and its keys are gone. `dismiss`
+-- says what becomes of a run it holds.
+local function retire(worker, state, dismiss)
+  local budget = SWEEP_A_CALL
+  local holds = call('HGETALL', key_holds(worker))
+  for at = 1, math.min(#holds, 2 * budget), 2 do
+    local id, fence = holds[at], string.match(holds[at + 1], '^%S+')
+    local run = load(id)
+    if run and is_held(run) and run.worker == worker and run.fence == fence then
+      dismiss(id, run)
+    else
+      call('HDEL', key_holds(worker), id)
+    end
+  end
+  budget = budget - #holds / 2
+  for _, lane in ipairs(call('ZRANGE', key_lanes(), 0, -1)) do
+    if budget <= 0 then return false end
+    budget = budget - clear_consumer(lane, worker, budget)
+  end
+  if budget <= 0 then return false end
+  call('HSET', key_worker(worker), 'state', state)
+  call('PEXPIRE', key_worker(worker), WORKER_RECORD_MS)
+  call('ZREM', key_workers(), worker)
+  call('UNLINK', key_alive(worker), key_inbox(worker))
+  return true
+end

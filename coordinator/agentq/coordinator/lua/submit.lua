@@ -1,0 +1,89 @@
+--[[ submit: put runs into the world.
+KEYS   base
+ARGV   now_ms
+ROWS   id lane spec door
+REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID
+VERBS  submit unblock skip cancel promote
+FLAGS
+`spec` is what the executor needs, opaque here. `door` is empty for a plain run, or JSON of what is decided here:
+due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, plan, session, retry.
+`exists ID` means that a live run has the dedupe key and is returned in place of a new one. ]]
+
+local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms' }
+
+local function birth(id, lane, spec, run, reason, door)
+  local key = run.key
+  call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', now)
+  if door then
+    call('HSET', key, 'more', 1)
+    for _, name in ipairs(TEXTS) do
+      if door[name] then call('HSET', key, name, door[name]) end
+    end
+    if reason ~= '' then call('HSET', key, 'reason', reason) end
+    if run.due_at_ms then call('HSET', key, 'due_at_ms', run.due_at_ms) end
+    if run.until_ms then call('HSET', key, 'until_ms', run.until_ms) end
+    if door.open then call('HSET', key, 'open', 1) end
+  end
+  reindex(id, lane, nil, run.state)
+  timers[id] = next_timer(run)
+  append('submitted', id, run.state, run)
+end
+
+-- A live run with the same dedupe key: `replace` cancels it unless it has begun.
+local function make_room(door)
+  local other = door.dedupe and call('GET', key_dedupe(door.dedupe))
+  local run = other and load(other)
+  if not run then return nil end
+  if door.if_live == 'reject' then return 'duplicate ' .. other end
+  if door.if_live ~= 'replace' or not (SOURCES.cancel[run.state] and not is_held(run)) then return 'exists ' .. other end
+  return nil, other, run
+end
+
+local function submit_with_door(id, lane, spec, door)
+  local orphan = first_missing(door.after or {})
+  if orphan then return 'no_dependency ' .. orphan end
+  local word, other, replaced = make_room(door)
+  if word then return word end
+  if other then
+    end_with(other, replaced, 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id)
+  end
+  local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms) }
+  if door.delay_ms then run.due_at_ms = now + door.delay_ms end
+  if door.open then
+    run.until_ms = now + OPEN_MS
+  elseif door.expires_ms then
+    run.until_ms = now + door.expires_ms
+  end
+  local ended, reason = {}, ''
+  if door.after or door.open then
+    ended, run.state, reason = await(id, door.after or {}), 'blocked', 'dependency'
+  elseif run.due_at_ms and run.due_at_ms > now then
+    run.state, reason = 'scheduled', 'delay'
+  else
+    enqueue(id, run)
+  end
+  call('SADD', key_queues(), queue_of(lane))
+  birth(id, lane, spec, run, reason, door)
+  if door.dedupe then call('SET', key_dedupe(door.dedupe), id) end
+  if door.plan then call('ZADD', key_plan(door.plan), 0, id) end
+  if door.session then call('ZADD', key_session(door.session), 0, id) end
+  for _, parent in ipairs(ended) do satisfy(id, parent.id, parent.state) end
+  return 'ok'
+end
+
+local words = {}
+for id, lane, spec, door in next_row do
+  local key = key_run(id)
+  local before = call('HGET', key, 'spec')
+  if before then
+    words[#words + 1] = before == spec and 'ok' or 'taken'
+  elseif door == '' then
+    local run = { key = key, lane = lane, state = 'pending' }
+    enqueue(id, run)
+    birth(id, lane, spec, run)
+    words[#words + 1] = 'ok'
+  else
+    words[#words + 1] = submit_with_door(id, lane, spec, cjson.decode(door))
+  end
+end
+return words

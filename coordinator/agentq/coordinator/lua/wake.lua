@@ -1,0 +1,18 @@
+--[[ wake: a run is wanted awake. Idempotent: waking what is awake, or about to be, changes at most a mark.
+KEYS   base
+ARGV   now_ms id
+REPLY  ok STATE, not_found, wrong_state STATE
+VERBS  wake
+FLAGS
+A run that is pending is about to be awake; one that is held notes the wish, so that it does not sleep on it. ]]
+
+local run = load(id)
+if not run then return 'not_found' end
+if run.state == 'pending' then return 'ok pending' end
+if not SOURCES.wake[run.state] then return 'wrong_state ' .. run.state end
+if is_held(run) then
+  if call('HSETNX', run.key, 'wanted', 1) == 1 then move(id, run, 'wake', run.state) end
+  return 'ok ' .. run.state
+end
+move(id, run, 'wake', 'pending', '', 'entry', enqueue(id, run), 'reason', '', 'due_at_ms', '')
+return 'ok pending'

@@ -1,0 +1,187 @@
+"""The Lua scripts: found as files, completed from the Python tables, checked against what Python says it sends.
+
+A script file begins with a header that names its arguments, replies, verbs and flags, and goes on with the body. What
+the server gets is the flags, the namespace's base and key builders, the limits, the arrows of those verbs, the prelude,
+what the header `USES`, and the body as `main`. Every script has one key, the base of its partition, which routes it in
+a cluster; all keys it touches share that slot. It is called by the digest of its text, so that two versions of agentq
+can share a server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib.resources import files
+from types import MappingProxyType
+
+from agentq.coordinator import limits
+from agentq.coordinator.connection import Source
+from agentq.coordinator.keys import lua_builders
+from agentq.coordinator.lifecycle import BUDGETS, TRANSITIONS, State, sources
+
+Patch = Callable[[str, str], str]
+"""Changes the text of a script, given its name; how tests plant bugs and how a server without flags is served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a script file says of itself."""
+
+    purpose: str
+    arguments: tuple[str, ...]
+    rows: tuple[str, ...]
+    reply: str
+    verbs: tuple[str, ...]
+    flags: str
+    uses: tuple[str, ...]
+
+
+def read_file(name: str) -> str:
+    """The text of a script file."""
+    return (files("agentq.coordinator") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def read_header(name: str, text: str) -> Header:
+    """Parse the comment that a script file begins with."""
+    comment = text.partition("]]")[0]
+    purpose = re.match(r"--\[\[ (\w+): (.*)", comment)
+    if purpose is None or purpose[1] != name:
+        raise ValueError(f"lua/{name}.lua does not begin with '--[[ {name}: what it does'")
+    fields = dict(re.findall(r"^([A-Z]{4,})(?= |$) *(.*)$", comment, re.MULTILINE))
+    unknown = fields.keys() - {"KEYS", "ARGV", "ROWS", "REPLY", "VERBS", "FLAGS", "USES"}
+    if unknown or fields.get("KEYS") != "base" or not fields["ARGV"].startswith("now_ms"):
+        raise ValueError(f"lua/{name}.lua has a header that is not understood: {fields}")
+    return Header(
+        purpose[2],
+        tuple(fields["ARGV"].split()[1:]),
+        tuple(fields.get("ROWS", "").split()),
+        fields["REPLY"].strip(),
+        tuple(fields["VERBS"].split()),
+        fields["FLAGS"].strip(),
+        tuple(fields.get("USES", "").split()),
+    )
+
+
+class Script:
+    """One verb's script, with the arguments that Python sends: first `arguments`, then any number of `rows`."""
+
+    def __init__(self, name: str, arguments: str = "", rows: str = "") -> None:
+        self.name = name
+        self.text = read_file(name)
+        self.header = read_header(name, self.text)
+        self.width = len(self.header.rows)
+        if (self.header.arguments, self.header.rows) != (tuple(arguments.split()), tuple(rows.split())):
+            raise TypeError(f"lua/{name}.lua takes {self.header.arguments} {self.header.rows}, not what Python sends")
+
+    def assemble(self, patch: Patch | None = None) -> Source:
+        """The text for the server; a patch sees each file's text first, with its name."""
+        patched = patch or (lambda _, text: text)
+        parts = [
+            f"#!lua flags={self.header.flags.replace(' ', ',')}" if self.header.flags else "#!lua",
+            "local base = KEYS[1]",
+            lua_builders(),
+            _limits_lua(),
+            _arrows_lua(self.header.verbs),
+            *(_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)),
+            self._arguments_lua(),
+            "local function main()",
+            _body(self.name, patched(self.name, self.text)),
+            "end",
+            "local reply = main()",
+            "close()" if "no-writes" not in self.header.flags else "",
+            "return reply",
+        ]
+        text = patched("whole", "\n".join(parts))
+        return Source(self.name, text, sha1(text.encode()).hexdigest())
+
+    def _arguments_lua(self) -> str:
+        lines = [f"local {name} = ARGV[{place}]" for place, name in enumerate(self.header.arguments, 2)]
+        if self.header.rows:
+            first = len(self.header.arguments) + 2
+            columns = ", ".join(f"ARGV[row + {place}]" for place in range(self.width))
+            lines += [
+                f"local row = {first - self.width}",
+                f"local function next_row() row = row + {self.width} return {columns} end",
+            ]
+        return "\n".join(lines)
+
+
+def _body(name: str, text: str) -> str:
+    head, end, body = text.partition("]]")
+    return f"-- {name}.lua{body}" if end and head.startswith("--[[") else text
+
+
+def _limits_lua() -> str:
+    used = (
+        "ATTEMPTS_KEPT EVENTS_KEPT KEEP_MS KEEP_SLACK_MS OPEN_MS START_MS WORKER_RECORD_MS LOW_EVERY FAILURES CRASHES "
+        "DEFERRALS DELAY_MS DELAY_FACTOR BACKOFF_MS_MAX SETTLE_A_CALL TICK_A_CALL SWEEP_A_CALL INSPECT_A_CALL DROP_A_CALL"
+    ).split()
+    return f"local {', '.join(used)} = {', '.join(str(getattr(limits, name)) for name in used)}"
+
+
+def _arrows_lua(verbs: tuple[str, ...]) -> str:
+    events = ",".join(f"{verb}={{{_arrows_of(verb)}}}" for verb in verbs)
+    origins = [f"{verb}={{{','.join(f'{state}=true' for state in sorted(sources(verb)))}}}" for verb in verbs]
+    budgets = [f"{outcome}='{budget}'" for outcome, budget in BUDGETS.items()] if "fail" in verbs else []
+    return f"local EVENTS, SOURCES, BUDGETS = {{{events}}}, {{{','.join(origins)}}}, {{{','.join(budgets)}}}"
+
+
+def _arrows_of(verb: str) -> str:
+    targets: dict[State, list[str]] = {state: [] for state in State}
+    for row in TRANSITIONS:
+        for source, target in row.arrows():
+            if row.verb == verb and source is not None:
+                targets[source].append(f"{target}='{row.event}'")
+    return ",".join(f"{source}={{{','.join(into)}}}" for source, into in targets.items() if into)
+
+
+SCRIPTS: Mapping[str, Script] = MappingProxyType(
+    {
+        script.name: script
+        for script in (
+            Script("adopt", "worker epoch nonce", "lane entry"),
+            Script("bootstrap", "schema partitions"),
+            Script("cancel", "id reason stop_ms"),
+            Script("claim", "worker epoch nonce count", "lane"),
+            Script("count", "", "state"),
+            Script("defer", "id fence due_at_ms outcome"),
+            Script("depend", "id seal expires_ms", "parent"),
+            Script("deregister", "worker epoch"),
+            Script("drain", "worker detail"),
+            Script("fail", "id fence class outcome dice delay_ms"),
+            Script("finish", "", "id fence outcome"),
+            Script("groom", "lane idle_ms"),
+            Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
+            Script("list", "plan session before after count", "queue state"),
+            Script("park", "id fence alarm_at_ms reason"),
+            Script("reap", "server gap_ms lease_ms grace_ms dice"),
+            Script("reconcile", "queue state dice"),
+            Script("register", "worker epoch op lease_ms dice identity"),
+            Script("release", "id fence reason"),
+            Script("report", "id fence number progress"),
+            Script("requeue", "id op"),
+            Script("settle"),
+            Script("start", "", "id fence"),
+            Script("submit", "", "id lane spec door"),
+            Script("tick"),
+            Script("wake", "id"),
+        )
+    }
+)
+
+
+class ScriptSet:
+    """All scripts, ready to be sent."""
+
+    def __init__(self, patch: Patch | None = None) -> None:
+        self._patch = patch
+        self._sources: dict[str, Source] = {}
+
+    def source(self, script: Script) -> Source:
+        """The assembled text of a script, made once."""
+        found = self._sources.get(script.name)
+        if found is None:
+            found = self._sources[script.name] = script.assemble(self._patch)
+        return found

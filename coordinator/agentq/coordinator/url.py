@@ -1,0 +1,171 @@
+"""The address of the server: what a URL may say.
+
+    redis://[user:password@]host[:6379][/db]                      one server; rediss:// with TLS
+    unix:///path/to/socket[?db=0]                                 one server on this machine
+    redis+sentinel://[user:password@]h1:26379,h2:26379/service[/db][?sentinel_password=...]
+    redis+cluster://h1:7000,h2:7001                               also redis://h1:7000?cluster=true
+
+`valkey` may stand for `redis` anywhere. TLS is set by `ssl_*` options. A URL is checked in full before anything is
+connected, and no message ever repeats the part of it that may hold a password.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.link import Link, Place, open_link
+
+EXAMPLE = "for example redis://:password@127.0.0.1:6379/0"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL, understood."""
+
+    shape: Literal["single", "sentinel", "cluster"]
+    places: tuple[Place, ...]
+    tls: bool = False
+    service: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sentinel_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """What may be shown: no user, no password, no options."""
+        if not self.places[0][1]:
+            return f"unix://{self.places[0][0]}"
+        scheme = ("rediss" if self.tls else "redis") + {"single": "", "sentinel": "+sentinel", "cluster": "+cluster"}[
+            self.shape
+        ]
+        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.places)
+        return f"{scheme}://{hosts}" + (f"/{self.service}" if self.service else "")
+
+    def link(self, place: Place, *, client_name: str, timeout_ms: int) -> Link:
+        """A link to one server of this address, not yet connected."""
+        return open_link(place, self.options, tls=self.tls, client_name=client_name, timeout_ms=timeout_ms)
+
+    def sentinel_link(self, place: Place, *, client_name: str, timeout_ms: int) -> Link:
+        """A link to one of the sentinels, whose users and passwords are their own."""
+        return open_link(place, self.sentinel_options, tls=self.tls, client_name=client_name, timeout_ms=timeout_ms)
+
+
+def display(url: str) -> str:
+    """The URL without anything secret in it, whether it is valid or not."""
+    try:
+        return str(parse(url))
+    except Invalid:
+        return re.sub(r"//.*@", "//", url.strip(), flags=re.DOTALL).partition("?")[0]
+
+
+def parse(url: str) -> Address:
+    """Understand a URL, or say what is wrong with it in one sentence."""
+    parts = urlsplit(url.strip())
+    scheme, _, suffix = parts.scheme.replace("valkey", "redis").partition("+")
+    if parts.fragment or not (parts.scheme == "unix" or (scheme in ("redis", "rediss") and suffix in SUFFIXES)):
+        raise _invalid("it must begin with redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    query = _query(parts.query)
+    options = _credentials(userinfo, query)
+    tls = scheme == "rediss"
+    if parts.scheme == "unix":
+        if hosts or not parts.path.strip("/"):
+            raise Invalid(
+                "The address of the server is not valid: give a path after three slashes, for example unix:///run/redis.sock"
+            )
+        address = Address("single", ((unquote(parts.path), 0),))
+        database = ""
+    elif suffix == "sentinel":
+        service, _, database = parts.path.strip("/").partition("/")
+        if not service:
+            raise Invalid(
+                "The address of the server is not valid: name the service that the sentinels watch, "
+                "for example redis+sentinel://host1:26379,host2:26379/mymaster"
+            )
+        address = Address("sentinel", _places(hosts, 26379), tls, unquote(service))
+    else:
+        cluster = query.pop("cluster", "false").lower() in ("true", "1", "yes") or suffix == "cluster"
+        address = Address("cluster" if cluster else "single", _places(hosts, 6379), tls)
+        database = parts.path.strip("/")
+        if not cluster and len(address.places) > 1:
+            raise _invalid("several hosts need redis+sentinel:// or redis+cluster://")
+    options["db"] = _number(query.pop("db", database) or "0", "the database")
+    secure = _secure(query, tls)
+    sentinel = {name: query.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in query}
+    if query:
+        raise _invalid(f"the option {min(query)!r} is not known; known are {', '.join(KNOWN)}")
+    return replace(address, options=options | secure, sentinel_options=sentinel | secure)
+
+
+SUFFIXES = ("", "sentinel", "cluster")
+FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+KNOWN = (
+    *("db", "cluster", "username", "password", "sentinel_username", "sentinel_password"),
+    *(*FILES, "ssl_password", "ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version", "ssl_ciphers"),
+)
+
+
+def _query(text: str) -> dict[str, str]:
+    pairs = parse_qsl(text, keep_blank_values=True)
+    query = dict(pairs)
+    if len(query) < len(pairs):
+        raise _invalid("an option is given twice")
+    return query
+
+
+def _credentials(userinfo: str, query: dict[str, str]) -> dict[str, Any]:
+    user, _, password = userinfo.partition(":")
+    found = {
+        "username": unquote(user) or query.pop("username", ""),
+        "password": unquote(password) or query.pop("password", ""),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _places(hosts: str, port: int) -> tuple[Place, ...]:
+    return tuple(_place(host, port) for host in hosts.split(","))
+
+
+def _place(text: str, default: int) -> Place:
+    match = re.fullmatch(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<name>[^\[\]:@\s]*))(?::(?P<port>\d+))?", text)
+    if match is None:
+        # What could not be read may be a piece of a password, so it is not repeated.
+        raise _invalid("a host or a port cannot be read; in a password, write / ? # @ and : as %2F %3F %23 %40 and %3A")
+    port = int(match["port"] or default)
+    if not 0 < port < 65536:
+        raise _invalid("a port lies between 1 and 65535")
+    return match["six"] or unquote(match["name"]) or "localhost", port
+
+
+def _secure(query: dict[str, str], tls: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {name: query.pop(name) for name in list(query) if name in KNOWN and name.startswith("ssl_")}
+    if found and not tls:
+        raise _invalid(f"the option {min(found)!r} needs rediss://")
+    for name in FILES:
+        if name in found and not Path(found[name]).exists():
+            raise _invalid(f"{name} names {found[name]}, which does not exist")
+    if found.get("ssl_cert_reqs", "required") not in ("none", "optional", "required"):
+        raise _invalid("ssl_cert_reqs is none, optional or required")
+    if "ssl_min_version" in found:
+        if found["ssl_min_version"] not in VERSIONS:
+            raise _invalid("ssl_min_version is 1.2 or 1.3")
+        found["ssl_min_version"] = VERSIONS[found["ssl_min_version"]]
+    if tls:
+        found["ssl_check_hostname"] = found.get("ssl_check_hostname", "true").lower() not in ("false", "0", "no")
+    return found
+
+
+def _number(text: str, what: str) -> int:
+    if not re.fullmatch(r"\d{1,4}", text):
+        raise _invalid(f"{what} is a number")
+    return int(text)
+
+
+def _invalid(problem: str) -> Invalid:
+    return Invalid(f"The address of the server is not valid: {problem}, {EXAMPLE}")
