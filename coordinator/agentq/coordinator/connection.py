@@ -78,11 +78,10 @@ class Connection:
     def scripts(self, calls: Iterable[Call], *, window: int = 2) -> Iterator[Any]:
         """Many scripts, of which up to `window` are on their way at once; the replies come in order.
 
-        The calls are taken one by one, so the caller makes the next one while the server runs the last. They overlap:
-        none may depend on the effect of one less than `window` before it. The first that the server refuses is raised
-        once its turn comes; those sent after it may have run, as after a lost reply.
+        The calls are taken one by one, so the caller makes the next one while the server runs the last. They take
+        effect in order. The first that the server refuses is raised in its turn; up to `window` - 1 of those after it
+        have been sent by then and may have run, as after a lost reply.
         """
-        assert window > 0
         if isinstance(self._topology, Cluster):
             # Each key may live on a node of its own, so that there is no one link to write to.
             yield from (self.script(*call) for call in calls)
@@ -95,11 +94,11 @@ class Connection:
             place = self._topology.place(None)
             return self._idle_link(place) or self._link(place)
 
-        overlap = Overlap(take, lambda call: self.script(*call))
+        overlap = Overlap(take, lambda call: self.script(*call), window)
         try:
             for call in calls:
                 overlap.send(call)
-                if len(overlap) >= window:
+                while overlap.due:
                     yield overlap.receive()
             while overlap:
                 yield overlap.receive()

@@ -3,6 +3,7 @@
     AgentqError
     ├── Invalid              mend the input                                exit 2
     ├── NotFound             check the id                                  exit 2
+    ├── Undurable            it was done, but perhaps not yet on disk      exit 1
     ├── Unreachable          the server cannot be reached: try again       exit 3
     ├── NotAllowed           the server refuses this user                  exit 4
     ├── Refused              the present state forbids it                  exit 5
@@ -16,8 +17,8 @@
     ├── TryLater             the server is full, loading or busy: nothing changed   exit 75
     └── WaitTimedOut         what was waited for has not happened          exit 124
 
-Scripts answer in words; `REPLIES` is the one place where a word becomes an exception. The first line of a
-class's docstring is its message when none is given.
+Scripts answer in words; `refusal` is the one place where a word becomes an exception. The first line of a class's
+docstring is its message when none is given.
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ class Draining(Refused):
     """This worker is draining and takes no more runs."""
 
 
+class Undurable(AgentqError):
+    """It was done, but the server cannot promise that it is on disk."""
+
+
 class Incompatible(Refused):
     """The data in this namespace belong to another version of agentq."""
 
@@ -100,3 +105,28 @@ class WaitTimedOut(AgentqError):
     """What was waited for has not happened in time."""
 
     exit_code = 124
+
+
+WORDS: dict[str, tuple[type[AgentqError], str]] = {
+    "not_found": (NotFound, "There is no {subject}; it may have been forgotten after its time."),
+    "wrong_state": (WrongState, "The {subject} is {detail}, where this verb does nothing."),
+    "fenced": (Fenced, "The {subject} has gone on without this attempt; stop its processes and write nothing more."),
+    "stopping": (Stopping, "The {subject} is to be cancelled; do not start it, confirm the stop instead."),
+    "taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
+    "duplicate": (Duplicate, "The {subject} is refused: {detail} is live and has its key."),
+    "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
+    "evicted": (Evicted, "The {subject} is not registered any more; stop its runs and register again."),
+    "draining": (Draining, "The {subject} is draining and takes no more runs."),
+    "unrenewed": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),
+    "retiring": (TryLater, "The {subject} still has runs of an earlier life to give back; call again."),
+    "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
+}
+
+
+def refusal(reply: str, subject: str) -> AgentqError | None:
+    """The exception that a script's word stands for; None for one that is no refusal."""
+    word, _, detail = reply.partition(" ")
+    if word not in WORDS:
+        return None
+    kind, sentence = WORDS[word]
+    return kind(sentence.format(subject=subject, detail=detail or "something else"))

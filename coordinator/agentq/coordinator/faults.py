@@ -22,7 +22,6 @@ PASSING = {
     "MASTERDOWN": "is a replica that has lost its primary",
     "READONLY": "is a replica and takes no writes; if no failover is going on, name the primary instead",
     "NOREPLICAS": "has fewer replicas than it demands before it takes a write",
-    "MAXCLIENTS": "has as many clients as it allows",
 }
 
 # These do not pass within moments; nothing was changed.
@@ -49,14 +48,17 @@ CODES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.AuthenticationError, "NOAUTH"),
 )
 
+# What a script is told that runs a command which its user may not run, by Redis 7.0, and by its successors.
+DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
+
 
 def code(fault: Exception) -> str:
     """The word by which the server names a refusal; empty when there was no answer at all."""
     for kind, word in CODES:
         if isinstance(fault, kind):
             return word
-    if "max number of clients" in str(fault):
-        return "MAXCLIENTS"
+    if any(phrase in str(fault) for phrase in DENIED_IN_SCRIPT):
+        return "NOPERM"
     return str(fault).partition(" ")[0] if isinstance(fault, exceptions.ResponseError) else ""
 
 
@@ -85,7 +87,7 @@ def translated(fault: Exception, server: str) -> errors.AgentqError:
         return errors.NotAllowed(f"The server {server} does not accept the user and password in its address: {text}.")
     if word == "NOPERM":
         return errors.NotAllowed(f"The server {server} does not allow that to this user: {text}.")
-    if word == "NOGROUP":
+    if word == "NOGROUP" or "the stream key no longer exists" in text:
         return NoGroup(text)
     if isinstance(fault, exceptions.InvalidResponse):
         return errors.Unreachable(f"What answers at {server} is not a Redis or Valkey server; check the address.")

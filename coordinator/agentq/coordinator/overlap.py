@@ -1,13 +1,14 @@
 """Script calls under way on one link: the next one is written while the server works on the one before.
 
-A call whose reply did not come, or that the server could not take just then, is made again by itself, in its turn.
+A call whose reply did not come, or that the server could not take just then, is made again by itself. Nothing new is
+sent before that, so that the calls still take effect in the order in which they were made.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -15,48 +16,71 @@ from agentq.coordinator import faults
 from agentq.coordinator.call import Call, by_digest
 from agentq.coordinator.link import Link, send
 
+AGAIN: Final = object()
+"""Stands for a reply that did not come."""
+
 
 class Overlap:
-    """Calls that were sent and not yet answered, on a link that nobody else uses."""
+    """Calls that were sent and whose replies nobody has taken yet, on a link that nobody else uses."""
 
-    def __init__(self, take: Callable[[], Link], again: Callable[[Call], Any]) -> None:
+    def __init__(self, take: Callable[[], Link], again: Callable[[Call], Any], window: int) -> None:
+        assert window > 0
         self._take = take
         self._again = again
+        self._window = window
         self._link: Link | None = None
-        self._under_way: deque[tuple[Call, Link | None]] = deque()
+        self._under_way: deque[Call] = deque()
+        self._outcomes: deque[tuple[Call, Any]] = deque()
 
-    def __len__(self) -> int:
-        return len(self._under_way)
+    def __bool__(self) -> bool:
+        return bool(self._under_way or self._outcomes)
+
+    @property
+    def due(self) -> bool:
+        """Whether a reply should be taken before the next call is sent: the window is full, or something went wrong."""
+        return len(self._under_way) >= self._window or (bool(self) and (self._link is None or bool(self._outcomes)))
 
     def send(self, call: Call) -> None:
-        """Send a call without waiting. That it failed comes out when its reply is asked for."""
+        """Send a call without waiting. That it failed comes out when its reply is taken."""
+        assert not self.due
         try:
             if self._link is None:
                 self._link = self._take()
             send(self._link, by_digest(call))
         except RedisError:
             self._cut()
-        self._under_way.append((call, self._link))
+        self._under_way.append(call)
 
     def receive(self) -> Any:
         """The reply to the oldest call, or the refusal of it."""
-        call, link = self._under_way.popleft()
-        if link is None or link is not self._link:
+        if not self._outcomes:
+            self._read_one()
+            while self._outcomes[0][1] is AGAIN and self._under_way:
+                self._read_one()
+        call, outcome = self._outcomes.popleft()
+        if outcome is AGAIN:
             return self._again(call)
-        try:
-            return link.read_response()
-        except ResponseError as refusal:
-            if not faults.passes(refusal) and faults.code(refusal) != "NOSCRIPT":
-                raise
-        except RedisError:
-            self._cut()
-        return self._again(call)
+        if isinstance(outcome, ResponseError):
+            raise outcome
+        return outcome
 
     def release(self) -> Link | None:
         """The link, if it is fit for further use: one on which replies are still to come is cut."""
         if self._under_way:
             self._cut()
         return self._link
+
+    def _read_one(self) -> None:
+        outcome = AGAIN
+        if self._link is not None:
+            try:
+                outcome = self._link.read_response()
+            except ResponseError as refusal:
+                if not faults.passes(refusal) and faults.code(refusal) != "NOSCRIPT":
+                    outcome = refusal
+            except RedisError:
+                self._cut()
+        self._outcomes.append((self._under_way.popleft(), outcome))
 
     def _cut(self) -> None:
         if self._link is not None:

@@ -121,23 +121,21 @@ def redirected(redirect: exceptions.AskError, asked: Place) -> Place:
 
 def _first_answer(places: Sequence[Place], link: Callable[[Place], Link], words: tuple[Word, ...]) -> tuple[Any, Place]:
     """Ask one after another until one knows."""
-    faults: list[exceptions.RedisError] = []
+    problem: Exception | None = None
     for place in list(places):
         asked = link(place)
         try:
             answer = exchange(asked, words)
         except exceptions.RedisError as fault:
-            faults.append(fault)
+            problem = problem or fault
         else:
             if answer:
                 return answer, place
+            problem = exceptions.ConnectionError(f"{place[0]}:{place[1]} does not know {words[-1]!r}")
         finally:
             asked.disconnect()
-    if faults:
-        raise faults[0]
-    raise exceptions.ConnectionError(
-        f"none of {', '.join(f'{host}:{port}' for host, port in places)} knows {words[-1]!r}"
-    )
+    assert problem is not None
+    raise problem
 
 
 def key_of(words: Sequence[Word]) -> str | None:

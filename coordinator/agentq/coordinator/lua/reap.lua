@@ -1,26 +1,34 @@
 --[[ reap: find workers whose lease is gone, and requeue the runs of those that do not come back.
 KEYS   base
 ARGV   now_ms server gap_ms lease_ms grace_ms dice
-REPLY  [marked, lost, runs, left, next_at_ms or 0, worker, ...]
+REPLY  [marked, doubtful, runs, left, next_at_ms or 0, worker, ...]
 VERBS  lose unblock skip
 FLAGS  allow-oom
 USES   retiring
 First a mark, later the sweep: a worker is lost if its lease is missing twice, `grace_ms` apart, and if this server has
-been watched without a gap for a full lease: `server` names the server process, and nobody is judged by what happened
-while the server was away, replaced or unreachable to every reaper. `left` is 1 if there is more to do at once;
-`next_at_ms` is when the next reap can matter. The workers declared lost are named at the end. ]]
+been watched without a gap for a full lease: nobody is judged by what happened while the server was away, replaced or
+unreachable to every reaper. `server` names the server process, for tests; empty, it is asked. `doubtful` workers are
+missing and not yet judged; `left` is 1 if there is more to do at once; `next_at_ms` is when the next reap can matter.
+The workers declared lost are named at the end. ]]
+
+local function server_process()
+  if server ~= '' then return server end
+  local info = redis.pcall('INFO', 'server')
+  return type(info) == 'string' and string.match(info, 'run_id:(%w+)') or type(info) == 'table' and info.ok or 'unknown'
+end
 
 local function watched_since()
+  local process = server_process()
   local f = call('HMGET', key_watch(), 'server', 'since_ms', 'tick_ms')
   local since = tonumber(f[2] or nil)
-  if not since or f[1] ~= server or now - tonumber(f[3] or 0) > tonumber(gap_ms) then since = now end
-  call('HSET', key_watch(), 'server', server, 'since_ms', since, 'tick_ms', now)
+  if not since or f[1] ~= process or now - tonumber(f[3] or 0) > tonumber(gap_ms) then since = now end
+  call('HSET', key_watch(), 'server', process, 'since_ms', since, 'tick_ms', now)
   return since
 end
 
 local since = watched_since()
 local judge_at = since + lease_ms
-local marked, lost, runs, left, next_at, names = 0, 0, 0, 0, nil, {}
+local marked, doubtful, runs, left, next_at, names = 0, 0, 0, 0, nil, {}
 
 local function wait_until(at) next_at = math.min(next_at or at, at) end
 
@@ -30,7 +38,7 @@ local function sweep(worker)
     lose(id, run, dice, 'worker ' .. worker .. ' was lost')
   end
   call('HSET', key_worker(worker), 'state', 'lost')
-  if retire(worker, 'lost', dismiss) then lost = lost + 1 else left = 1 end
+  if not retire(worker, 'lost', dismiss) then left = 1 end
   names[#names + 1] = worker
 end
 
@@ -39,12 +47,13 @@ for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'L
   local missing = tonumber(call('HGET', key_worker(worker), 'missing_at_ms') or nil)
   local swept = call('HGET', key_worker(worker), 'state') == 'lost'
   if not missing then
-    marked = marked + 1
+    marked, doubtful = marked + 1, doubtful + 1
     call('HSET', key_worker(worker), 'missing_at_ms', now)
     wait_until(math.max(now + grace_ms, judge_at))
   elseif swept or (now >= missing + grace_ms and now >= judge_at) then
     if runs < SWEEP_A_CALL then sweep(worker) else left = 1 end
   else
+    doubtful = doubtful + 1
     wait_until(math.max(missing + grace_ms, judge_at))
   end
 end
@@ -52,4 +61,4 @@ end
 local first = call('ZRANGE', key_workers(), '(' .. string.format('%.0f', now), '+inf', 'BYSCORE', 'LIMIT', 0, 1,
   'WITHSCORES')
 if first[2] then wait_until(tonumber(first[2])) end
-return { marked, lost, runs, left, string.format('%.0f', next_at or 0), unpack(names) }
+return { marked, doubtful, runs, left, string.format('%.0f', next_at or 0), unpack(names) }

@@ -1,0 +1,50 @@
+"""Keep lanes in order and mend what does not fit together.
+
+In a healthy namespace the janitor finds nothing: the scripts keep runs, indexes, lanes and holders together. It is for
+what happens to Redis itself (a stream, a hash or a group deleted by hand, evicted, lost in a failover), for consumers
+that nobody owns any more, and for lanes that nobody uses.
+"""
+
+from __future__ import annotations
+
+from agentq.coordinator.duties.duty import Round
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.store import Store
+
+LANES_A_ROUND = 200
+LANE_IDLE_MS = 3_600_000
+PAUSE_MS = 30_000
+
+
+class Janitor:
+    """Grooms lanes, and walks through the indexes a stretch at a time."""
+
+    name = "janitor"
+
+    def __init__(self, store: Store, *, idle_ms: int = LANE_IDLE_MS) -> None:
+        self.store = store
+        self.idle_ms = idle_ms
+
+    def run_once(self, partition: int) -> Round:
+        """One look at the lanes, and at one stretch of the runs of each queue in each live state."""
+        done = dict.fromkeys(("given_back", "consumers", "trimmed", "closed", "mended"), 0)
+        for lane in self._some_lanes(partition):
+            reply = self.store.call("groom", partition, lane, self.idle_ms)
+            for name, number in zip(("given_back", "consumers", "trimmed", "closed"), reply, strict=True):
+                done[name] += number
+        for queue in self.store.connection.command("SMEMBERS", self.store.key(partition, "queues")):
+            for state in State:
+                done["mended"] += self.reconcile(partition, queue, state)
+        return Round(done, PAUSE_MS)
+
+    def reconcile(self, partition: int, queue: str, state: State) -> int:
+        """Compare the next stretch of an index with the runs; returns how many were mended."""
+        _, mended, _ = self.store.call("reconcile", partition, queue, state.value, self.store.dice())
+        return int(mended)
+
+    def _some_lanes(self, partition: int) -> list[str]:
+        """All lanes, or a random part where there are very many."""
+        lanes: list[str] = self.store.connection.command(
+            "ZRANDMEMBER", self.store.key(partition, "lanes"), LANES_A_ROUND
+        )
+        return lanes

@@ -1,0 +1,33 @@
+"""Promote what is due, expire what has waited too long, end stops that nobody confirms, forget ended runs, and tell the
+dependents that one script could not tell."""
+
+from __future__ import annotations
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.duties.duty import Round
+from agentq.coordinator.store import Store
+
+CALLS_A_ROUND = 100
+
+
+class Promoter:
+    """Rings the timers of runs."""
+
+    name = "promoter"
+
+    def __init__(self, store: Store, tick_ms: int) -> None:
+        self.store = store
+        self.tick_ms = tick_ms
+
+    def run_once(self, partition: int) -> Round:
+        """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
+        rung, settling, next_at = 0, 0, 0
+        for _ in range(CALLS_A_ROUND):
+            done, first = self.store.call("tick", partition)
+            rung, next_at = rung + done, int(float(first))
+            settling = self.store.call("settle", partition)
+            if not done and not settling:
+                break
+        now = self.store.now() or wall_ms()
+        wait = max(0, next_at - int(now)) if next_at else self.tick_ms
+        return Round({"rung": rung, "settling": settling}, 0 if settling else min(wait, self.tick_ms))

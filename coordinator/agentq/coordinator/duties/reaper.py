@@ -1,0 +1,73 @@
+"""Requeue the runs of workers that are gone.
+
+A reaper judges by the server's evidence only. It marks a worker whose lease is missing and sweeps it a grace later if
+the lease is missing still, and only after it has watched this server, unbroken, for a full lease: after a restart, a
+failover or a freeze everyone gets that long to come back.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from agentq.coordinator.clock import monotonic_ms, wall_ms
+from agentq.coordinator.duties.duty import Round
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+
+CALLS_A_ROUND = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What a reap did: workers marked, those in doubt, those lost, their runs, and when to look again (0: any time)."""
+
+    marked: int
+    doubtful: int
+    lost: list[str]
+    runs: int
+    next_at_ms: int
+
+
+class Reaper:
+    """Marks, and later sweeps."""
+
+    name = "reaper"
+
+    def __init__(self, store: Store, settings: Settings, *, server: str = "") -> None:
+        self.store = store
+        self.settings = settings
+        self.server = server
+
+    def run_once(self, partition: int) -> Round:
+        reaped = self.reap(partition)
+        now = int(self.store.now() or wall_ms())
+        wait = max(0, reaped.next_at_ms - now) if reaped.next_at_ms else self.settings.tick_ms
+        done = {"marked": reaped.marked, "lost": len(reaped.lost), "runs": reaped.runs}
+        return Round(done, min(wait, self.settings.tick_ms))
+
+    def reap(self, partition: int) -> Reaped:
+        """One pass: mark those that are missing, sweep those that have been for long enough."""
+        times = (3 * self.settings.tick_ms, self.settings.lease_ms, self.settings.reap_grace_ms, self.store.dice())
+        marked, runs, names = 0, 0, dict[str, None]()
+        for _ in range(CALLS_A_ROUND):
+            reply = self.store.call("reap", partition, self.server, *times)
+            marked, runs = marked + reply[0], runs + reply[2]
+            names |= dict.fromkeys(reply[5:])
+            if not reply[3]:
+                break
+        return Reaped(marked, reply[1], list(names), runs, int(reply[4]))
+
+    def reap_fully(self) -> Reaped:
+        """All passes in one call, for cron: wait for each grace to pass, until nothing is left in doubt."""
+        deadline = monotonic_ms() + self.settings.lease_ms + 2 * self.settings.reap_grace_ms
+        marked, runs, names = 0, 0, dict[str, None]()
+        while True:
+            passes = [self.reap(partition) for partition in self.store.partitions()]
+            marked += sum(each.marked for each in passes)
+            runs += sum(each.runs for each in passes)
+            names |= dict.fromkeys(name for each in passes for name in each.lost)
+            doubtful = sum(each.doubtful for each in passes)
+            if not doubtful or monotonic_ms() >= deadline:
+                return Reaped(marked, doubtful, list(names), runs, min(each.next_at_ms for each in passes))
+            time.sleep(self.settings.reap_grace_ms / 1000)

@@ -1,0 +1,100 @@
+"""What happened, in order: the capped stream that every script appends to, replayed or followed from any point.
+
+An event's id is its place in the stream of its partition; ids of one partition never repeat or go back, so whoever
+keeps the last one it has seen can go on there after any break. `missed` tells when the stream was trimmed past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from agentq.coordinator.connection import Connection
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.store import Store
+
+EVENTS_A_READ = 1000
+BEGINNING = "0-0"
+
+
+class Event(BaseModel):
+    """One fact about one run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    partition: int
+    event: str
+    run: str
+    state: State
+    attempt: int
+    worker: str
+    detail: str
+
+    @property
+    def at_ms(self) -> int:
+        """When it happened, by the server's clock."""
+        return int(self.id.partition("-")[0])
+
+
+class Events:
+    """The events of one partition. Following blocks a connection, which therefore is its own."""
+
+    def __init__(self, store: Store, partition: int = 0) -> None:
+        self.store = store
+        self.partition = partition
+        self.key = store.key(partition, "events")
+        self._reader: Connection | None = None
+
+    def last_id(self) -> str:
+        """The id of the newest event; events after it are those that happen from now on."""
+        self.store.guard()
+        newest = self.store.connection.command("XREVRANGE", self.key, "+", "-", "COUNT", 1)
+        return str(newest[0][0]) if newest else BEGINNING
+
+    def replay(self, after: str = BEGINNING) -> Iterator[Event]:
+        """What has happened after a point, up to now."""
+        self.store.guard()
+        while True:
+            entries = self.store.connection.command("XRANGE", self.key, f"({after}", "+", "COUNT", EVENTS_A_READ)
+            for entry in entries:
+                yield self._event(entry)
+            if len(entries) < EVENTS_A_READ:
+                return
+            after = entries[-1][0]
+
+    def follow(self, after: str, block_ms: int) -> list[Event]:
+        """What happened after a point; waits up to `block_ms` for something to happen."""
+        if self._reader is None:
+            self._reader = self.store.connection.another()
+        words = ("XREAD", "COUNT", EVENTS_A_READ, "BLOCK", block_ms, "STREAMS", self.key, after)
+        reply = self._reader.block(*words, timeout_ms=block_ms)
+        return [self._event(entry) for entry in reply[0][1]] if reply else []
+
+    def missed(self, after: str) -> bool:
+        """Whether events after that point are gone already, because the stream is capped."""
+        oldest = self.store.connection.command("XRANGE", self.key, "-", "+", "COUNT", 1)
+        return after != BEGINNING and bool(oldest) and _order(oldest[0][0]) > _order(after)
+
+    def close(self) -> None:
+        """Stop following."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def interrupt(self) -> None:
+        """End a `follow` that another thread waits in."""
+        if self._reader is not None:
+            self._reader.unblock()
+
+    def _event(self, entry: Any) -> Event:
+        place, flat = entry
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        return Event.model_validate({"id": place, "partition": self.partition, **fields})
+
+
+def _order(place: str) -> tuple[int, int]:
+    at_ms, _, number = place.partition("-")
+    return int(at_ms), int(number)

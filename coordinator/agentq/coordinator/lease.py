@@ -1,0 +1,254 @@
+"""A worker's place in a namespace: registered, alive, and holding runs.
+
+1. Register, and learn which runs are still held (a worker that comes back) or that all must stop (it was declared lost).
+2. Send heartbeats with everything that is held; carry out the orders in the answer, kill what is disowned.
+3. Claim as many runs as there are free slots; after any fault of a blocking read, adopt what was delivered meanwhile.
+4. Stop trusting the lease before it can have ended: `trusted` compares with the moment the last renewal was sent.
+
+A namespace of several partitions is several leases that live and die together here, each with its own epoch: a worker
+can be declared lost in one partition only, and then stops the runs of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from agentq.coordinator import limits
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Evicted, Invalid, TryLater, refusal
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.keys import GROUP
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Label, Name, lane_parts
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+
+RETIRING_CALLS_MAX = 10_000
+
+
+class Identity(BaseModel):
+    """Who a worker is and what it can do. The id is a process's, never a host's alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Name
+    queues: tuple[Name, ...] = Field(min_length=1)
+    labels: dict[Label, Label] = {}
+    slots: int = Field(default=1, ge=1)
+    about: dict[str, JsonValue] = {}
+    """Host, pid, version, executors: shown to people, never decided by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a worker is told to do. It is told again until the order is acknowledged."""
+
+    id: str
+    partition: int
+    order: str
+    run: str
+    fence: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat answers."""
+
+    draining: bool
+    disowned: list[Claim]
+    orders: list[Order]
+
+
+@dataclass(slots=True)
+class _Seat:
+    """The lease in one partition."""
+
+    epoch: str = "0"
+    revision: str = ""
+    lanes: list[str] = field(default_factory=list)
+    nonce: str = field(default_factory=new_nonce)
+    operation: str = field(default_factory=new_nonce)
+
+
+class Lease:
+    """One worker's registration in all partitions of a namespace."""
+
+    def __init__(self, store: Store, identity: Identity, settings: Settings) -> None:
+        if len(identity.model_dump_json()) > limits.IDENTITY_BYTES:
+            raise Invalid(f"A worker describes itself in {limits.IDENTITY_BYTES} bytes at the most.")
+        self.store = store
+        self.identity = identity
+        self.settings = settings
+        self._seats = [_Seat() for _ in store.partitions()]
+        self._renewed_ms: int | None = None
+        self._turn = 0
+
+    @property
+    def trusted_ms(self) -> int:
+        """How long the worker may still act. It counts from when the last renewal was sent, not answered."""
+        if self._renewed_ms is None:
+            return 0
+        return max(0, self._renewed_ms + self.settings.lease_ms - self.settings.heartbeat_ms - monotonic_ms())
+
+    def register(self) -> list[tuple[str, str]]:
+        """Announce the worker, or come back; returns the runs, with their fences, that it still holds.
+
+        Whatever else it executes was lost meanwhile: it kills that and writes nothing more of it.
+        """
+        sent_ms = monotonic_ms()
+        held = [hold for partition in self.store.partitions() for hold in self._register(partition)]
+        self._renewed_ms = sent_ms
+        return held
+
+    def _register(self, partition: int) -> list[tuple[str, str]]:
+        seat, worker = self._seats[partition], self.identity.id
+        words = (seat.epoch, seat.operation, self.settings.lease_ms, self.store.dice(), self.identity.model_dump_json())
+        for _ in range(RETIRING_CALLS_MAX):
+            reply = self.store.call("register", partition, worker, *words)
+            if reply != "retiring":
+                break
+        if isinstance(reply, str):
+            raise refusal(reply, f"worker {worker}") or TryLater()
+        _, seat.epoch, _, revision, *held = reply
+        seat.operation, seat.revision = new_nonce(), ""
+        self._refresh(partition, revision)
+        return list(zip(held[::2], held[1::2], strict=True))
+
+    def heartbeat(self, held: Sequence[Claim] = (), applied: Iterable[Order] = ()) -> Beat:
+        """Renew the lease and say what is held; `applied` orders are forgotten by the server."""
+        sent_ms = monotonic_ms()
+        acknowledged: dict[int, list[str]] = {}
+        for order in applied:
+            acknowledged.setdefault(order.partition, []).append(order.id)
+        beats = [self._beat(partition, held, acknowledged.get(partition, ())) for partition in self.store.partitions()]
+        self._renewed_ms = sent_ms
+        return Beat(
+            any(beat.draining for beat in beats),
+            [claim for beat in beats for claim in beat.disowned],
+            [order for beat in beats for order in beat.orders],
+        )
+
+    def _beat(self, partition: int, held: Sequence[Claim], applied: Sequence[str]) -> Beat:
+        seat, base = self._seats[partition], self.store.keyspace.base(partition)
+        mine = {claim.id: claim for claim in held if self.store.base_of(claim.id) == base}
+        rows = [word for claim in mine.values() for word in (claim.id, claim.fence)]
+        times = (self.settings.lease_ms, self.settings.forget_ms, self.store.dice())
+        reply = self.store.call("heartbeat", partition, self.identity.id, seat.epoch, *times, ",".join(applied), *rows)
+        if isinstance(reply, str):
+            raise refusal(reply, f"worker {self.identity.id}") or Evicted()
+        _, state, revision, disowned, *rest = reply
+        self._refresh(partition, revision)
+        gone = rest[: 2 * disowned]
+        orders = rest[2 * disowned :]
+        return Beat(
+            state == "draining",
+            [mine[run] for run in gone[::2]],
+            [Order(orders[at], partition, *orders[at + 1 : at + 5]) for at in range(0, len(orders), 5)],
+        )
+
+    def claim(self, count: int) -> list[Claim]:
+        """Take up to `count` runs, from every partition in turn."""
+        claims: list[Claim] = []
+        partitions = len(self._seats)
+        for step in range(partitions):
+            if len(claims) == count:
+                break
+            partition = (self._turn + step) % partitions
+            claims += self._claim(partition, min(count - len(claims), limits.CLAIM_A_CALL))
+        self._turn += 1
+        return claims
+
+    def _claim(self, partition: int, count: int) -> list[Claim]:
+        seat = self._seats[partition]
+        reply = self.store.call(
+            "claim", partition, self.identity.id, seat.epoch, seat.nonce, count, *self.lanes(partition)
+        )
+        return self._granted(partition, reply)
+
+    def adopt(self, partition: int, entries: Sequence[tuple[str, str]]) -> list[Claim]:
+        """Claim entries, as (lane, entry), that a blocking read delivered or the pending list still holds."""
+        seat = self._seats[partition]
+        words = [word for entry in entries for word in entry]
+        reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
+        return self._granted(partition, reply)
+
+    def _granted(self, partition: int, reply: str | list[str]) -> list[Claim]:
+        if isinstance(reply, str):
+            raise refusal(reply, f"worker {self.identity.id}") or Evicted()
+        _, revision, *flat = reply
+        seat = self._seats[partition]
+        # A new name for the next call; the old one would get these runs again.
+        seat.nonce = new_nonce()
+        self._refresh(partition, revision)
+        return [Claim(*flat[at : at + 4]) for at in range(0, len(flat), 4)]
+
+    def pending(self, partition: int) -> list[tuple[str, str]]:
+        """The entries delivered to this worker, as (lane, entry): to be adopted after any fault of a read."""
+        lanes = self.lanes(partition)
+        if not lanes:
+            return []
+        keys = {self.store.key(partition, "lane", lane): lane for lane in lanes}
+        reply = self.store.connection.command(
+            "XREADGROUP", "GROUP", GROUP, self.identity.id, "STREAMS", *keys, *("0" for _ in keys)
+        )
+        return [(keys[key], entry) for key, entries in reply or () for entry, _ in entries]
+
+    def lanes(self, partition: int) -> list[str]:
+        """The lanes that this worker may serve, the most urgent first."""
+        seat = self._seats[partition]
+        if not seat.revision:
+            self._refresh(partition, "?")
+        return seat.lanes
+
+    def _refresh(self, partition: int, revision: str) -> None:
+        seat = self._seats[partition]
+        if seat.revision == revision:
+            return
+        flat = self.store.connection.command(
+            "ZRANGE", self.store.key(partition, "lanes"), 0, -1, "WITHSCORES"
+        )
+        seat.lanes = serves(self.identity, flat[::2])
+        seat.revision = flat[-1] if flat else "0"
+
+    def drain(self) -> None:
+        """Take no more runs; the ones that are held go on."""
+        for partition in self.store.partitions():
+            order_drain(self.store, partition, self.identity.id, "asked by the worker itself")
+
+    def deregister(self) -> None:
+        """Leave. What is still held, its processes being ended, is released."""
+        for partition, seat in enumerate(self._seats):
+            for _ in range(RETIRING_CALLS_MAX):
+                reply = self.store.call("deregister", partition, self.identity.id, seat.epoch)
+                if reply != "retiring":
+                    break
+            refused = refusal(reply, f"worker {self.identity.id}")
+            if refused is not None and not isinstance(refused, Evicted):
+                raise refused
+        self._renewed_ms = None
+
+
+def serves(identity: Identity, lanes: Iterable[str]) -> list[str]:
+    """The lanes of a worker's queues whose demands its labels meet, by priority, then in the order of its queues."""
+    rank = {queue: place for place, queue in enumerate(identity.queues)}
+    mine: list[tuple[int, int, str]] = []
+    for lane in lanes:
+        parts = lane_parts(lane)
+        if parts["queue"] in rank and _meets(identity.labels, parts["demands"]):
+            mine.append((-parts["priority"], rank[parts["queue"]], lane))
+    return [lane for _, _, lane in sorted(mine)]
+
+
+def _meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
+    return all(labels.get(name) == value for name, value in demands.items())
+
+
+def order_drain(store: Store, partition: int, worker: str, detail: str) -> None:
+    """Order a worker to drain."""
+    refused = refusal(store.call("drain", partition, worker, detail), f"worker {worker}")
+    if refused is not None:
+        raise refused

@@ -1,0 +1,137 @@
+"""Waiting for runs to end, without polling: one reader for a partition serves any number of waiting threads.
+
+The order of things is what makes it safe: note the place in the stream of events, enter the wait, and only then look at
+the run. Whatever ends after the look is an event after the place.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable
+from itertools import chain
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable, WaitTimedOut
+from agentq.coordinator.events import EVENTS_A_READ, Events
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.lifecycle import TERMINAL
+from agentq.coordinator.records import Records
+from agentq.coordinator.run import Run
+from agentq.coordinator.store import Store
+
+FOLLOW_MS = 5000
+OUTAGE_MS = 1000
+"""How long to wait, at the most, before the next look at a server that was out of reach."""
+
+
+class Outcomes:
+    """How runs end."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.records = Records(store)
+        self._lock = threading.Lock()
+        self._readers: dict[int, _Reader] = {}
+
+    def wait(self, run_id: str, timeout_ms: int | None = None) -> Run:
+        """The run, once it has ended."""
+        return self.wait_all([run_id], timeout_ms)[0]
+
+    def wait_all(self, run_ids: Iterable[str], timeout_ms: int | None = None) -> list[Run]:
+        """The runs, once all have ended."""
+        ids = list(run_ids)
+        deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
+        readers = [self._reader(partition_of(run_id)) for run_id in ids]
+        bells = [reader.enter(run_id) for reader, run_id in zip(readers, ids, strict=True)]
+        try:
+            return [self._ended(run_id, bell, deadline) for run_id, bell in zip(ids, bells, strict=True)]
+        finally:
+            for reader, run_id, bell in zip(readers, ids, bells, strict=True):
+                reader.leave(run_id, bell)
+
+    def _ended(self, run_id: str, bell: threading.Event, deadline: int | None) -> Run:
+        state = "unknown, its server out of reach"
+        while True:
+            pause_ms: int | None = None
+            try:
+                run = self.records.get(run_id)
+                if run.state in TERMINAL:
+                    return run
+                state = f"{run.state}{': ' if run.reason else ''}{run.reason}"
+            except (Unreachable, TryLater):
+                pause_ms = OUTAGE_MS
+            left_ms = None if deadline is None else deadline - monotonic_ms()
+            if left_ms is not None and left_ms <= 0:
+                raise WaitTimedOut(f"The run {run_id} has not ended in time; it is {state}.")
+            times = [ms for ms in (left_ms, pause_ms) if ms is not None]
+            bell.wait(min(times) / 1000 if times else None)
+            bell.clear()
+
+    def _reader(self, partition: int) -> _Reader:
+        with self._lock:
+            if partition not in self._readers:
+                self._readers[partition] = _Reader(Events(self.store, partition))
+            return self._readers[partition]
+
+    def close(self) -> None:
+        """End the readers. Nobody may wait any more."""
+        with self._lock:
+            for reader in self._readers.values():
+                reader.stop()
+            self._readers.clear()
+
+
+class _Reader(threading.Thread):
+    """Follows one partition and rings the bells of runs that end."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__(name="agentq-outcomes", daemon=True)
+        self._events = events
+        self._after = events.last_id()
+        self._lock = threading.Lock()
+        self._bells: dict[str, list[threading.Event]] = {}
+        self._stopped = threading.Event()
+        self.start()
+
+    def enter(self, run_id: str) -> threading.Event:
+        bell = threading.Event()
+        with self._lock:
+            self._bells.setdefault(run_id, []).append(bell)
+        return bell
+
+    def leave(self, run_id: str, bell: threading.Event) -> None:
+        with self._lock:
+            self._bells[run_id].remove(bell)
+            if not self._bells[run_id]:
+                del self._bells[run_id]
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._events.interrupt()
+        self.join()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._read()
+            except AgentqError:
+                # The link broke, and what it would have told may be gone: whoever waits looks for itself.
+                self._ring(None)
+                self._stopped.wait(random.uniform(0, OUTAGE_MS / 1000))
+        self._events.close()
+
+    def _read(self) -> None:
+        events = self._events.follow(self._after, FOLLOW_MS)
+        if len(events) == EVENTS_A_READ and self._events.missed(self._after):
+            self._ring(None)
+        for event in events:
+            if event.state in TERMINAL:
+                self._ring(event.run)
+            self._after = event.id
+
+    def _ring(self, run_id: str | None) -> None:
+        with self._lock:
+            bells = list(self._bells.values()) if run_id is None else [self._bells.get(run_id, [])]
+        for bell in chain.from_iterable(bells):
+            bell.set()

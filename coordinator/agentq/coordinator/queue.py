@@ -1,0 +1,251 @@
+"""The verbs that anyone may say of a run, and those of the worker that holds one.
+
+Every verb is one script (see `lua/`), except a submit with more dependencies than one call takes. Every verb can be sent
+twice: `submit` finds the id it made, a worker's verbs find their fence, `requeue` its operation id, and the rest lead
+to the same state again. A refusal is an exception that `errors.refusal` makes of the script's word.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from typing import NamedTuple
+from zlib import crc32
+
+from pydantic_core import to_json
+
+from agentq.coordinator import limits
+from agentq.coordinator.connection import Connection, Word
+from agentq.coordinator.errors import AgentqError, Invalid, refusal
+from agentq.coordinator.identity import new_nonce, new_run_id, partition_of
+from agentq.coordinator.keys import Keyspace
+from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+
+
+class Receipt(NamedTuple):
+    """What became of a submit: a new run, a live one with the same dedupe key, or a refusal."""
+
+    id: str
+    created: bool
+    refused: AgentqError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run in its worker's hands: what to execute, and the fence that every report must show."""
+
+    id: str
+    fence: str
+    lane: str
+    spec: str
+
+
+class Queue:
+    """The verbs of one namespace."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @classmethod
+    def open(cls, settings: Settings, *, client_name: str = "agentq", bootstrap: bool = True) -> Queue:
+        """Connect as the settings say."""
+        connection = Connection(settings.url, client_name=client_name)
+        return cls(Store(connection, Keyspace(settings.namespace, settings.partitions), bootstrap=bootstrap))
+
+    # ---- anyone
+
+    def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> Receipt:
+        """Put one run into the world. With `durable`, return only when it is on the server's disk."""
+        run_id, partition = self._address(spec, run_id)
+        call = self.store.call_durably if durable else self.store.call
+        (word,) = call("submit", partition, *_row(spec, run_id))
+        receipt = _receipt(run_id, word)
+        if receipt.refused is not None:
+            raise receipt.refused
+        if receipt.created and len(spec.after) > limits.DEPENDENCIES_A_CALL:
+            self._depend(run_id, spec)
+        return receipt
+
+    def submit_many(self, specs: Iterable[RunSpec], *, run_ids: Iterable[str] | None = None) -> Iterator[Receipt]:
+        """Put many runs into the world, a thousand in a round trip, and tell of each in order.
+
+        A refusal concerns one run only, and is told in its receipt. With ids from `new_run_id`, a run may depend on one
+        that comes before it.
+        """
+        under_way: deque[_Batch] = deque()
+
+        def calls() -> Iterator[tuple[int, Sequence[Word]]]:
+            for batch in self._batches(specs, run_ids):
+                under_way.append(batch)
+                for partition, places in batch.partitions.items():
+                    yield partition, tuple(chain.from_iterable(_row(batch.specs[at], batch.ids[at]) for at in places))
+
+        for words in self.store.call_many("submit", calls()):
+            batch = under_way[0]
+            if batch.told(words):
+                under_way.popleft()
+                for receipt, spec in zip(batch.receipts(), batch.specs, strict=True):
+                    if receipt.created and len(spec.after) > limits.DEPENDENCIES_A_CALL:
+                        self._depend(receipt.id, spec)
+                    yield receipt
+
+    def cancel(self, run_id: str, reason: str = "cancelled on request", *, stop_ms: int = limits.STOP_MS) -> State:
+        """End a run. One that is held stays as it is until its worker confirms the stop, `stop_ms` at the longest."""
+        return self._move("cancel", run_id, reason[: limits.ERROR_CHARACTERS], stop_ms)
+
+    def wake(self, run_id: str) -> State:
+        """Want a run awake: if it sleeps it goes on, if it is about to sleep it does not."""
+        return self._move("wake", run_id)
+
+    def requeue(self, run_id: str, *, operation: str | None = None) -> State:
+        """Let an ended run begin again, with fresh budgets."""
+        return self._move("requeue", run_id, operation or new_nonce())
+
+    # ---- the worker that holds it; see lease.py for how it comes to hold any
+
+    def start(self, claims: Sequence[Claim]) -> list[AgentqError | None]:
+        """Say that the processes of these attempts have begun; tells which of them must not."""
+        rows = [(claim.id, claim.fence) for claim in claims]
+        return self._say_many("start", claims, rows)
+
+    def report(self, claim: Claim, number: int, progress: Mapping[str, object]) -> None:
+        """Say how far an attempt has come. The worker numbers its reports; an old number changes nothing."""
+        body = to_json(progress)
+        if len(body) > limits.PROGRESS_BYTES:
+            raise Invalid(f"Progress has {len(body)} bytes; {limits.PROGRESS_BYTES} is the most.")
+        self._say("report", claim.id, claim.fence, number, body)
+
+    def finish(self, finished: Sequence[tuple[Claim, Outcome]]) -> list[AgentqError | None]:
+        """Say that the work of these attempts is in; tells which of them were refused."""
+        rows = [(claim.id, claim.fence, outcome.to_wire()) for claim, outcome in finished]
+        return self._say_many("finish", [claim for claim, _ in finished], rows)
+
+    def fail(self, claim: Claim, outcome: Outcome, *, delay_ms: int | None = None) -> State:
+        """Say that an attempt did not do its work. Its class and the run's policy decide what comes next."""
+        if outcome.class_ is OutcomeClass.OK:
+            raise Invalid("An attempt that failed has another class than 'ok'.")
+        delay = "" if delay_ms is None else min(max(0, delay_ms), limits.DELAY_MS_MAX)
+        dice = self.store.dice()
+        return self._move("fail", claim.id, claim.fence, outcome.class_.value, outcome.to_wire(), dice, delay)
+
+    def defer(self, claim: Claim, due_at_ms: int, outcome: Outcome) -> State:
+        """Put an attempt off until a usage limit has passed; it costs the run no attempt."""
+        return self._move("defer", claim.id, claim.fence, due_at_ms, outcome.to_wire())
+
+    def release(self, claim: Claim, reason: str = "released") -> State:
+        """Hand a run back, its processes ended; it costs the run nothing."""
+        return self._move("release", claim.id, claim.fence, reason)
+
+    def park(self, claim: Claim, reason: str, *, alarm_at_ms: int | None = None) -> State:
+        """Give the slot of a running run back until it is woken, or its alarm rings."""
+        return self._move("park", claim.id, claim.fence, "" if alarm_at_ms is None else alarm_at_ms, reason)
+
+    # ---- how they are said
+
+    def _say(self, verb: str, run_id: str, *words: Word) -> str:
+        reply = str(self.store.call(verb, partition_of(run_id), run_id, *words))
+        refused = refusal(reply, f"run {run_id}")
+        if refused is not None:
+            raise refused
+        return reply
+
+    def _move(self, verb: str, run_id: str, *words: Word) -> State:
+        """Say a verb, and learn the state that the run is in now."""
+        return State(self._say(verb, run_id, *words).removeprefix("ok "))
+
+    def _say_many(
+        self, verb: str, claims: Sequence[Claim], rows: Sequence[tuple[Word, ...]]
+    ) -> list[AgentqError | None]:
+        by_partition: dict[int, list[int]] = {}
+        for place, claim in enumerate(claims):
+            by_partition.setdefault(partition_of(claim.id), []).append(place)
+        results: list[AgentqError | None] = [None] * len(claims)
+        for partition, places in by_partition.items():
+            words = self.store.call(verb, partition, *chain.from_iterable(rows[place] for place in places))
+            for place, word in zip(places, words, strict=True):
+                results[place] = refusal(word, f"run {claims[place].id}") if word != "ok" else None
+        return results
+
+    def _depend(self, run_id: str, spec: RunSpec) -> None:
+        """Hand in the dependencies that did not fit into the submit; the run stays blocked until the last call."""
+        rest = iter(spec.after[limits.DEPENDENCIES_A_CALL :])
+        chunks = iter(lambda: list(islice(rest, limits.DEPENDENCIES_A_CALL)), [])
+        chunk = next(chunks)
+        while chunk:
+            following = next(chunks, [])
+            seal = 0 if following else 1
+            reply = self.store.call("depend", partition_of(run_id), run_id, seal, spec.expires_ms or 0, *chunk)
+            refused = refusal(reply, f"run {run_id}")
+            if refused is not None:
+                self.cancel(run_id, str(refused))
+                raise refused
+            chunk = following
+
+    def _address(self, spec: RunSpec, run_id: str | None) -> tuple[str, int]:
+        partition = self._partition(spec) if run_id is None else partition_of(run_id)
+        foreign = next((parent for parent in spec.after if partition_of(parent) != partition), None)
+        if foreign is not None:
+            raise Invalid(
+                f"A run can wait only for runs of its own partition, {partition}, and {foreign} lives in another; "
+                "submit both with the same plan or session."
+            )
+        return run_id or new_run_id(partition), partition
+
+    def _partition(self, spec: RunSpec) -> int:
+        """What belongs together lives together: a session, a plan, a run and its dependents, the users of a key."""
+        partitions = self.store.keyspace.partitions
+        if partitions == 1:
+            return 0
+        together = spec.session or spec.plan
+        if together is None and spec.after:
+            return partition_of(spec.after[0])
+        together = together or spec.dedupe_key
+        return random.randrange(partitions) if together is None else crc32(together.encode()) % partitions
+
+    def _batches(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None) -> Iterator[_Batch]:
+        ids: Iterator[str | None] = repeat(None) if run_ids is None else iter(run_ids)
+        rest = iter(specs)
+        while batch := list(islice(rest, limits.SUBMIT_A_CALL)):
+            partitions: dict[int, list[int]] = {}
+            made: list[str] = []
+            for place, spec in enumerate(batch):
+                run_id, partition = self._address(spec, next(ids))
+                made.append(run_id)
+                partitions.setdefault(partition, []).append(place)
+            yield _Batch(batch, made, partitions)
+
+
+class _Batch:
+    """Runs that are submitted together, in a call for each of their partitions."""
+
+    def __init__(self, specs: list[RunSpec], ids: list[str], partitions: dict[int, list[int]]) -> None:
+        self.specs, self.ids, self.partitions = specs, ids, partitions
+        self._waiting = list(partitions.values())
+        self._words = [""] * len(specs)
+
+    def told(self, words: list[str]) -> bool:
+        """Take the reply of the next call; true when it was the last."""
+        for place, word in zip(self._waiting.pop(0), words, strict=True):
+            self._words[place] = word
+        return not self._waiting
+
+    def receipts(self) -> Iterator[Receipt]:
+        return map(_receipt, self.ids, self._words)
+
+
+def _row(spec: RunSpec, run_id: str) -> tuple[Word, ...]:
+    return run_id, spec.lane, spec.to_wire(), b"" if spec.passes_the_door else to_json(spec.to_door())
+
+
+def _receipt(run_id: str, word: str) -> Receipt:
+    if word == "ok":
+        return Receipt(run_id, created=True)
+    if word.startswith("exists "):
+        return Receipt(word.removeprefix("exists "), created=False)
+    return Receipt(run_id, created=False, refused=refusal(word, f"run {run_id}"))

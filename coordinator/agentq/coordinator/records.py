@@ -1,0 +1,161 @@
+"""Reading: runs one by one, in lists and in numbers, and workers. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.identity import partition_of, run_id_prefix
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.limits import LIST_A_CALL
+from agentq.coordinator.run import Run, Summary, lane_parts
+from agentq.coordinator.store import Store
+
+_SUMMARY = ("id", "state", "lane", "attempt", "worker", "reason", "submitted_at_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list. With `cursor` the next call goes on; without one, this was all."""
+
+    runs: list[Summary]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which runs to list. Times are those of the ids: when the run was made, by its maker's clock."""
+
+    states: tuple[State, ...] = tuple(State)
+    queue: str | None = None
+    plan: str | None = None
+    session: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+class WorkerRecord(BaseModel):
+    """A worker as the server knows it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    partition: int
+    state: str
+    epoch: str
+    lease_until_ms: int
+    seen_at_ms: int
+    missing_at_ms: int | None
+    identity: JsonValue
+    runs: list[str]
+
+
+class Records:
+    """The reading side of a namespace."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def get(self, run_id: str) -> Run:
+        """One run, whole."""
+        key = self.store.key(partition_of(run_id), "run", run_id)
+        fields = self._hash(key)
+        if not fields:
+            raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
+        return Run.from_hash(run_id, fields)
+
+    def needs(self, run_id: str, most: int = 100) -> list[str]:
+        """Some of the runs that a blocked run still waits for."""
+        key = self.store.key(partition_of(run_id), "needs", run_id)
+        return sorted(self.store.connection.command("SRANDMEMBER", key, most))
+
+    def list(self, which: Filter = Filter(), *, limit: int = 100, cursor: str | None = None) -> Page:  # noqa: B008
+        """A page of runs, newest first."""
+        if not 1 <= limit <= LIST_A_CALL:
+            raise Invalid(f"A page has 1 to {LIST_A_CALL} runs, not {limit}.")
+        rows = [word for state in which.states for word in (which.queue or "*", state.value)]
+        until = "" if which.until_ms is None else run_id_prefix(which.until_ms)
+        since = "" if which.since_ms is None else run_id_prefix(which.since_ms)
+        before = min(cursor, until) if cursor and until else cursor or until
+        words = (which.plan or "", which.session or "", before, since, limit, *rows)
+        pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]
+        return _merged(pages, limit)
+
+    def all(self, which: Filter = Filter()) -> Iterator[Summary]:  # noqa: B008
+        """Every run, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list(which, limit=LIST_A_CALL, cursor=cursor)
+            yield from page.runs
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def count(self, states: Iterable[State] = tuple(State)) -> dict[str, dict[State, int]]:
+        """How many runs each queue has in each state."""
+        counts: dict[str, dict[State, int]] = {}
+        names = [state.value for state in states]
+        for partition in self.store.partitions():
+            flat = self.store.call("count", partition, *names)
+            for at in range(0, len(flat), 3):
+                queue = counts.setdefault(flat[at], {})
+                state = State(flat[at + 1])
+                queue[state] = queue.get(state, 0) + flat[at + 2]
+        return counts
+
+    def workers(self) -> list[WorkerRecord]:
+        """Every registered worker, in every partition."""
+        command = self.store.connection.command
+        records = []
+        for partition in self.store.partitions():
+            flat = command("ZRANGE", self.store.key(partition, "workers"), 0, -1, "WITHSCORES")
+            for worker, until in zip(flat[::2], flat[1::2], strict=True):
+                fields = self._hash(self.store.key(partition, "worker", worker))
+                runs = command("HKEYS", self.store.key(partition, "holds", worker))
+                if fields:
+                    records.append(_worker(worker, partition, int(float(until)), fields, runs))
+        return records
+
+    def _hash(self, key: str) -> dict[str, str]:
+        self.store.guard()
+        flat = self.store.connection.command("HGETALL", key)
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _worker(worker: str, partition: int, until_ms: int, fields: dict[str, str], runs: list[str]) -> WorkerRecord:
+    return WorkerRecord.model_validate(
+        {
+            "id": worker,
+            "partition": partition,
+            "state": fields["state"],
+            "epoch": fields["epoch"],
+            "lease_until_ms": until_ms,
+            "seen_at_ms": fields["seen_at_ms"],
+            "missing_at_ms": fields.get("missing_at_ms"),
+            "identity": json.loads(fields["identity"]),
+            "runs": runs,
+        }
+    )
+
+
+def _merged(pages: list[list[Any]], limit: int) -> Page:
+    """One page of several partitions' pages. None of them was looked at below its own cursor."""
+    floors = [page[0] for page in pages if page[0]]
+    floor = max(floors, default="")
+    runs = [_summary(page[at : at + len(_SUMMARY)]) for page in pages for at in range(1, len(page), len(_SUMMARY))]
+    runs = sorted((run for run in runs if run.id >= floor), key=lambda run: run.id, reverse=True)
+    if len(runs) > limit:
+        return Page(runs[:limit], runs[limit - 1].id)
+    return Page(runs, floor or None)
+
+
+def _summary(values: list[str]) -> Summary:
+    fields: dict[str, Any] = dict(zip(_SUMMARY, values, strict=True))
+    fields |= lane_parts(fields.pop("lane")) | {"attempt": fields["attempt"] or 0}
+    return Summary.model_validate(fields)
+

@@ -1,0 +1,137 @@
+"""One namespace on one server: how scripts are called in it, and the guard at its door.
+
+The first call finds out whether the namespace belongs to this version and has as many partitions as expected, and
+refuses before anything is read or changed. A missing marker is written by those who may bootstrap, never by a reader.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from agentq.coordinator import errors
+from agentq.coordinator.connection import Connection, Word
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.keys import Keyspace, key
+from agentq.coordinator.scripts import SCRIPTS, ScriptSet
+
+SCHEMA = (1, 0)
+MARKER = f"agentq {SCHEMA[0]}.{SCHEMA[1]}"
+
+DURABLE_MS = 10_000
+
+Clock = Callable[[], int]
+
+
+class Store:
+    """Scripts on the partitions of a namespace."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        keyspace: Keyspace = Keyspace(),  # noqa: B008 - frozen
+        *,
+        scripts: ScriptSet | None = None,
+        clock: Clock | None = None,
+        dice: Callable[[], float] = random.random,
+        bootstrap: bool = True,
+    ) -> None:
+        self.connection = connection
+        self.keyspace = keyspace
+        self._scripts = scripts or ScriptSet()
+        self._clock = clock
+        self._dice = dice
+        self._bootstrap = bootstrap
+        self._guarded = False
+        self._synced: bool | None = None
+
+    def call(self, script: str, partition: int, *arguments: Word) -> Any:
+        """Run one script in a partition. The arguments are those of its header, without `now_ms`."""
+        self.guard()
+        source = self._scripts.source(SCRIPTS[script])
+        return self.connection.script(source, self.keyspace.base(partition), (self.now(), *arguments))
+
+    def call_durably(self, script: str, partition: int, *arguments: Word) -> Any:
+        """The same, and return only when the server's append-only file holds what the script wrote."""
+        self.guard()
+        source, base = self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition)
+        words = (self.now(), *arguments)
+        if not self._syncs_each_write():
+            reply, synced = self.connection.script_then(source, base, words, "WAITAOF", 1, 0, DURABLE_MS)
+            if synced[0] < 1:
+                raise errors.Undurable(f"It was done, but the server took more than {DURABLE_MS} ms to write it to disk.")
+            return reply
+        return self.connection.script(source, base, words)
+
+    def _syncs_each_write(self) -> bool:
+        """Whether every reply comes after the sync, so that there is nothing to wait for; refuse where neither holds."""
+        if self._synced is None:
+            flat = self.connection.command("CONFIG", "GET", "append*")
+            found = dict(zip(flat[::2], flat[1::2], strict=True))
+            self._synced = found.get("appendonly") == "yes" and found.get("appendfsync") == "always"
+            if not self._synced and not self.connection.command("COMMAND", "INFO", "WAITAOF")[0]:
+                self._synced = None
+                raise errors.NotAllowed(
+                    "This server cannot promise durable=True: it has no WAITAOF and does not sync each write. "
+                    "Nothing was changed. Set `appendonly yes` and `appendfsync always`, or use a newer server."
+                )
+        return self._synced
+
+    def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> Iterator[Any]:
+        """Run one script many times, the next call being made while the server works; replies come in order."""
+        self.guard()
+        source, base, now = self._scripts.source(SCRIPTS[script]), self.keyspace.base, self.now
+        return self.connection.scripts((source, base(partition), (now(), *words)) for partition, words in calls)
+
+    def now(self) -> Word:
+        """The time that scripts are told: none, so that they ask the server, unless a test moves the clock."""
+        return "" if self._clock is None else self._clock()
+
+    def dice(self) -> str:
+        """A throw between 0 and 1; scripts have no chance of their own."""
+        return f"{self._dice():.6f}"
+
+    def partitions(self) -> range:
+        return range(self.keyspace.partitions)
+
+    def key(self, partition: int, name: str, *parts: str) -> str:
+        return key(self.keyspace.base(partition), name, *parts)
+
+    def base_of(self, run_id: str) -> str:
+        """The base of the partition that a run lives in."""
+        return self.keyspace.base(partition_of(run_id))
+
+    def guard(self) -> None:
+        """Refuse a namespace of another version or shape; once, and only once it has been found in order."""
+        if self._guarded:
+            return
+        root = self.keyspace.root
+        schema, partitions = self._bootstrapped() if self._bootstrap else (
+            self.connection.command("GET", key(root, "schema")),
+            self.connection.command("GET", key(root, "partitions")),
+        )  # fmt: skip
+        if schema is None:
+            return
+        self._check(str(schema), int(partitions or 1))
+        self._guarded = True
+
+    def _bootstrapped(self) -> tuple[Any, Any]:
+        source = self._scripts.source(SCRIPTS["bootstrap"])
+        words = (self.now(), MARKER, self.keyspace.partitions)
+        schema, partitions = self.connection.script(source, self.keyspace.root, words)
+        return schema, partitions
+
+    def _check(self, schema: str, partitions: int) -> None:
+        namespace, expected = self.keyspace.namespace, self.keyspace.partitions
+        major = schema.removeprefix("agentq ").partition(".")[0]
+        if major != str(SCHEMA[0]):
+            raise errors.Incompatible(
+                f"The namespace {namespace!r} holds data of {schema!r}, this program works with {MARKER!r}. "
+                "Use a program of that version, or another namespace."
+            )
+        if partitions != expected:
+            raise errors.Incompatible(
+                f"The namespace {namespace!r} has {partitions} partitions, not {expected}; "
+                f"set AGENTQ_PARTITIONS={partitions}."
+            )

@@ -1,0 +1,61 @@
+"""A proxy in front of a server that loses replies."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+from servers import Server
+
+
+class Proxy:
+    """Passes everything on, but loses the reply to the first request that contains a word: it takes effect unheard."""
+
+    def __init__(self, server: Server, word: bytes) -> None:
+        self.lost = 0
+        self._word = word
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # A thread that waits in accept is woken by shutting down, not by closing.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as upstream, contextlib.suppress(OSError):
+            upstream.connect(str(self._server.socket))
+            back = threading.Thread(target=self._return, args=(upstream, client), daemon=True)
+            back.start()
+            while request := client.recv(65536):
+                if self._word in request and not self.lost:
+                    self.lost += 1
+                    self._lose(request, client, upstream, back)
+                    return
+                upstream.sendall(request)
+
+    def _lose(self, request: bytes, client: socket.socket, upstream: socket.socket, back: threading.Thread) -> None:
+        """Cut the way back first, and only then pass the request on."""
+        client.shutdown(socket.SHUT_WR)
+        upstream.sendall(request)
+        # The server reads everything before the end of the stream, and then closes.
+        upstream.shutdown(socket.SHUT_WR)
+        back.join()
+
+    def _return(self, upstream: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while reply := upstream.recv(65536):
+                with contextlib.suppress(BrokenPipeError):
+                    client.sendall(reply)
