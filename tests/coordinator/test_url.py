@@ -86,6 +86,7 @@ def test_tls_is_understood_for_servers_and_sentinels(tmp_path: Path) -> None:
         ("unix://run/redis.sock", "three slashes"),
         ("unix://", "three slashes"),
         ("redis://h?protocol=3", "the option 'protocol' is not known; known are db, cluster, username"),
+        ("redis://:123?s3cret@h", "the option in it is not known"),
         ("redis://h?db=1&db=2", "given twice"),
         ("redis://h?ssl_cert_reqs=none", "the option 'ssl_cert_reqs' needs rediss://"),
         ("redis://h?cluster=maybe", "cluster is true or false"),
@@ -121,3 +122,7 @@ def test_a_bad_address_is_refused_in_one_sentence_with_an_example(url: str, prob
 )
 def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert display(url) == shown
+
+
+def test_an_address_does_not_give_its_password_away_in_a_traceback() -> None:
+    assert "s3cret" not in repr(parse("redis+sentinel://:s3cret@h/jobs?sentinel_password=s3cret"))

@@ -88,7 +88,9 @@ class Keyspace:
     def base(self, partition: int) -> str:
         """What the keys of a partition begin with."""
         if not 0 <= partition < self.partitions:
-            raise Invalid(f"The namespace {self.namespace!r} has {self.partitions} partitions, none numbered {partition}.")
+            raise Invalid(
+                f"The namespace {self.namespace!r} has {self.partitions} partitions, none numbered {partition}."
+            )
         return self.root if self.partitions == 1 else _base(f"{self.namespace}.{partition}")
 
     def bases(self) -> list[str]:
@@ -118,4 +120,3 @@ def lua_builders() -> str:
         terms = [piece if place % 2 else f"'{piece}'" for place, piece in enumerate(pieces) if piece]
         lines.append(f"local function key_{kind.name}({', '.join(kind.parts)}) return base .. {' .. '.join(terms)} end")
     return "\n".join(lines)
-

@@ -208,9 +208,7 @@ class Lease:
         seat = self._seats[partition]
         if seat.revision == revision:
             return
-        flat = self.store.connection.command(
-            "ZRANGE", self.store.key(partition, "lanes"), 0, -1, "WITHSCORES"
-        )
+        flat = self.store.connection.command("ZRANGE", self.store.key(partition, "lanes"), 0, -1, "WITHSCORES")
         seat.lanes = serves(self.identity, flat[::2])
         seat.revision = flat[-1] if flat else "0"
 

@@ -158,4 +158,3 @@ def _summary(values: list[str]) -> Summary:
     fields: dict[str, Any] = dict(zip(_SUMMARY, values, strict=True))
     fields |= lane_parts(fields.pop("lane")) | {"attempt": fields["attempt"] or 0}
     return Summary.model_validate(fields)
-

@@ -97,7 +97,9 @@ class RunSpec(_Strict):
 
     argv: Annotated[tuple[Text, ...], _LOOSE, _bounded(limits.ARGUMENTS_BYTES, "the command line")] = ()
     stdin: Annotated[str, _bounded(limits.STDIN_BYTES, "stdin")] | None = None
-    env: Annotated[dict[Text, Text], _bounded(limits.ENVIRONMENT_BYTES, "the environment")] = Field(default_factory=dict)
+    env: Annotated[dict[Text, Text], _bounded(limits.ENVIRONMENT_BYTES, "the environment")] = Field(
+        default_factory=dict
+    )
     cwd: Text | None = None
     function: Annotated[str, StringConstraints(pattern=r"^[\w.]+:[\w.]+$")] | None = None
     args: Annotated[tuple[JsonValue, ...], _LOOSE, _bounded(limits.ARGUMENTS_BYTES, "the arguments")] = ()
@@ -159,7 +161,9 @@ class RunSpec(_Strict):
         left_out = _IN_LANE | {"after"} if len(self.after) > limits.DEPENDENCIES_A_CALL else _IN_LANE
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
         if len(body) > limits.SPEC_BYTES:
-            raise Invalid(f"The run has {len(body)} bytes; {limits.SPEC_BYTES} is the most. Pass large input as a file.")
+            raise Invalid(
+                f"The run has {len(body)} bytes; {limits.SPEC_BYTES} is the most. Pass large input as a file."
+            )
         return _OPENING + body[1:]
 
     @property

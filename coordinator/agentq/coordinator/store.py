@@ -60,22 +60,28 @@ class Store:
         if not self._syncs_each_write():
             reply, synced = self.connection.script_then(source, base, words, "WAITAOF", 1, 0, DURABLE_MS)
             if synced[0] < 1:
-                raise errors.Undurable(f"It was done, but the server took more than {DURABLE_MS} ms to write it to disk.")
+                raise errors.Undurable(
+                    f"It was done, but the server took more than {DURABLE_MS} ms to write it to disk."
+                )
             return reply
         return self.connection.script(source, base, words)
 
     def _syncs_each_write(self) -> bool:
         """Whether every reply comes after the sync, so that there is nothing to wait for; refuse where neither holds."""
         if self._synced is None:
-            flat = self.connection.command("CONFIG", "GET", "append*")
+            try:
+                flat = self.connection.command("CONFIG", "GET", "append*")
+            except errors.NotAllowed:
+                flat = ["appendonly", "yes"]
             found = dict(zip(flat[::2], flat[1::2], strict=True))
-            self._synced = found.get("appendonly") == "yes" and found.get("appendfsync") == "always"
-            if not self._synced and not self.connection.command("COMMAND", "INFO", "WAITAOF")[0]:
-                self._synced = None
+            always = found.get("appendfsync") == "always"
+            waits = self.connection.command("COMMAND", "INFO", "WAITAOF")[0] is not None
+            if found["appendonly"] != "yes" or not (always or waits):
                 raise errors.NotAllowed(
-                    "This server cannot promise durable=True: it has no WAITAOF and does not sync each write. "
-                    "Nothing was changed. Set `appendonly yes` and `appendfsync always`, or use a newer server."
+                    "This server cannot promise durable=True, so nothing was changed: it needs `appendonly yes`, and "
+                    "WAITAOF (Redis 7.2, Valkey) or `appendfsync always`."
                 )
+            self._synced = always
         return self._synced
 
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> Iterator[Any]:

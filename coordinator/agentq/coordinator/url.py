@@ -17,12 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.link import Link, Place, open_link
-
-EXAMPLE = "for example redis://:password@127.0.0.1:6379/0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +31,17 @@ class Address:
     places: tuple[Place, ...]
     tls: bool = False
     service: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    sentinel_options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    sentinel_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         """What may be shown: no user, no password, no options."""
         if not self.places[0][1]:
             return f"unix://{self.places[0][0]}"
-        scheme = ("rediss" if self.tls else "redis") + {"single": "", "sentinel": "+sentinel", "cluster": "+cluster"}[
-            self.shape
-        ]
+        scheme = ("rediss" if self.tls else "redis") + ("" if self.shape == "single" else f"+{self.shape}")
         hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.places)
-        return f"{scheme}://{hosts}" + (f"/{self.service}" if self.service else "")
+        path = [self.service] * (self.shape == "sentinel") + [str(self.options["db"])] * (self.shape != "cluster")
+        return "/".join([f"{scheme}://{hosts}", *path])
 
     def link(self, place: Place, *, client_name: str, timeout_ms: int) -> Link:
         """A link to one server of this address, not yet connected."""
@@ -65,46 +62,50 @@ def display(url: str) -> str:
 
 def parse(url: str) -> Address:
     """Understand a URL, or say what is wrong with it in one sentence."""
-    parts = urlsplit(url.strip())
-    scheme, _, suffix = parts.scheme.replace("valkey", "redis").partition("+")
-    if parts.fragment or not (parts.scheme == "unix" or (scheme in ("redis", "rediss") and suffix in SUFFIXES)):
+    match = PARTS.fullmatch(url.strip())
+    if match is None:
         raise _invalid("it must begin with redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
-    userinfo, _, hosts = parts.netloc.rpartition("@")
-    query = _query(parts.query)
+    if "#" in url:
+        raise _invalid("it must not contain # (in a password, write %23)")
+    userinfo, _, hosts = match["place"].rpartition("@")
+    path, query = match["path"].strip("/"), _query(match["query"] or "")
     options = _credentials(userinfo, query)
-    tls = scheme == "rediss"
-    if parts.scheme == "unix":
-        if hosts or not parts.path.strip("/"):
-            raise Invalid(
-                "The address of the server is not valid: give a path after three slashes, for example unix:///run/redis.sock"
-            )
-        address = Address("single", ((unquote(parts.path), 0),))
-        database = ""
-    elif suffix == "sentinel":
-        service, _, database = parts.path.strip("/").partition("/")
+    tls = match["tls"] == "s"
+    shape = "cluster" if _flag(query, "cluster", match["shape"] == "cluster") else match["shape"] or "single"
+    database = path
+    if match["scheme"] == "unix":
+        if hosts or not path:
+            raise _invalid("a path stands after three slashes", "unix:///run/redis.sock")
+        address, database = Address("single", ((unquote(match["path"]), 0),)), ""
+    elif shape == "sentinel":
+        service, _, database = path.partition("/")
         if not service:
-            raise Invalid(
-                "The address of the server is not valid: name the service that the sentinels watch, "
-                "for example redis+sentinel://host1:26379,host2:26379/mymaster"
+            raise _invalid(
+                "name the service that the sentinels watch", "redis+sentinel://host1:26379,host2:26379/mymaster"
             )
         address = Address("sentinel", _places(hosts, 26379), tls, unquote(service))
     else:
-        cluster = query.pop("cluster", "false").lower() in ("true", "1", "yes") or suffix == "cluster"
-        address = Address("cluster" if cluster else "single", _places(hosts, 6379), tls)
-        database = parts.path.strip("/")
-        if not cluster and len(address.places) > 1:
+        address = Address("cluster" if shape == "cluster" else "single", _places(hosts, 6379), tls)
+        if shape == "single" and len(address.places) > 1:
             raise _invalid("several hosts need redis+sentinel:// or redis+cluster://")
     options["db"] = _number(query.pop("db", database) or "0", "the database")
     secure = _secure(query, tls)
     sentinel = {name: query.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in query}
     if query:
-        raise _invalid(f"the option {min(query)!r} is not known; known are {', '.join(KNOWN)}")
+        # After an unescaped ? in a password, what looks like an option is a piece of it, so it is not repeated.
+        name = repr(min(query)) if min(query).isidentifier() else "in it"
+        raise _invalid(f"the option {name} is not known; known are {', '.join(KNOWN)}")
     return replace(address, options=options | secure, sentinel_options=sentinel | secure)
 
 
-SUFFIXES = ("", "sentinel", "cluster")
+PARTS = re.compile(
+    r"(?:(?P<scheme>unix)|(?:redis|valkey)(?P<tls>s?)(?:\+(?P<shape>sentinel|cluster))?)"
+    r"://(?P<place>[^/?]*)(?P<path>[^?]*)(?:\?(?P<query>.*))?",
+    re.DOTALL,
+)
 FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 KNOWN = (
     *("db", "cluster", "username", "password", "sentinel_username", "sentinel_password"),
     *(*FILES, "ssl_password", "ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version", "ssl_ciphers"),
@@ -117,6 +118,13 @@ def _query(text: str) -> dict[str, str]:
     if len(query) < len(pairs):
         raise _invalid("an option is given twice")
     return query
+
+
+def _flag(query: dict[str, Any], name: str, default: bool) -> bool:
+    text = str(query.pop(name, default)).lower()
+    if text not in FLAGS:
+        raise _invalid(f"{name} is true or false")
+    return FLAGS[text]
 
 
 def _credentials(userinfo: str, query: dict[str, str]) -> dict[str, Any]:
@@ -157,7 +165,7 @@ def _secure(query: dict[str, str], tls: bool) -> dict[str, Any]:
             raise _invalid("ssl_min_version is 1.2 or 1.3")
         found["ssl_min_version"] = VERSIONS[found["ssl_min_version"]]
     if tls:
-        found["ssl_check_hostname"] = found.get("ssl_check_hostname", "true").lower() not in ("false", "0", "no")
+        found["ssl_check_hostname"] = _flag(found, "ssl_check_hostname", True)
     return found
 
 
@@ -167,5 +175,5 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-def _invalid(problem: str) -> Invalid:
-    return Invalid(f"The address of the server is not valid: {problem}, {EXAMPLE}")
+def _invalid(problem: str, example: str = "redis://:password@127.0.0.1:6379/0") -> Invalid:
+    return Invalid(f"The address of the server is not valid: {problem}, for example {example}")

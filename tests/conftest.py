@@ -1,0 +1,83 @@
+"""Servers and worlds for all tests. After every test that used a world, all invariants must hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from servers import Server, redis_binary, valkey_binary
+from world import World
+
+from agentq.coordinator.connection import Connection
+
+MakeWorld = Callable[..., World]
+
+
+def need(program: str, found: object) -> None:
+    """Skip loudly without a program that CI always has."""
+    if not found:
+        assert not os.environ.get("CI"), f"CI has to have {program}"
+        pytest.skip(f"NOT RUN: {program} is not installed")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for a unix socket."""
+    path = Path(tempfile.mkdtemp(prefix="aq"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _server(binary: str) -> Iterator[Server]:
+    path = Path(tempfile.mkdtemp(prefix="aq"))
+    server = Server(binary, path, "--enable-debug-command", "yes").start()
+    yield server
+    server.stop()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[Server]:
+    """The Valkey that agentq brings, without persistence."""
+    yield from _server(valkey_binary())
+
+
+@pytest.fixture(scope="session")
+def redis7() -> Iterator[Server]:
+    """The machine's redis-server."""
+    binary = redis_binary()
+    need("redis-server", binary)
+    assert binary is not None
+    yield from _server(binary)
+
+
+@pytest.fixture
+def connection(valkey: Server) -> Iterator[Connection]:
+    connection = Connection(valkey.url)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def make_world(connection: Connection) -> Iterator[MakeWorld]:
+    """Makes worlds; each is checked at the end of the test."""
+    worlds: list[World] = []
+
+    def make(**options: object) -> World:
+        worlds.append(World(connection, **options))  # type: ignore[arg-type]
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.outcomes.close()
+        world.check()
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """A namespace whose clock the test moves."""
+    return make_world()

@@ -1,0 +1,218 @@
+"""What must be true of a namespace after any history. Checked after every test, and after every step of a simulation."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentq.coordinator.connection import Connection
+from agentq.coordinator.keys import GROUP, KEYS, Key
+from agentq.coordinator.lifecycle import HELD, TERMINAL, State
+
+_PATTERNS = [
+    (kind, re.compile(re.sub(r"<(\w+)>", lambda part: f"(?P<{part[1]}>.+)", re.escape(kind.pattern).replace("\\<", "<"))))
+    for kind in sorted(KEYS, key=lambda kind: -len(kind.pattern))
+]  # fmt: skip
+
+
+@dataclass
+class Snapshot:
+    """Everything in one partition, by kind of key and the parts of its name."""
+
+    base: str
+    values: dict[str, dict[tuple[str, ...], Any]] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    ttls: dict[str, int] = field(default_factory=dict)
+    pending: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Lane → entry → consumer that it was delivered to."""
+
+    def of(self, kind: str) -> dict[tuple[str, ...], Any]:
+        return self.values.get(kind, {})
+
+    def one(self, kind: str) -> Any:
+        return self.of(kind).get((), {})
+
+
+def kind_of(name: str, base: str) -> tuple[Key, tuple[str, ...]]:
+    """Which line of keys.py a key belongs to."""
+    for kind, pattern in _PATTERNS:
+        found = pattern.fullmatch(name.removeprefix(base))
+        if found:
+            return kind, found.groups()
+    raise AssertionError(f"keys.py does not know the key {name}")
+
+
+def take_snapshot(connection: Connection, base: str) -> Snapshot:
+    """Read everything in a partition."""
+    snapshot = Snapshot(base)
+    cursor: str = "0"
+    names: set[str] = set()
+    while True:
+        pattern = base.replace("[", "\\[") + "*"
+        cursor, found = connection.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        names.update(found)
+        if str(cursor) == "0":
+            break
+    for name in names:
+        _read_key(connection, snapshot, name)
+    return snapshot
+
+
+def _read_key(connection: Connection, snapshot: Snapshot, name: str) -> None:
+    kind, parts = kind_of(name, snapshot.base)
+    snapshot.types[name] = connection.command("TYPE", name)
+    snapshot.ttls[name] = connection.command("PTTL", name)
+    read = {
+        "string": lambda: connection.command("GET", name),
+        "hash": lambda: _pairs(connection.command("HGETALL", name)),
+        "set": lambda: set(connection.command("SMEMBERS", name)),
+        "zset": lambda: _pairs(connection.command("ZRANGE", name, 0, -1, "WITHSCORES")),
+        "stream": lambda: {entry: _pairs(flat) for entry, flat in connection.command("XRANGE", name, "-", "+")},
+    }
+    if snapshot.types[name] == "none":
+        return
+    assert snapshot.types[name] == kind.type, f"{name} is a {snapshot.types[name]}, keys.py says {kind.type}"
+    snapshot.values.setdefault(kind.name, {})[parts] = read[kind.type]()
+    if kind.name == "lane":
+        found = connection.command("XPENDING", name, GROUP, "-", "+", 100_000)
+        snapshot.pending[parts[0]] = {item[0]: item[1] for item in found}
+
+
+def _pairs(flat: list[Any]) -> dict[str, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
+    """All invariants of a partition. `healthy=False` leaves out what only the janitor restores."""
+    _check_index(snapshot)
+    _check_lifetimes(snapshot)
+    _check_holders(snapshot)
+    if healthy:
+        _check_homes(snapshot)
+        _check_timers(snapshot)
+        _check_dependencies(snapshot)
+    _check_dedupe(snapshot)
+    _check_ends(snapshot)
+
+
+def runs(snapshot: Snapshot) -> dict[str, dict[str, str]]:
+    return {parts[0]: fields for parts, fields in snapshot.of("run").items()}
+
+
+def _check_index(snapshot: Snapshot) -> None:
+    indexed = Counter(run for members in snapshot.of("index").values() for run in members)
+    for run, fields in runs(snapshot).items():
+        queue = fields["lane"].split(":")[0]
+        assert run in snapshot.of("index").get((queue, fields["state"]), {}), (
+            f"{run} is {fields['state']}, not indexed so"
+        )
+        assert indexed[run] == 1, f"{run} is indexed {indexed[run]} times"
+        assert queue in snapshot.one("queues"), f"the queue of {run} is not listed"
+    assert set(indexed) == set(runs(snapshot)), "an index names a run that does not exist"
+
+
+def _check_homes(snapshot: Snapshot) -> None:
+    """Each run that is pending or held has exactly one live entry, in its own lane; nothing else is in anyone's hands."""
+    live = {}
+    for run, fields in runs(snapshot).items():
+        state = State(fields["state"])
+        if state is State.PENDING or state in HELD:
+            live[fields["lane"], fields["entry"]] = run
+            entry = snapshot.of("lane").get((fields["lane"],), {}).get(fields["entry"])
+            assert entry == {"run": run}, f"{run} is {state} and has no entry in its lane"
+        if state in HELD:
+            owner = snapshot.pending[fields["lane"]].get(fields["entry"])
+            assert owner == fields["worker"], f"{run} is held by {fields['worker']}, its entry by {owner}"
+    for lane, delivered in snapshot.pending.items():
+        for entry, consumer in delivered.items():
+            assert (lane, entry) in live, f"{entry} in {lane} is pending for {consumer} and stands for nothing"
+
+
+def _check_holders(snapshot: Snapshot) -> None:
+    """Slots in use are a set, and it says the same as the runs."""
+    by_runs = {
+        (fields["worker"], run, fields["fence"])
+        for run, fields in runs(snapshot).items()
+        if State(fields["state"]) in HELD
+    }
+    by_workers = {
+        (parts[0], run, fence.split(" ")[0])
+        for parts, holds in snapshot.of("holds").items()
+        for run, fence in holds.items()
+    }
+    assert by_runs == by_workers, f"runs say {by_runs - by_workers} more, workers say {by_workers - by_runs} more"
+
+
+def _check_timers(snapshot: Snapshot) -> None:
+    timers = {run: int(float(at)) for run, at in snapshot.one("timers").items()}
+    for run, fields in runs(snapshot).items():
+        expected = _timer(fields)
+        if expected is not None:
+            assert timers.get(run) == expected, f"{run} ({fields['state']}) has timer {timers.get(run)}, not {expected}"
+        elif State(fields["state"]) not in TERMINAL:
+            assert run not in timers, f"{run} ({fields['state']}) has a timer for nothing"
+    assert set(timers) <= set(runs(snapshot)), "a timer names a run that does not exist"
+
+
+def _timer(fields: dict[str, str]) -> int | None:
+    state = State(fields["state"])
+    patience = int(fields["until_ms"]) if fields.get("until_ms") and not fields.get("attempt") else None
+    if state in HELD:
+        return int(fields["stop_at_ms"]) if fields.get("stop_at_ms") else None
+    if state is State.SCHEDULED:
+        due = int(fields["due_at_ms"])
+        return min(due, patience) if patience else due
+    if state is State.WAITING:
+        return int(fields["due_at_ms"]) if fields.get("due_at_ms") else None
+    return patience if state in (State.PENDING, State.BLOCKED) else None
+
+
+def _check_dependencies(snapshot: Snapshot) -> None:
+    all_runs = runs(snapshot)
+    for (child,), parents in snapshot.of("needs").items():
+        assert all_runs[child]["state"] == State.BLOCKED, f"{child} is {all_runs[child]['state']} and has needs"
+        for parent in parents:
+            assert child in snapshot.of("dependents").get((parent,), ()), (
+                f"{parent} does not know its dependent {child}"
+            )
+            ended = State(all_runs[parent]["state"]) in TERMINAL
+            assert not ended or parent in snapshot.one("settling"), f"{parent} has ended and {child} was never told"
+    for run, fields in all_runs.items():
+        if fields["state"] == State.BLOCKED:
+            assert snapshot.of("needs").get((run,)) or fields.get("open"), f"{run} is blocked and waits for nothing"
+
+
+def _check_dedupe(snapshot: Snapshot) -> None:
+    for (dedupe,), run in snapshot.of("dedupe").items():
+        fields = runs(snapshot)[run]
+        assert fields["dedupe"] == dedupe
+        assert State(fields["state"]) not in TERMINAL, f"{run} has ended and still has the key {dedupe}"
+
+
+def _check_ends(snapshot: Snapshot) -> None:
+    for run, fields in runs(snapshot).items():
+        ended = State(fields["state"]) in TERMINAL
+        assert ended == bool(fields.get("outcome")), f"{run} is {fields['state']} with outcome {fields.get('outcome')}"
+        assert ended == bool(fields.get("finished_at_ms")), f"{run} is {fields['state']}: finished at?"
+
+
+def _check_lifetimes(snapshot: Snapshot) -> None:
+    """Nothing lives for ever unless keys.py says why; what has ended has a time to live."""
+    for run, fields in runs(snapshot).items():
+        lasting = snapshot.ttls[f"{snapshot.base}run:{run}"] == -1
+        assert lasting != (State(fields["state"]) in TERMINAL), f"{run} is {fields['state']}, lasting: {lasting}"
+    for (worker,), fields in snapshot.of("worker").items():
+        lasting = snapshot.ttls[f"{snapshot.base}worker:{worker}"] == -1
+        gone = fields["state"] in ("gone", "lost") and worker not in snapshot.one("workers")
+        assert lasting != gone, f"the worker {worker} is {fields['state']}, lasting: {lasting}"
+    for kind in ("alive", "inbox", "holds"):
+        for (worker,) in snapshot.of(kind):
+            assert worker in snapshot.one("workers"), f"the worker {worker} is gone and left its {kind}"
+    for kind in ("alive", "duty"):
+        for parts in snapshot.of(kind):
+            name = snapshot.base + next(key.pattern for key in KEYS if key.name == kind).replace(
+                f"<{'worker' if kind == 'alive' else 'duty'}>", parts[0]
+            )
+            assert snapshot.ttls[name] > 0, f"{name} has no time to live"
