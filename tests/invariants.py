@@ -1,9 +1,10 @@
-"""What must be true of a namespace after any history. Checked after every test, and after every step of a simulation."""
+"""What must be true of a namespace after any history: checked after every test and throughout simulations."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +13,9 @@ from agentq.coordinator.keys import GROUP, KEYS, Key
 from agentq.coordinator.lifecycle import HELD, TERMINAL, State
 
 _PATTERNS = [
-    (kind, re.compile(re.sub(r"<(\w+)>", lambda part: f"(?P<{part[1]}>.+)", re.escape(kind.pattern).replace("\\<", "<"))))
+    (kind, re.compile(re.sub(r"<\w+>", "(.+)", kind.pattern)))
     for kind in sorted(KEYS, key=lambda kind: -len(kind.pattern))
-]  # fmt: skip
+]
 
 
 @dataclass
@@ -64,7 +65,7 @@ def _read_key(connection: Connection, snapshot: Snapshot, name: str) -> None:
     kind, parts = kind_of(name, snapshot.base)
     snapshot.types[name] = connection.command("TYPE", name)
     snapshot.ttls[name] = connection.command("PTTL", name)
-    read = {
+    read: dict[str, Callable[[], Any]] = {
         "string": lambda: connection.command("GET", name),
         "hash": lambda: _pairs(connection.command("HGETALL", name)),
         "set": lambda: set(connection.command("SMEMBERS", name)),
@@ -114,7 +115,7 @@ def _check_index(snapshot: Snapshot) -> None:
 
 
 def _check_homes(snapshot: Snapshot) -> None:
-    """Each run that is pending or held has exactly one live entry, in its own lane; nothing else is in anyone's hands."""
+    """Each run that is pending or held has one live entry, in its own lane; nothing else is in anyone's hands."""
     live = {}
     for run, fields in runs(snapshot).items():
         state = State(fields["state"])

@@ -129,7 +129,9 @@ class Cluster:
     def node(self, folder: Path) -> Server:
         self.bus = free_port()
         options = ("--cluster-enabled", "yes", "--cluster-port", str(self.bus), "--cluster-node-timeout", "1000")
-        return Server(valkey_binary(), folder, *options, "--appendonly", "yes", port=free_port())
+        # With `everysec`, an acknowledged write may still be in memory when the process is killed.
+        safe = ("--appendonly", "yes", "--appendfsync", "always")
+        return Server(valkey_binary(), folder, *options, *safe, port=free_port())
 
     @property
     def url(self) -> str:
@@ -166,8 +168,8 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def keys_of(test: str) -> list[str]:
-    """Keys in eight slots, some of them on each node."""
-    return [f"agentq:{{a.{number}}}:{test}" for number in range(8)]
+    """Keys in eight slots that no other test uses."""
+    return [f"agentq:{{{test}.{number}}}:x" for number in range(8)]
 
 
 def test_scripts_run_where_their_keys_live_and_are_brought_to_each_node(cluster: Cluster) -> None:

@@ -58,6 +58,7 @@ class Connection:
         client: redis.Redis | None = None,
     ) -> None:
         assert attempts > 0
+        self._url = url
         self._address = parse(url)
         self._client_name = client_name
         self._timeout_ms = timeout_ms
@@ -66,6 +67,16 @@ class Connection:
         self._topology = topology(self._address, client_name)
         self._closed = False
         self._start_afresh()
+
+    def another(self) -> Connection:
+        """A connection like this one, for a thread that blocks."""
+        return Connection(
+            self._url,
+            client_name=self._client_name,
+            timeout_ms=self._timeout_ms,
+            attempts=self._attempts,
+            client=self._client,
+        )
 
     def command(self, *words: Word) -> Any:
         """One command that is harmless to send twice."""

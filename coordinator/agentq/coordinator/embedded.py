@@ -34,6 +34,7 @@ Sync = Literal["always", "everysec"]
 PATIENCE_MS = 30_000  # with a server that says nothing
 LOADING_MS_MAX = 600_000  # with a server that says that it is loading its data
 STOP_MS = 10_000  # for a server to go when asked, and again after SIGKILL
+LAUNCHES_MAX = 3  # in one start: somebody may stop or kill a server while we wait for it
 REPLY_MS = 1_000  # for one connect, one send, one reply
 PAUSE_S = 0.005  # between two looks
 LOG_BYTES_MAX = 1_000_000  # a longer log is set aside at the next start
@@ -136,7 +137,7 @@ class Embedded:
     def _await(self, patience_ms: int) -> str:
         """Look until a server is ready, and launch one whenever nobody has the lock."""
         began_ms = monotonic_ms()
-        mark: int | None = None
+        marks: list[int] = []
         while True:
             address = self._address()
             _, reply = _call(address, b"PING")
@@ -145,27 +146,27 @@ class Embedded:
             if reply:
                 patience_ms = LOADING_MS_MAX
             elif reply is None:
-                mark = self._launch(mark)
+                self._launch(marks)
             if monotonic_ms() > began_ms + patience_ms:
                 raise self._silent(loading=bool(reply))
             time.sleep(PAUSE_S)
 
-    def _launch(self, mark: int | None) -> int | None:
-        """Spawn the server, unless somebody else has the lock; the reply marks where in the log its words begin."""
+    def _launch(self, marks: list[int]) -> None:
+        """Spawn the server, unless somebody else has the lock; `marks` gets where in the log its words begin."""
         import subprocess  # takes 7 ms, which only the one who starts a server has to pay
 
         with open(self.folder / "lock", "ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return mark
-            if mark is not None:  # we spawned one before, and can have the lock again: it is dead
-                raise self._died(mark)
+                return
+            if len(marks) == LAUNCHES_MAX:  # and we can have the lock again: they all died
+                raise self._died(marks[-1])
             argv = [self.binary or find_binary(), *self._options(self._place())]
             if self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX:
                 self.log.replace(f"{self.log}.1")
             with open(self.log, "ab") as log:
-                mark = log.tell()
+                marks.append(log.tell())
                 subprocess.run(
                     ["/bin/sh", "-c", BACKGROUND, "agentq", *argv],
                     stdin=subprocess.DEVNULL,
@@ -177,7 +178,6 @@ class Embedded:
                     pass_fds=(lock.fileno(),),
                     check=False,  # of the shell, which has nothing to tell
                 )
-        return mark
 
     def _locked(self) -> bool:
         """Whether a server, or its starter, is alive. The look is a shared lock, so that two can look at once."""

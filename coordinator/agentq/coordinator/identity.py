@@ -43,14 +43,17 @@ def _digits(number: int) -> str:
 def partition_of(run_id: str) -> int:
     """The partition that a run lives in."""
     check_run_id(run_id)
-    high, low = run_id[_PARTITION]
-    return _DIGITS.index(high) * 32 + _DIGITS.index(low)
+    return _number(run_id[_PARTITION])
 
 
 def created_ms(run_id: str) -> int:
     """When the id was made, by its maker's clock."""
+    return _number(run_id[_TIME])
+
+
+def _number(digits: str) -> int:
     number = 0
-    for digit in run_id[_TIME]:
+    for digit in digits:
         number = number * 32 + _DIGITS.index(digit)
     return number
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, zip_longest
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.limits import PARTITIONS
@@ -39,7 +40,7 @@ KEYS = (
     Key("partitions", "partitions", "string", "number of partitions", "for ever: it guards the rest"),
     Key("run", "run:<run>", "hash", "a run: spec, state, attempts, outcome", "TTL once the run has ended"),
     Key("needs", "run:<run>:needs", "set", "dependencies that have not ended", "while the run is blocked"),
-    Key("dependents", "run:<run>:dependents", "set", "runs that wait for this one", "until they are settled"),
+    Key("dependents", "run:<run>:dependents", "zset", "runs that wait for this one, by id", "until they are settled"),
     Key("lane", "lane:<lane>", "stream", "entries `run <id>`, one for each run to claim or held",
         "until it has been empty for an hour"),
     Key("lanes", "lanes", "zset", "lanes by the time they were opened", "a member lives as long as its lane"),
@@ -54,7 +55,7 @@ KEYS = (
     Key("worker", "worker:<worker>", "hash", "identity, epoch and state of a worker", "TTL once the worker is gone"),
     Key("alive", "worker:<worker>:alive", "string", "the lease: when it ends", "TTL: the lease itself"),
     Key("holds", "worker:<worker>:runs", "hash", "runs a worker holds, with their fences", "until the worker is gone"),
-    Key("inbox", "worker:<worker>:inbox", "stream", "orders that the worker has not applied", "until the worker is gone"),
+    Key("inbox", "worker:<worker>:inbox", "stream", "orders the worker has not applied", "until the worker is gone"),
     Key("events", "events", "stream", "what happened, newest last", "for ever, capped in length"),
     Key("watch", "watch", "hash", "which server the reapers watch, and since when", "for ever: a few fields"),
     Key("cursors", "cursors", "hash", "where the janitor goes on", "for ever: one field a queue"),
@@ -105,11 +106,14 @@ def _base(tag: str) -> str:
 
 def key(base: str, name: str, *parts: str) -> str:
     """Build one key, as `key(base, "run", run_id)`."""
-    pattern = _BY_NAME[name].pattern
-    for part in parts:
-        pattern = re.sub(r"<\w+>", lambda _, part=part: part, pattern, count=1)
-    assert "<" not in pattern or parts, pattern
-    return base + pattern
+    pieces = _pieces(name)
+    assert len(pieces) == len(parts) + 1, f"{name} is made of {len(pieces) - 1} parts"
+    return base + "".join(chain.from_iterable(zip_longest(pieces, parts, fillvalue="")))
+
+
+@cache
+def _pieces(name: str) -> list[str]:
+    return re.split(r"<\w+>", _BY_NAME[name].pattern)
 
 
 def lua_builders() -> str:

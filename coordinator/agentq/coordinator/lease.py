@@ -1,6 +1,6 @@
 """A worker's place in a namespace: registered, alive, and holding runs.
 
-1. Register, and learn which runs are still held (a worker that comes back) or that all must stop (it was declared lost).
+1. Register, and learn which runs are still held: all, or none if the worker was declared lost.
 2. Send heartbeats with everything that is held; carry out the orders in the answer, kill what is disowned.
 3. Claim as many runs as there are free slots; after any fault of a blocking read, adopt what was delivered meanwhile.
 4. Stop trusting the lease before it can have ended: `trusted` compares with the moment the last renewal was sent.

@@ -1,8 +1,8 @@
 """The verbs that anyone may say of a run, and those of the worker that holds one.
 
-Every verb is one script (see `lua/`), except a submit with more dependencies than one call takes. Every verb can be sent
-twice: `submit` finds the id it made, a worker's verbs find their fence, `requeue` its operation id, and the rest lead
-to the same state again. A refusal is an exception that `errors.refusal` makes of the script's word.
+Every verb is one script (see `lua/`), except a submit with more dependencies than one call takes. Every verb can be
+sent twice: `submit` finds the id it made, a worker's verbs find their fence, `requeue` its operation id, and the rest
+lead to the same state again. A refusal is an exception that `errors.refusal` makes of the script's word.
 """
 
 from __future__ import annotations

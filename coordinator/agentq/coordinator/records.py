@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.identity import partition_of, run_id_prefix
 from agentq.coordinator.lifecycle import State
@@ -74,7 +75,7 @@ class Records:
         key = self.store.key(partition_of(run_id), "needs", run_id)
         return sorted(self.store.connection.command("SRANDMEMBER", key, most))
 
-    def list(self, which: Filter = Filter(), *, limit: int = 100, cursor: str | None = None) -> Page:  # noqa: B008
+    def page(self, which: Filter = Filter(), *, limit: int = 100, cursor: str | None = None) -> Page:
         """A page of runs, newest first."""
         if not 1 <= limit <= LIST_A_CALL:
             raise Invalid(f"A page has 1 to {LIST_A_CALL} runs, not {limit}.")
@@ -82,15 +83,15 @@ class Records:
         until = "" if which.until_ms is None else run_id_prefix(which.until_ms)
         since = "" if which.since_ms is None else run_id_prefix(which.since_ms)
         before = min(cursor, until) if cursor and until else cursor or until
-        words = (which.plan or "", which.session or "", before, since, limit, *rows)
+        words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *rows)
         pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]
         return _merged(pages, limit)
 
-    def all(self, which: Filter = Filter()) -> Iterator[Summary]:  # noqa: B008
+    def all(self, which: Filter = Filter()) -> Iterator[Summary]:
         """Every run, newest first, page by page."""
         cursor: str | None = None
         while True:
-            page = self.list(which, limit=LIST_A_CALL, cursor=cursor)
+            page = self.page(which, limit=LIST_A_CALL, cursor=cursor)
             yield from page.runs
             cursor = page.cursor
             if cursor is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from types import MappingProxyType
@@ -113,11 +114,14 @@ def _body(name: str, text: str) -> str:
     return f"-- {name}.lua{body}" if end and head.startswith("--[[") else text
 
 
+@cache
+def _all_lua() -> str:
+    return "".join(file.read_text(encoding="utf-8") for file in (files("agentq.coordinator") / "lua").iterdir())
+
+
+@cache
 def _limits_lua() -> str:
-    used = (
-        "ATTEMPTS_KEPT EVENTS_KEPT KEEP_MS KEEP_SLACK_MS OPEN_MS START_MS WORKER_RECORD_MS LOW_EVERY FAILURES CRASHES "
-        "DEFERRALS DELAY_MS DELAY_FACTOR BACKOFF_MS_MAX SETTLE_A_CALL TICK_A_CALL SWEEP_A_CALL INSPECT_A_CALL DROP_A_CALL"
-    ).split()
+    used = [name for name in vars(limits) if name.isupper() and re.search(rf"\b{name}\b", _all_lua())]
     return f"local {', '.join(used)} = {', '.join(str(getattr(limits, name)) for name in used)}"
 
 

@@ -67,7 +67,7 @@ class Store:
         return self.connection.script(source, base, words)
 
     def _syncs_each_write(self) -> bool:
-        """Whether every reply comes after the sync, so that there is nothing to wait for; refuse where neither holds."""
+        """Whether each reply comes after its sync, so that there is nothing to wait for; refuse where neither holds."""
         if self._synced is None:
             try:
                 flat = self.connection.command("CONFIG", "GET", "append*")

@@ -83,4 +83,4 @@ class Ticker:
             return True
         if self.store.connection.command("GET", key) != self._owner:
             return False
-        return self.store.connection.command("PEXPIRE", key, 2 * self.tick_ms) == 1
+        return bool(self.store.connection.command("PEXPIRE", key, 2 * self.tick_ms))

@@ -284,7 +284,7 @@ local function await(id, parents)
     if is_ended(run) then
       ended[#ended + 1] = { id = parent, state = run.state }
     else
-      call('SADD', key_dependents(parent), id)
+      call('ZADD', key_dependents(parent), 0, id)
       if not run.dependents then call('HSET', run.key, 'dependents', 1, 'more', 1) end
     end
   end
@@ -302,9 +302,9 @@ end
 local function settle(budget)
   while #unsettled > 0 do
     local parent = table.remove(unsettled)
-    local children = budget > 0 and call('SPOP', key_dependents(parent.id), budget) or {}
-    budget = budget - #children
-    for _, child in ipairs(children) do satisfy(child, parent.id, parent.state) end
+    local children = budget > 0 and call('ZPOPMIN', key_dependents(parent.id), budget) or {}
+    budget = budget - #children / 2
+    for at = 1, #children, 2 do satisfy(children[at], parent.id, parent.state) end
     if call('EXISTS', key_dependents(parent.id)) == 1 then
       call('ZADD', key_settling(), 'NX', now, parent.id)
     else

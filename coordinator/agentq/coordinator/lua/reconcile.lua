@@ -24,7 +24,7 @@ local function mend_blocked(id, run)
   local needs, mended = call('SRANDMEMBER', key_needs(id), 20), false
   for _, parent in ipairs(needs) do
     local other = load(parent)
-    if not other or (is_ended(other) and call('SISMEMBER', key_dependents(parent), id) == 0) then
+    if not other or (is_ended(other) and not call('ZSCORE', key_dependents(parent), id)) then
       satisfy(id, parent, other and other.state or 'missing')
       mended = true
     end

@@ -1,0 +1,138 @@
+"""The generated parts of the READMEs. `python tests/docs.py` writes them; test_docs.py compares.
+
+A generated part stands between `<!-- generated: name -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from agentq.coordinator import errors, limits
+from agentq.coordinator.keys import KEYS
+from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
+from agentq.coordinator.scripts import SCRIPTS
+from agentq.coordinator.settings import PREFIX, Settings
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("coordinator/README.md",)
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table in Markdown."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def states() -> str:
+    return table(("state", "means"), ((f"`{state}`", meaning) for state, meaning in MEANING.items()))
+
+
+def transitions() -> str:
+    return table(
+        ("verb", "from", "to", "event", "who", "note"),
+        (
+            (
+                f"`{row.verb}`",
+                ", ".join(f"`{source}`" for source in row.sources) or "nothing",
+                f"`{row.target}`" if row.target else "stays",
+                f"`{row.event}`",
+                row.who.value,
+                row.note,
+            )
+            for row in TRANSITIONS
+        ),
+    )
+
+
+def diagram() -> str:
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for row in TRANSITIONS:
+        for source, target in row.arrows():
+            if source != target:
+                verbs = arrows.setdefault((source or "[*]", "ended" if target in TERMINAL else target), [])
+                verbs += [row.verb] if row.verb not in verbs else []
+    lines = [
+        f"    {'ended' if source in TERMINAL else source} --> {target}: {', '.join(verbs)}"
+        for (source, target), verbs in arrows.items()
+    ]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *dict.fromkeys(lines), "```"])
+
+
+def budgets() -> str:
+    return table(
+        ("class", "is paid from"),
+        ((f"`{kind}`", f"`{BUDGETS[kind]}`" if kind in BUDGETS else _unpaid(kind)) for kind in OutcomeClass),
+    )
+
+
+def _unpaid(kind: OutcomeClass) -> str:
+    return {OutcomeClass.OK: "– (`completed`)", OutcomeClass.CANCELLED: "– (`cancelled`)"}.get(kind, "nothing: final")
+
+
+def keys() -> str:
+    return table(
+        ("key", "type", "holds", "lives"),
+        ((f"`{key.pattern.replace('<', '‹').replace('>', '›')}`", key.type, key.holds, key.lifetime) for key in KEYS),
+    )
+
+
+def scripts() -> str:
+    return table(
+        ("script", "does", "takes", "answers", "at maxmemory"),
+        (
+            (
+                f"`{name}`",
+                script.header.purpose,
+                " ".join(script.header.arguments)
+                + (f" · rows of {' '.join(script.header.rows)}" if script.header.rows else ""),
+                script.header.reply,
+                {"allow-oom": "runs", "no-writes": "runs, reads only"}.get(script.header.flags, "refused"),
+            )
+            for name, script in SCRIPTS.items()
+        ),
+    )
+
+
+def words() -> str:
+    return table(
+        ("word", "exception", "exit code", "means"),
+        (
+            (f"`{word}`", f"`{kind.__name__}`", kind.exit_code, sentence.format(subject="run", detail="…"))
+            for word, (kind, sentence) in errors.WORDS.items()
+        ),
+    )
+
+
+def settings() -> str:
+    return table(
+        ("variable", "default", "is"),
+        (
+            (f"`{PREFIX}{name.upper()}`", f"`{field.default}`" if field.default != "" else "", field.description)
+            for name, field in Settings.model_fields.items()
+        ),
+    )
+
+
+def door() -> str:
+    names = [name for name in vars(limits) if name.isupper()]
+    return table(("limit", "value"), ((f"`{name}`", f"{getattr(limits, name):,}") for name in names))
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    part.__name__: part for part in (states, transitions, diagram, budgets, keys, scripts, words, settings, door)
+}
+
+
+def generated(text: str) -> str:
+    """A page with its generated parts made anew."""
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(generated(path.read_text(encoding="utf-8")), encoding="utf-8")
