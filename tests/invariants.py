@@ -202,8 +202,8 @@ def _check_ends(snapshot: Snapshot) -> None:
 def _check_lifetimes(snapshot: Snapshot) -> None:
     """Nothing lives for ever unless keys.py says why; what has ended has a time to live."""
     for run, fields in runs(snapshot).items():
-        lasting = snapshot.ttls[f"{snapshot.base}run:{run}"] == -1
-        assert lasting != (State(fields["state"]) in TERMINAL), f"{run} is {fields['state']}, lasting: {lasting}"
+        if State(fields["state"]) in TERMINAL:
+            assert run in snapshot.one("timers"), f"{run} has ended and nothing will ever forget it"
     for (worker,), fields in snapshot.of("worker").items():
         lasting = snapshot.ttls[f"{snapshot.base}worker:{worker}"] == -1
         gone = fields["state"] in ("gone", "lost") and worker not in snapshot.one("workers")

@@ -140,6 +140,14 @@ def test_a_block_whose_server_dies_is_unreachable_at_once(server: Server, connec
             future.result(10)
 
 
+def test_a_block_whose_server_becomes_a_replica_is_unreachable_at_once(connection: Connection) -> None:
+    with blocked(connection, connection) as future:
+        connection.command("REPLICAOF", "127.0.0.1", 1)
+
+        with pytest.raises(errors.Unreachable):
+            future.result(10)
+
+
 def test_a_blocking_read_is_never_sent_twice(server: Server, connection: Connection) -> None:
     entries = [connection.command("XADD", "lane", "*", "id", number) for number in range(2)]
     with Proxy(server, b"XREADGROUP") as proxy, pytest.raises(errors.Unreachable):

@@ -74,9 +74,6 @@ def group(connection: Connection) -> None:
     connection.command("XGROUP", "CREATE", "lane", "workers", 0, "MKSTREAM")
 
 
-# Replies
-
-
 def test_replies_keep_the_shape_that_the_server_gave_them(connection: Connection) -> None:
     group(connection)
     connection.command("HSET", "run", "state", "pending", "attempt", 1)
@@ -105,9 +102,6 @@ def test_a_fake_server_can_stand_in_for_a_real_one() -> None:
     assert list(connection.scripts([(ECHO, "k", ["1"]), (ECHO, "k", ["2"])])) == ["1", "2"]
     assert connection.command("GET", "k") == "v"
     assert connection.block(*XREADGROUP, 1, "STREAMS", "lane", ">", timeout_ms=1) is None
-
-
-# Faults
 
 
 def test_a_client_goes_on_by_itself_when_the_server_is_killed_and_started_again(
@@ -229,9 +223,6 @@ def test_many_threads_each_get_their_own_replies(connection: Connection) -> None
         assert all(pool.map(ask, range(8)))
 
 
-# Refusals
-
-
 def test_a_script_that_the_server_has_forgotten_is_sent_along(connection: Connection) -> None:
     assert connection.script(ECHO, "k", ["1"]) == "1"
     connection.command("SCRIPT", "FLUSH")
@@ -314,6 +305,27 @@ def test_a_full_server_says_try_later(connection: Connection) -> None:
     assert connection.command("GET", "k") is None
 
 
+def test_a_server_without_the_replicas_that_it_demands_says_try_later(server: Server, connection: Connection) -> None:
+    connection.command("CONFIG", "SET", "min-replicas-to-write", 1)
+
+    with pytest.raises(errors.TryLater, match="fewer replicas"):
+        Connection(server.url, attempts=2).script(WRITE, "k", ["v"])
+
+
+def test_a_server_that_loads_its_data_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        connection = Connection(f"redis://127.0.0.1:{listener.getsockname()[1]}", attempts=2)
+        reply = pool.submit(connection.command, "PING")
+        for answer in (b"-LOADING Redis is loading the dataset in memory\r\n", b"+PONG\r\n"):
+            with listener.accept()[0] as client:
+                assert b"SETNAME" in client.recv(1000)
+                client.sendall(b"+OK\r\n")
+                assert b"PING" in client.recv(1000)
+                client.sendall(answer)
+
+        assert reply.result(10) == "PONG"
+
+
 def test_a_busy_server_is_waited_for(server: Server, connection: Connection) -> None:
     connection.command("CONFIG", "SET", "busy-reply-threshold", 10)
     hasty = Connection(server.url, attempts=1)
@@ -338,9 +350,6 @@ def test_a_server_that_has_become_a_replica_is_asked_again_and_then_says_so(
 
     assert Connection(server.url, attempts=20).script(WRITE, "k", ["v"]) == "OK"
     promotion.join()
-
-
-# Processes, names and files
 
 
 def test_a_forked_child_uses_sockets_of_its_own(server: Server) -> None:

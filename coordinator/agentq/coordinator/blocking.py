@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +41,7 @@ class Blocking:
         self._link: Link | None = None
         self._place: Place | None = None
         self._client_id: int | None = None
-        self._in_use = False
+        self._turn = threading.Lock()
         self._closed = False
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
@@ -49,9 +50,8 @@ class Blocking:
 
     def read(self, place: Place, words: tuple[Word, ...], timeout_ms: int) -> Any:
         """Send the words once, and wait for the reply; None when the time is over or `wake` was called."""
-        if self._in_use:
+        if not self._turn.acquire(blocking=False):
             raise AgentqError("Another thread already blocks on this connection; give each its own.")
-        self._in_use = True
         try:
             return self._read(place, words, timeout_ms)
         except exceptions.ResponseError as refusal:
@@ -63,9 +63,9 @@ class Blocking:
             self._hang_up()
             raise
         finally:
-            self._in_use = False
             if self._closed:
                 self._hang_up()
+            self._turn.release()
 
     def wake(self) -> None:
         """End the block that goes on, or else the next one. Any thread, and a signal handler, may call this."""
@@ -74,11 +74,12 @@ class Blocking:
             os.write(self._rope, b"!")
 
     def close(self) -> None:
+        """Close the link; a block that goes on is ended first, by the thread that waits in it."""
         self._closed = True
-        if self._in_use:
-            self.wake()
-        else:
+        self.wake()
+        if self._turn.acquire(blocking=False):
             self._hang_up()
+            self._turn.release()
 
     def _read(self, place: Place, words: tuple[Word, ...], timeout_ms: int) -> Any:
         link = self._connected(place)

@@ -22,6 +22,8 @@ _TRIPLES = [a + b + c for a in _DIGITS for b in _DIGITS for c in _DIGITS]
 _RUN_ID = re.compile(rf"run_[{_DIGITS}]{{23}}")
 _TIME = slice(4, 13)
 _PARTITION = slice(13, 15)
+_PARTITION_NUMBERS = {triple[1:]: number for number, triple in enumerate(_TRIPLES[:PARTITIONS])}
+LENGTH = 27
 
 
 def new_run_id(partition: int = 0, at_ms: int | None = None) -> str:
@@ -42,8 +44,11 @@ def _digits(number: int) -> str:
 
 def partition_of(run_id: str) -> int:
     """The partition that a run lives in."""
-    check_run_id(run_id)
-    return _number(run_id[_PARTITION])
+    partition = _PARTITION_NUMBERS.get(run_id[_PARTITION]) if len(run_id) == LENGTH else None
+    if partition is None:
+        check_run_id(run_id)
+        raise AssertionError("a valid id has a partition")
+    return partition
 
 
 def created_ms(run_id: str) -> int:

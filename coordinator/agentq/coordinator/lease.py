@@ -19,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Evicted, Invalid, TryLater, refusal
-from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Label, Name, lane_parts
@@ -67,11 +66,11 @@ class Beat:
 class _Seat:
     """The lease in one partition."""
 
+    nonce: str
+    operation: str
     epoch: str = "0"
     revision: str = ""
     lanes: list[str] = field(default_factory=list)
-    nonce: str = field(default_factory=new_nonce)
-    operation: str = field(default_factory=new_nonce)
 
 
 class Lease:
@@ -83,7 +82,7 @@ class Lease:
         self.store = store
         self.identity = identity
         self.settings = settings
-        self._seats = [_Seat() for _ in store.partitions()]
+        self._seats = [_Seat(store.nonce(), store.nonce()) for _ in store.partitions()]
         self._renewed_ms: int | None = None
         self._turn = 0
 
@@ -114,7 +113,7 @@ class Lease:
         if isinstance(reply, str):
             raise refusal(reply, f"worker {worker}") or TryLater()
         _, seat.epoch, _, revision, *held = reply
-        seat.operation, seat.revision = new_nonce(), ""
+        seat.operation, seat.revision = self.store.nonce(), ""
         self._refresh(partition, revision)
         return list(zip(held[::2], held[1::2], strict=True))
 
@@ -164,10 +163,14 @@ class Lease:
 
     def _claim(self, partition: int, count: int) -> list[Claim]:
         seat = self._seats[partition]
-        reply = self.store.call(
-            "claim", partition, self.identity.id, seat.epoch, seat.nonce, count, *self.lanes(partition)
-        )
-        return self._granted(partition, reply)
+        claims: list[Claim] = []
+        while True:
+            lanes = self.lanes(partition)
+            words = (self.identity.id, seat.epoch, seat.nonce, count - len(claims), *lanes)
+            claims += self._granted(partition, self.store.call("claim", partition, *words))
+            # A lane that was opened since the last call is tried at once.
+            if len(claims) == count or seat.lanes == lanes:
+                return claims
 
     def adopt(self, partition: int, entries: Sequence[tuple[str, str]]) -> list[Claim]:
         """Claim entries, as (lane, entry), that a blocking read delivered or the pending list still holds."""
@@ -182,7 +185,7 @@ class Lease:
         _, revision, *flat = reply
         seat = self._seats[partition]
         # A new name for the next call; the old one would get these runs again.
-        seat.nonce = new_nonce()
+        seat.nonce = self.store.nonce()
         self._refresh(partition, revision)
         return [Claim(*flat[at : at + 4]) for at in range(0, len(flat), 4)]
 

@@ -49,8 +49,6 @@ DELAY_FACTOR = 2
 BACKOFF_MS_MAX = 300_000
 KEEP_MS = 7 * 86_400_000
 """How long an ended run can be looked up, unless its spec says otherwise."""
-KEEP_SLACK_MS = 86_400_000
-"""The server forgets an ended run by itself this long after the janitor should have."""
 OPEN_MS = 60_000
 """A submit in several calls that takes longer than this was abandoned."""
 STOP_MS = 60_000

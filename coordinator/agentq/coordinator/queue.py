@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 from zlib import crc32
@@ -20,7 +19,7 @@ from pydantic_core import to_json
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.errors import AgentqError, Invalid, refusal
-from agentq.coordinator.identity import new_nonce, new_run_id, partition_of
+from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.run import Outcome, RunSpec
@@ -36,8 +35,7 @@ class Receipt(NamedTuple):
     refused: AgentqError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A run in its worker's hands: what to execute, and the fence that every report must show."""
 
     id: str
@@ -105,7 +103,7 @@ class Queue:
 
     def requeue(self, run_id: str, *, operation: str | None = None) -> State:
         """Let an ended run begin again, with fresh budgets."""
-        return self._move("requeue", run_id, operation or new_nonce())
+        return self._move("requeue", run_id, operation or self.store.nonce())
 
     # ---- the worker that holds it; see lease.py for how it comes to hold any
 

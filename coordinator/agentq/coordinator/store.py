@@ -12,7 +12,7 @@ from typing import Any
 
 from agentq.coordinator import errors
 from agentq.coordinator.connection import Connection, Word
-from agentq.coordinator.identity import partition_of
+from agentq.coordinator.identity import new_nonce, partition_of
 from agentq.coordinator.keys import Keyspace, key
 from agentq.coordinator.scripts import SCRIPTS, ScriptSet
 
@@ -35,6 +35,7 @@ class Store:
         scripts: ScriptSet | None = None,
         clock: Clock | None = None,
         dice: Callable[[], float] = random.random,
+        nonce: Callable[[], str] = new_nonce,
         bootstrap: bool = True,
     ) -> None:
         self.connection = connection
@@ -42,6 +43,7 @@ class Store:
         self._scripts = scripts or ScriptSet()
         self._clock = clock
         self._dice = dice
+        self.nonce = nonce
         self._bootstrap = bootstrap
         self._guarded = False
         self._synced: bool | None = None

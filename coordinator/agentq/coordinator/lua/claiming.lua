@@ -56,7 +56,7 @@ local function take(lane, entry, id, worker, nonce, given)
   local run = { key = key, state = state, lane = lane, attempt = attempt + 1, worker = worker, until_ms = patience }
   local fence = run.attempt .. '-' .. nonce
   if present(f[5]) then call('HDEL', key, 'reason') end
-  move(id, run, 'claim', 'claimed', '', 'attempt', run.attempt, 'fence', fence, 'worker', worker, 'claimed_at_ms', now)
+  move(id, run, 'claim', 'claimed', '', 'attempt', run.attempt, 'fence', fence, 'worker', worker, 'claimed_at_ms', stamp)
   push(held, worker, id)
   push(held, worker, fence)
   local place = #given

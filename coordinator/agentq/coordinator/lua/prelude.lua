@@ -9,6 +9,10 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- The same as text: a number costs far more to hand to a command.
+local stamp = string.format('%.0f', now)
+local forget_at, events_kept = string.format('%.0f', now + KEEP_MS), tostring(EVENTS_KEPT)
+
 -- What `close` does for all runs of the call at once.
 local moved, gone, come, timers = {}, {}, {}, {}
 local acked, unheld, unsettled = {}, {}, {}
@@ -63,7 +67,7 @@ local function load_held(id, fence, verb)
 end
 
 local function append(event, id, state, run, detail)
-  call('XADD', key_events(), 'MAXLEN', '~', EVENTS_KEPT, '*', 'event', event, 'run', id, 'state', state,
+  call('XADD', key_events(), 'MAXLEN', '~', events_kept, '*', 'event', event, 'run', id, 'state', state,
     'attempt', run.attempt or 0, 'worker', run.worker or '', 'detail', detail or '')
 end
 
@@ -112,7 +116,7 @@ local function reindex(id, lane, from, to)
   if from then push(gone, index_name(lane, from), id) end
   if to then
     local name = index_name(lane, to)
-    push(come, name, 0)
+    push(come, name, '0')
     push(come, name, id)
   end
 end
@@ -173,7 +177,7 @@ local function archive(run, verb, outcome)
   return 'attempt:' .. run.attempt, '{"attempt":' .. run.attempt .. ',"worker":' .. json(run.worker or '')
     .. ',"claimed_at_ms":' .. (times[1] or 'null')
     .. ',"started_at_ms":' .. (times[2] or 'null')
-    .. ',"ended_at_ms":' .. string.format('%.0f', now) .. ',"verb":"' .. verb .. '"'
+    .. ',"ended_at_ms":' .. stamp .. ',"verb":"' .. verb .. '"'
     .. ',"outcome":' .. (outcome or 'null') .. '}'
 end
 
@@ -185,10 +189,8 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'open') end
   if taken then call('HSET', run.key, 'fence', '') end
   run.stop_at_ms = nil
-  move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', now)
-  local forget_at = now + tonumber(run.keep_ms or KEEP_MS)
-  timers[id] = forget_at
-  call('PEXPIREAT', run.key, forget_at + KEEP_SLACK_MS)
+  move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
+  timers[id] = run.keep_ms and now + run.keep_ms or forget_at
   if run.dedupe and call('GET', key_dedupe(run.dedupe)) == id then call('DEL', key_dedupe(run.dedupe)) end
   if run.dependents then unsettled[#unsettled + 1] = { id = id, state = state } end
 end

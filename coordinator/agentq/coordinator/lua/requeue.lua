@@ -24,7 +24,6 @@ end
 call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
   'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms')
 run.until_ms, run.due_at_ms = nil, nil
-call('PERSIST', run.key)
 move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '',
   'op', 'requeue ' .. op, 'more', 1)
 return 'ok pending'

@@ -13,7 +13,7 @@ for id, fence in next_row do
   if run and run.stop_at_ms then
     word = 'stopping'
   elseif run then
-    move(id, run, 'start', 'running', '', 'started_at_ms', now)
+    move(id, run, 'start', 'running', '', 'started_at_ms', stamp)
     word = 'ok'
   end
   words[#words + 1] = word

@@ -13,7 +13,7 @@ local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms' }
 
 local function birth(id, lane, spec, run, reason, door)
   local key = run.key
-  call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', now)
+  call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
   if door then
     call('HSET', key, 'more', 1)
     for _, name in ipairs(TEXTS) do
