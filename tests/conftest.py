@@ -81,3 +81,16 @@ def make_world(connection: Connection) -> Iterator[MakeWorld]:
 def world(make_world: MakeWorld) -> World:
     """A namespace whose clock the test moves."""
     return make_world()
+
+
+@pytest.fixture
+def valkey_url(valkey: Server) -> str:
+    """For a program that is given an address."""
+    return valkey.url
+
+
+@pytest.fixture
+def fresh_home(folder: Path) -> dict[str, str]:
+    """The environment of a user who has set nothing and has a home of their own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENTQ_")}
+    return {**kept, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")}

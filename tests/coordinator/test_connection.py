@@ -342,8 +342,12 @@ def test_a_server_that_has_become_a_replica_is_asked_again_and_then_says_so(
     server: Server, connection: Connection
 ) -> None:
     connection.command("REPLICAOF", "127.0.0.1", 1)
+    hasty = Connection(server.url, attempts=1)
+    name = hasty.command("CLIENT", "ID")
     with pytest.raises(errors.TryLater, match="is a replica and takes no writes"):
-        Connection(server.url, attempts=2).script(WRITE, "k", ["v"])
+        hasty.script(WRITE, "k", ["v"])
+    # What answers at the same address may be another server by now, so the link is a new one.
+    assert hasty.command("CLIENT", "ID") != name
 
     promotion = threading.Timer(0.1, connection.command, ("REPLICAOF", "NO", "ONE"))
     promotion.start()

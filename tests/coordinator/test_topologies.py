@@ -196,6 +196,14 @@ def test_commands_and_blocking_reads_go_where_their_keys_live(cluster: Cluster) 
     assert connection.command("PING") == "PONG"
 
 
+def test_a_node_of_a_cluster_is_not_taken_for_a_server_of_its_own(cluster: Cluster) -> None:
+    connection = Connection(cluster.nodes[0].url)
+
+    with pytest.raises(errors.Invalid, match=r"is a node of a cluster: write redis\+cluster://"):
+        for key in keys_of("single"):
+            connection.script(COUNT, key, ["1"])
+
+
 def test_a_slot_is_followed_while_it_moves_and_after(cluster: Cluster) -> None:
     key = keys_of("slot")[0]
     connection = Connection(cluster.url)

@@ -1,4 +1,4 @@
-"""What the core costs on a server, as ratios to bare redis-py in the same run: `python -m agentq.coordinator.bench [URL]`.
+"""What the core costs, as ratios to bare redis-py in the same run: `python -m agentq.coordinator.bench [URL]`.
 
 Without an address it measures on an embedded server of its own, as users get it: Valkey on a unix socket, every write
 synced. Each figure is the median of some rounds, with raw and ours in turn. It writes only to a namespace of its own,
@@ -123,7 +123,7 @@ class Bench:
         for first in range(0, BULK, 1000):
             pipe = self.raw.pipeline(transaction=False)
             for number in range(first, first + 1000):
-                pipe.execute_command("XADD", stream, "*", "run", number)
+                pipe.execute_command("XADD", stream, "*", "run", number)  # type: ignore[no-untyped-call]
             pipe.execute()
 
     def _work_off(self, lease: Lease, runs: int) -> None:

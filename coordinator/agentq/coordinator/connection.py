@@ -29,6 +29,7 @@ from redis.exceptions import AskError, MovedError, RedisError, ResponseError
 from agentq.coordinator import faults
 from agentq.coordinator.blocking import Blocking
 from agentq.coordinator.call import Call, Source, evaluate
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.faults import NoGroup
 from agentq.coordinator.link import Ask, Link, Place, Word, exchange, exchange_asking, link_like
 from agentq.coordinator.overlap import Overlap
@@ -161,11 +162,11 @@ class Connection:
             try:
                 return self._follow(key, act)
             except RedisError as fault:
-                if attempt == self._attempts or not faults.passes(fault):
-                    raise faults.translated(fault, str(self._address)) from fault
                 if faults.misleads(fault):
                     self._drop_idle()
                     self._topology.forget()
+                if attempt == self._attempts or not faults.passes(fault):
+                    raise faults.translated(fault, str(self._address)) from fault
             # Full jitter: a thousand workers that lost the server at the same moment do not all come back at once.
             time.sleep(random.uniform(0, min(RETRY_DELAY_MS * 3 ** (attempt - 1), RETRY_DELAY_MS_MAX)) / 1000)
         raise AssertionError("the last attempt returns or raises")
@@ -177,7 +178,10 @@ class Connection:
             try:
                 return self._once(place, act)
             except MovedError as redirect:
-                assert isinstance(self._topology, Cluster)
+                if not isinstance(self._topology, Cluster):
+                    raise Invalid(
+                        f"The server {self._address} is a node of a cluster: write redis+cluster://."
+                    ) from None
                 place = self._topology.moved(redirect, place)
             except AskError as redirect:
                 return self._once(redirected(redirect, place), act, exchange_asking)

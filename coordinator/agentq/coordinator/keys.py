@@ -38,7 +38,7 @@ class Key:
 KEYS = (
     Key("schema", "schema", "string", "`agentq <major>.<minor>` of the layout", "for ever: it guards the rest"),
     Key("partitions", "partitions", "string", "number of partitions", "for ever: it guards the rest"),
-    Key("run", "run:<run>", "hash", "a run: spec, state, attempts, outcome", "until its timer rings, some days after its end"),
+    Key("run", "run:<run>", "hash", "a run: spec, state, attempts", "until its timer rings, days after its end"),
     Key("needs", "run:<run>:needs", "set", "dependencies that have not ended", "while the run is blocked"),
     Key("dependents", "run:<run>:dependents", "zset", "runs that wait for this one, by id", "until they are settled"),
     Key("lane", "lane:<lane>", "stream", "entries `run <id>`, one for each run to claim or held",

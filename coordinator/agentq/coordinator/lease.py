@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Evicted, Invalid, TryLater, refusal
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
@@ -166,7 +167,7 @@ class Lease:
         claims: list[Claim] = []
         while True:
             lanes = self.lanes(partition)
-            words = (self.identity.id, seat.epoch, seat.nonce, count - len(claims), *lanes)
+            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, count - len(claims), *lanes)
             claims += self._granted(partition, self.store.call("claim", partition, *words))
             # A lane that was opened since the last call is tried at once.
             if len(claims) == count or seat.lanes == lanes:

@@ -8,7 +8,8 @@ a newer minor version can add some; the door, where specs come in, refuses them.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -72,8 +73,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-_LOOSE = Field(strict=False)
-"""A list is taken for a tuple; pydantic would copy a default that is a list for each object."""
+if TYPE_CHECKING:
+    Texts, Values, RunIds, Classes = Sequence[str], Sequence[JsonValue], Sequence[str], Sequence[OutcomeClass | str]
+else:
+    # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
+    _LOOSE = Field(strict=False)
+    Texts = Annotated[tuple[Text, ...], _LOOSE]
+    Values = Annotated[tuple[JsonValue, ...], _LOOSE]
+    RunIds = Annotated[tuple[RunId, ...], _LOOSE]
+    Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LOOSE]
 
 
 class RetryPolicy(_Strict):
@@ -85,7 +93,7 @@ class RetryPolicy(_Strict):
     delay_ms: Milliseconds = limits.DELAY_MS
     factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = limits.DELAY_FACTOR
     delay_ms_max: Milliseconds = limits.BACKOFF_MS_MAX
-    final: Annotated[tuple[Annotated[OutcomeClass, Field(strict=False)], ...], _LOOSE] = ()
+    final: Classes = ()
     """Classes that are never tried again."""
 
 
@@ -95,14 +103,14 @@ class RunSpec(_Strict):
     kind: Literal["command", "function", "agent", "actor"]
     name: Annotated[Text, StringConstraints(max_length=limits.NAME_LENGTH)] | None = None
 
-    argv: Annotated[tuple[Text, ...], _LOOSE, _bounded(limits.ARGUMENTS_BYTES, "the command line")] = ()
+    argv: Annotated[Texts, _bounded(limits.ARGUMENTS_BYTES, "the command line")] = ()
     stdin: Annotated[str, _bounded(limits.STDIN_BYTES, "stdin")] | None = None
     env: Annotated[dict[Text, Text], _bounded(limits.ENVIRONMENT_BYTES, "the environment")] = Field(
         default_factory=dict
     )
     cwd: Text | None = None
     function: Annotated[str, StringConstraints(pattern=r"^[\w.]+:[\w.]+$")] | None = None
-    args: Annotated[tuple[JsonValue, ...], _LOOSE, _bounded(limits.ARGUMENTS_BYTES, "the arguments")] = ()
+    args: Annotated[Values, _bounded(limits.ARGUMENTS_BYTES, "the arguments")] = ()
     kwargs: Annotated[dict[str, JsonValue], _bounded(limits.ARGUMENTS_BYTES, "the arguments")] = Field(
         default_factory=dict
     )
@@ -117,7 +125,7 @@ class RunSpec(_Strict):
     delay_ms: Milliseconds | None = None
     due_at_ms: Annotated[int, Field(ge=0)] | None = None
     expires_ms: Milliseconds | None = None
-    after: Annotated[tuple[RunId, ...], _LOOSE] = ()
+    after: RunIds = ()
     on_failed: Literal["skip", "run", "fail"] = "skip"
     dedupe_key: Annotated[Text, StringConstraints(min_length=1, max_length=limits.DEDUPE_KEY_LENGTH)] | None = None
     if_live: Literal["return", "reject", "replace"] = "return"

@@ -63,7 +63,8 @@ local function load_held(id, fence, verb)
   if not run then return nil, 'not_found' end
   if run.fence ~= fence then return nil, run.op == verb .. ' ' .. fence and 'ok' or 'fenced' end
   if SOURCES[verb][run.state] then return run end
-  return nil, EVENTS[verb].running[run.state] and 'ok' or 'wrong_state ' .. run.state
+  local into = EVENTS[verb].claimed or EVENTS[verb].running
+  return nil, into[run.state] and 'ok' or 'wrong_state ' .. run.state
 end
 
 local function append(event, id, state, run, detail)

@@ -1,0 +1,180 @@
+"""A run on a stage: those it waits for, those that wait for it, the workers around it, and the steps of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from world import World
+
+from agentq.coordinator.events import Event
+from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.lease import Lease
+from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome, RunSpec
+
+COMMAND = {"kind": "command", "argv": ["true"]}
+ABOUT_WORKERS = ("worker", "alive", "workers", "inbox", "holds", "watch")
+"""What a change of workers, and not of runs, may change."""
+
+
+class Stage:
+    """One run in a namespace. The steps are the builders' words; how each verb is said stands in `ways`."""
+
+    def __init__(self, world: World, *, children: int = 0, **fields: object) -> None:
+        self.world = world
+        self.queue = world.queue
+        # The last partition, so that with several of them nothing here works only in the first.
+        self.partition = world.store.keyspace.partitions - 1
+        self.run = new_run_id(self.partition)
+        self.fields = fields
+        self.spec = RunSpec.checked(**COMMAND, **fields)
+        self.claim = Claim(self.run, "1-nobody", self.spec.lane, "")
+        """The present attempt, or else the last one; before the first, one that never was."""
+        self.parents: list[Claim] = []
+        self.child_count = children
+        self.children: list[str] = []
+        self.leases: dict[str, Lease] = {}
+        self.again: dict[str, Callable[[], object]] = {}
+        """How to say once more what has been said already, where that takes other words than the first time."""
+
+    # ---- steps of a life, all by legal verbs
+
+    def submit(self, **fields: object) -> None:
+        """The run is born, and those that wait for it."""
+        self.spec = RunSpec.checked(**COMMAND, **self.fields, **fields)
+        self.queue.submit(self.spec, run_id=self.run)
+        for _ in range(self.child_count):
+            self.children.append(self.submit_other(after=[self.run]))
+
+    def submit_other(self, **fields: object) -> str:
+        """Another run in the same partition."""
+        return self.queue.submit(RunSpec.checked(**COMMAND, **fields), run_id=new_run_id(self.partition)).id
+
+    def add_parents(self, count: int = 1) -> list[str]:
+        """Runs to depend on, in the hands of a worker of their own."""
+        ids = [self.submit_other(queue="parents") for _ in range(count)]
+        claims = self.lease("parents", "parents").claim(count)
+        self.parents += sorted(claims, key=lambda claim: ids.index(claim.id))
+        return [claim.id for claim in self.parents]
+
+    def take(self, worker: str = "w1", *, start: bool = False) -> Claim:
+        """A worker claims the run."""
+        (self.claim,) = self.lease(worker).claim(1)
+        assert self.claim.id == self.run
+        if start:
+            self.start()
+        return self.claim
+
+    def start(self) -> None:
+        assert self.queue.start([self.claim]) == [None]
+
+    def fail(self, class_: OutcomeClass = OutcomeClass.EXIT) -> State:
+        return self.queue.fail(self.claim, Outcome(class_=class_, error="it went wrong"))
+
+    def defer(self) -> State:
+        return self.queue.defer(self.claim, self.world.now_ms + 60_000, Outcome(class_=OutcomeClass.LIMIT))
+
+    def finish(self) -> None:
+        assert self.queue.finish([(self.claim, Outcome(exit_code=0))]) == [None]
+
+    def park(self, alarm_ms: int | None = None) -> State:
+        """Fall asleep; `alarm_ms` from now the alarm rings."""
+        alarm_at_ms = None if alarm_ms is None else self.world.now_ms + alarm_ms
+        return self.queue.park(self.claim, "asleep", alarm_at_ms=alarm_at_ms)
+
+    def lose(self, worker: str = "w1") -> None:
+        """The worker dies, and the reaper comes for its runs; everybody else lives on."""
+        for pause_ms in (0, 15_000, 15_000, self.world.settings.reap_grace_ms):
+            self.world.pass_ms(pause_ms)
+            for name in self.leases.keys() - {worker}:
+                self.beat(name)
+            lost = self.world.reap()
+        # One name for each partition.
+        assert set(lost) == {worker}
+        del self.leases[worker]
+
+    def forget(self, worker: str = "w1") -> None:
+        """The worker lives, and does not know of what it holds."""
+        self.lease(worker).heartbeat([])
+        self.world.pass_ms(self.world.settings.forget_ms)
+        for name in self.leases.keys() - {worker}:
+            self.beat(name)
+        self.lease(worker).heartbeat([])
+
+    def come(self) -> None:
+        """What time next does to the run happens."""
+        due_at_ms = self.timer()
+        assert due_at_ms is not None
+        self.world.now_ms = max(self.world.now_ms, due_at_ms)
+        self.tick()
+
+    def tick(self) -> None:
+        self.world.tick()
+
+    # ---- workers
+
+    def lease(self, worker: str, *queues: str) -> Lease:
+        """A registered worker."""
+        if worker not in self.leases:
+            self.leases[worker] = self.world.worker(worker, *queues)
+        return self.leases[worker]
+
+    def beat(self, worker: str) -> None:
+        """A heartbeat that names all that the worker holds."""
+        holds = self.command("HGETALL", "holds", worker)
+        held = [Claim(run, hold.partition(" ")[0], "", "") for run, hold in zip(holds[::2], holds[1::2], strict=True)]
+        self.leases[worker].heartbeat(held)
+
+    def epoch(self, worker: str) -> str:
+        """What the worker's own calls of scripts show."""
+        self.lease(worker)
+        key = self.world.store.key(self.partition, "worker", worker)
+        return str(self.world.store.connection.command("HGET", key, "epoch"))
+
+    # ---- what is there
+
+    def key(self, name: str, *parts: str) -> str:
+        return self.world.store.key(self.partition, name, *parts)
+
+    def command(self, word: str, name: str, *words: str) -> list[str]:
+        """A command on one key: `command("HGETALL", "holds", "w1")`."""
+        return list(self.world.store.connection.command(word, self.key(name, *words)))
+
+    def plant(self, word: str, key: str, *words: str | int) -> None:
+        """Put something into the store that no verb of this run put there: what a crash, or a stranger, left."""
+        self.world.store.connection.command(word, key, *words)
+
+    def timer(self) -> int | None:
+        """When time next does something to the run."""
+        score = self.world.store.connection.command("ZSCORE", self.key("timers"), self.run)
+        return None if score is None else int(float(score))
+
+    def events(self, since: int = 0) -> list[Event]:
+        """The events after the first so many."""
+        return self.world.events()[since:]
+
+    def dump(self, *, runs_only: bool = False, standing: bool = False) -> dict[str, object]:
+        """Everything stored; `runs_only` without what is about workers, `standing` without entries that stand for
+        nothing, which any claim may throw away."""
+        dump = self.world.dump()
+        if standing:
+            dump = {name: self._standing(value) if " lane (" in name else value for name, value in dump.items()}
+        about = tuple(f" {kind} (" for kind in ABOUT_WORKERS) if runs_only else ()
+        return {name: value for name, value in dump.items() if not any(kind in name for kind in about)}
+
+    def _standing(self, entries: object) -> object:
+        assert isinstance(entries, dict)
+        homes = {(run.id, entry) for run, entry in self._homes()}
+        return {entry: body for entry, body in entries.items() if (body["run"], entry) in homes}
+
+    @contextmanager
+    def unchanged(self, *, runs_only: bool = False, standing: bool = False) -> Iterator[None]:
+        """Not one byte may change in here; the clock goes back to where it was."""
+        dump = partial(self.dump, runs_only=runs_only, standing=standing)
+        before, now_ms = dump(), self.world.now_ms
+        yield
+        self.world.now_ms = now_ms
+        assert dump() == before

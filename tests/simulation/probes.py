@@ -1,0 +1,155 @@
+"""What the simulator does behind everyone's back, each in one round trip: look, read all, keep, restore, expire, erase."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha1
+from typing import Any
+
+from invariants import Snapshot, kind_of
+
+from agentq.coordinator import limits
+from agentq.coordinator.connection import Connection, Source, Word
+from agentq.coordinator.keys import GROUP, key, lua_builders
+
+_HEAD = f"#!lua\nlocal base, call = KEYS[1], redis.call\n{lua_builders()}\n"
+
+_PEEK = """
+local lines = {}
+for place = 2, #ARGV do
+  local id = ARGV[place]
+  local f = call('HMGET', key_run(id), 'state', 'attempt', 'fence', 'worker')
+  lines[place - 1] = f[1] and table.concat({ id, f[1], f[2] or '0', f[3] or '', f[4] or '' }, ' ') or id .. ' gone'
+end
+return { call('XRANGE', key_events(), '(' .. ARGV[1], '+'), table.concat(lines, '\\n') }
+"""
+
+_READ = """
+local read = {
+  string = function(name) return call('GET', name) end,
+  hash = function(name) return call('HGETALL', name) end,
+  set = function(name) return call('SMEMBERS', name) end,
+  zset = function(name) return call('ZRANGE', name, 0, -1, 'WITHSCORES') end,
+  stream = function(name) return name == key_events() and {} or call('XRANGE', name, '-', '+') end,
+}
+local found = {}
+for place, name in ipairs(call('KEYS', base .. '*')) do
+  local kind = call('TYPE', name).ok
+  local pending = string.find(name, key_lane(''), 1, true) and call('XPENDING', name, ARGV[1], '-', '+', 1000) or {}
+  found[place] = { name, kind, call('PTTL', name), read[kind](name), pending }
+end
+return found
+"""
+
+_KEEP = """
+call('DEL', ARGV[1])
+for _, name in ipairs(call('KEYS', base .. '*')) do
+  call('HSET', ARGV[1], name, math.max(0, call('PTTL', name)) .. ' ' .. call('DUMP', name))
+end
+"""
+
+_RESTORE = """
+for _, name in ipairs(call('KEYS', base .. '*')) do call('DEL', name) end
+local kept = call('HGETALL', ARGV[1])
+for at = 1, #kept, 2 do
+  local ttl, blob = string.match(kept[at + 1], '^(%d+) (.*)$')
+  call('RESTORE', kept[at], ttl, blob)
+end
+"""
+
+_LAPSE = """
+local now, gone = tonumber(ARGV[1]), {}
+for _, name in ipairs(call('KEYS', key_alive('*'))) do
+  if tonumber(call('GET', name)) <= now then call('DEL', name) end
+end
+for _, name in ipairs(call('KEYS', key_worker('*'))) do
+  if call('TYPE', name).ok == 'hash' and call('PTTL', name) > 0 then
+    if call('HGET', name, 'seen_at_ms') + ARGV[2] <= now then
+      call('DEL', name)
+      gone[#gone + 1] = string.sub(name, #key_worker('') + 1)
+    end
+  end
+end
+return gone
+"""
+
+_ERASE = """
+for _, name in ipairs(call('KEYS', base .. '*')) do call('DEL', name) end
+call('DEL', ARGV[1])
+"""
+
+
+def _source(name: str, body: str) -> Source:
+    text = _HEAD + body
+    return Source(name, text, sha1(text.encode()).hexdigest())
+
+
+PEEK, READ, KEEP = _source("peek", _PEEK), _source("read", _READ), _source("keep", _KEEP)
+RESTORE, LAPSE, ERASE = _source("restore", _RESTORE), _source("lapse", _LAPSE), _source("erase", _ERASE)
+
+
+class Probes:
+    """A look behind the scenes of one partition, over a link that loses nothing."""
+
+    def __init__(self, connection: Connection, base: str) -> None:
+        self._connection = connection
+        self._base = base
+        self._backup = f"backup:{base}"
+
+    def peek(self, after: str, ids: list[str]) -> tuple[list[Any], str]:
+        """The events after one, and a line `id state attempt fence worker` for each run."""
+        events, lines = self._run(PEEK, after, *ids)
+        return events, lines
+
+    def snapshot(self) -> Snapshot:
+        """Everything, as the invariants want it."""
+        snapshot = Snapshot(self._base)
+        for name, kind, ttl, flat, pending in self._run(READ, GROUP):
+            line, parts = _kind_of(name.removeprefix(self._base))
+            assert kind == line.type, f"{name} is a {kind}, keys.py says {line.type}"
+            snapshot.types[name], snapshot.ttls[name] = kind, ttl
+            snapshot.values.setdefault(line.name, {})[parts] = _VALUES[kind](flat)
+            if line.name == "lane":
+                snapshot.pending[parts[0]] = {item[0]: item[1] for item in pending}
+        return snapshot
+
+    def keep(self) -> None:
+        """Remember the present state."""
+        self._run(KEEP, self._backup)
+
+    def restore(self) -> None:
+        """Go back to the state that was kept, as a server does that loses its last commands."""
+        self._run(RESTORE, self._backup)
+
+    def lapse(self, now_ms: int) -> list[str]:
+        """Delete what the server's own clock would have by now; returns the workers that nobody remembers any more."""
+        gone: list[str] = self._run(LAPSE, now_ms, limits.WORKER_RECORD_MS)
+        return gone
+
+    def erase(self) -> None:
+        """Leave nothing behind."""
+        self._run(ERASE, self._backup)
+
+    def key(self, name: str, *parts: str) -> str:
+        return key(self._base, name, *parts)
+
+    def _run(self, source: Source, *words: Word) -> Any:
+        return self._connection.script(source, self._base, words)
+
+
+@cache
+def _kind_of(name: str) -> tuple[Any, tuple[str, ...]]:
+    return kind_of(name, "")
+
+
+def _pairs(flat: list[Any]) -> dict[str, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+_VALUES = {
+    "string": str,
+    "hash": _pairs,
+    "set": set,
+    "zset": _pairs,
+    "stream": lambda entries: {entry: _pairs(flat) for entry, flat in entries},
+}

@@ -1,0 +1,47 @@
+"""The link of the simulated programs. It loses words before they arrive, or the answers to them, as the seed says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+from agentq.coordinator.call import Call
+from agentq.coordinator.connection import Connection, Source, Word
+from agentq.coordinator.errors import AgentqError, Unreachable
+
+
+class Loss(Enum):
+    """What is lost of a call."""
+
+    NOTHING = "nothing"
+    WORDS = "the words"
+    ANSWER = "the answer"
+
+
+Fate = Callable[[str], Loss]
+Listener = Callable[[str, Sequence[Word], Any], None]
+
+
+class Wire(Connection):
+    """A connection whose script calls can be lost, and are all overheard by the model once they have been applied."""
+
+    fate: Fate = staticmethod(lambda _: Loss.NOTHING)
+    heard: Listener = staticmethod(lambda *_: None)
+
+    def script(self, source: Source, key: str, args: Sequence[Word]) -> Any:
+        loss = self.fate(source.name)
+        if loss is Loss.WORDS:
+            raise Unreachable("the words were lost")
+        try:
+            reply = super().script(source, key, args)
+        except AgentqError as fault:
+            raise AssertionError(f"the server did not run {source.name} {list(args)}: {fault}") from fault
+        self.heard(source.name, args, reply)
+        if loss is Loss.ANSWER:
+            raise Unreachable("the answer was lost")
+        return reply
+
+    def scripts(self, calls: Iterable[Call], *, window: int = 2) -> Iterator[Any]:
+        assert window > 0
+        return (self.script(*call) for call in calls)

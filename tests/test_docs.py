@@ -1,0 +1,94 @@
+"""What the docs say is what the code does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from docs import PAGES, PARTS, ROOT, generated
+
+from agentq.cli.main import commands
+from agentq.coordinator import errors
+from agentq.coordinator.keys import KEYS
+from agentq.coordinator.lifecycle import TRANSITIONS, VERBS
+from agentq.coordinator.scripts import SCRIPTS
+from agentq.coordinator.settings import PREFIX, Settings
+
+PROTOCOL = (ROOT / "coordinator/README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_generated_parts_are_up_to_date(page: str) -> None:
+    """If this fails: python tests/docs.py."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+
+    assert generated(text) == text
+
+
+def test_every_generated_part_is_used() -> None:
+    pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+
+    assert [name for name in PARTS if f"<!-- generated: {name} -->" not in pages] == []
+
+
+@pytest.mark.parametrize(
+    "word",
+    [key.pattern.replace("<", "‹").replace(">", "›") for key in KEYS]
+    + list(VERBS)
+    + [row.event for row in TRANSITIONS]
+    + list(SCRIPTS)
+    + list(errors.WORDS)
+    + [PREFIX + name.upper() for name in Settings.model_fields],
+)
+def test_every_key_verb_event_script_reply_and_setting_is_documented(word: str) -> None:
+    assert f"`{word}`" in PROTOCOL
+
+
+def test_every_word_that_a_script_replies_is_understood() -> None:
+    """A reply is `ok`, a word of `errors.WORDS`, or one that its caller reads; see the scripts' headers."""
+    read_by_callers = {"ok", "exists"}
+    for script in SCRIPTS.values():
+        if script.header.reply[0] in "[n":
+            replies = re.findall(r"\b(evicted|draining|unrenewed|duplicate|retiring)\b", script.header.reply)
+        else:
+            replies = [reply.split()[0] for reply in script.header.reply.removeprefix("per run: ").split(", ")]
+        assert set(replies) <= read_by_callers | errors.WORDS.keys(), script.name
+
+
+def test_every_reply_in_a_script_is_in_its_header() -> None:
+    for script in SCRIPTS.values():
+        body = script.text.partition("]]")[2]
+        for word in errors.WORDS:
+            if re.search(rf"(return|word =|or) '{word}['\s]", body):
+                assert word in script.header.reply, f"{script.name} answers {word} and its header does not say so"
+
+
+def test_every_command_is_documented_and_has_an_example() -> None:
+    page = (ROOT / "cli/README.md").read_text(encoding="utf-8")
+    for command in commands.registered_commands:
+        assert command.callback is not None
+        name = command.name or command.callback.__name__
+        assert f"`agentq {name}`" in page
+        assert f"Example: agentq {name}" in (command.callback.__doc__ or "")
+
+
+@pytest.mark.parametrize("page", ["README.md", "coordinator/README.md"])
+def test_the_python_in_the_docs_runs(page: str, valkey_url: str, fresh_home: dict[str, str]) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        program = code.replace("redis://localhost", valkey_url)
+        if "Embedded()" in program:
+            program += "\nEmbedded().stop()\n"
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=fresh_home, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_link_in_the_docs_leads_somewhere() -> None:
+    for page in ("README.md", "coordinator/README.md", "cli/README.md"):
+        path = ROOT / page
+        for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{page} links to {target}"
