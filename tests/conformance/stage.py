@@ -100,8 +100,6 @@ class Stage:
         """The worker lives, and does not know of what it holds."""
         self.lease(worker).heartbeat([])
         self.world.pass_ms(self.world.settings.forget_ms)
-        for name in self.leases.keys() - {worker}:
-            self.beat(name)
         self.lease(worker).heartbeat([])
 
     def come(self) -> None:
@@ -160,15 +158,9 @@ class Stage:
         """Everything stored; `runs_only` without what is about workers, `standing` without entries that stand for
         nothing, which any claim may throw away."""
         dump = self.world.dump()
-        if standing:
-            dump = {name: self._standing(value) if " lane (" in name else value for name, value in dump.items()}
         about = tuple(f" {kind} (" for kind in ABOUT_WORKERS) if runs_only else ()
-        return {name: value for name, value in dump.items() if not any(kind in name for kind in about)}
-
-    def _standing(self, entries: object) -> object:
-        assert isinstance(entries, dict)
-        homes = {(run.id, entry) for run, entry in self._homes()}
-        return {entry: body for entry, body in entries.items() if (body["run"], entry) in homes}
+        dump = {name: value for name, value in dump.items() if not any(kind in name for kind in about)}
+        return {name: _standing(dump, name) for name in dump} if standing else dump
 
     @contextmanager
     def unchanged(self, *, runs_only: bool = False, standing: bool = False) -> Iterator[None]:
@@ -178,3 +170,12 @@ class Stage:
         yield
         self.world.now_ms = now_ms
         assert dump() == before
+
+
+def _standing(dump: dict[str, object], name: str) -> object:
+    """A value of a dump; of a lane, only the entries that are the home of a run."""
+    entries = dump[name]
+    if " lane (" not in name or not isinstance(entries, dict):
+        return entries
+    homes = {value.get("entry") for key, value in dump.items() if " run (" in key and isinstance(value, dict)}
+    return {entry: body for entry, body in entries.items() if entry in homes}

@@ -200,8 +200,7 @@ def test_a_node_of_a_cluster_is_not_taken_for_a_server_of_its_own(cluster: Clust
     connection = Connection(cluster.nodes[0].url)
 
     with pytest.raises(errors.Invalid, match=r"is a node of a cluster: write redis\+cluster://"):
-        for key in keys_of("single"):
-            connection.script(COUNT, key, ["1"])
+        list(connection.scripts([(COUNT, key, ["1"]) for key in keys_of("single")]))
 
 
 def test_a_slot_is_followed_while_it_moves_and_after(cluster: Cluster) -> None:

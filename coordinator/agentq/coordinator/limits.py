@@ -32,6 +32,8 @@ SETTLE_A_CALL = 200
 """Dependents that one script settles; the rest is left to the settler, which goes on where it stopped."""
 TICK_A_CALL = 500
 SWEEP_A_CALL = 200
+WORKERS_A_CALL = 10
+"""Lost workers that one call of the reaper sweeps: each of them may have left something in any lane."""
 INSPECT_A_CALL = 500
 DROP_A_CALL = 1000
 """Entries of cancelled runs that one claim throws away on its way to a live one."""

@@ -118,7 +118,7 @@ class Records:
             for worker, until in zip(flat[::2], flat[1::2], strict=True):
                 fields = self._hash(self.store.key(partition, "worker", worker))
                 runs = command("HKEYS", self.store.key(partition, "holds", worker))
-                if fields:
+                if "identity" in fields:
                     records.append(_worker(worker, partition, int(float(until)), fields, runs))
         return records
 

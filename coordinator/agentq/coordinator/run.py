@@ -74,7 +74,10 @@ class _Strict(BaseModel):
 
 
 if TYPE_CHECKING:
-    Texts, Values, RunIds, Classes = Sequence[str], Sequence[JsonValue], Sequence[str], Sequence[OutcomeClass | str]
+    Texts = Sequence[str]
+    Values = Sequence[JsonValue]
+    RunIds = Sequence[str]
+    Classes = Sequence[OutcomeClass | str]
 else:
     # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
     _LOOSE = Field(strict=False)

@@ -3,7 +3,7 @@ KEYS   base
 ARGV   now_ms schema partitions
 REPLY  [schema, partitions] as they stand now
 VERBS
-FLAGS ]]
+FLAGS  allow-oom ]]
 
 call('SET', key_schema(), schema, 'NX')
 call('SET', key_partitions(), partitions, 'NX')

@@ -37,6 +37,16 @@ local function read_lane(lane, worker, wanted)
   return reply and reply[1] and reply[1][2] or {}
 end
 
+-- An entry that was delivered and is not to be claimed: after a group was destroyed and made again it can be that of a
+-- held run, and then belongs to the holder.
+local function put_right(lane, entry, holder)
+  if holder then
+    call('XCLAIM', key_lane(lane), 'workers', holder, 0, entry, 'JUSTID')
+  else
+    drop(lane, entry)
+  end
+end
+
 local held = {}
 
 -- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
@@ -45,7 +55,7 @@ local function take(lane, entry, id, worker, nonce, given)
   local f = call('HMGET', key, 'state', 'entry', 'attempt', 'until_ms', 'reason', 'spec')
   local state, attempt, patience = f[1], tonumber(f[3] or 0), tonumber(f[4] or nil)
   if state ~= 'pending' or f[2] ~= entry then
-    if not ((state == 'claimed' or state == 'running') and f[2] == entry) then drop(lane, entry) end
+    put_right(lane, entry, (state == 'claimed' or state == 'running') and f[2] == entry and call('HGET', key, 'worker'))
     return false
   end
   if patience and patience <= now and attempt == 0 then

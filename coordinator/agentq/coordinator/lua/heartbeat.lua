@@ -7,8 +7,8 @@ VERBS  release lose unblock skip
 FLAGS  allow-oom
 `applied` lists the orders carried out, with commas; they are deleted, all others come again. `disowned` are runs named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
-`grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. The same goes for one that
-it claimed START_MS ago and has not started. ]]
+`grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_MS
+ago and has not started is lost, at the cost of a crash, so that what cannot begin anywhere has an end. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'missing_at_ms')
 if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end
@@ -31,17 +31,24 @@ local function take_away(id, fence, why)
   lose(id, run, dice, why)
 end
 
+local function begins_too_late(id)
+  local f = call('HMGET', key_run(id), 'state', 'claimed_at_ms')
+  if f[1] ~= 'claimed' or now - f[2] < START_MS then return false end
+  lose(id, load(id), dice, 'it was claimed and not started')
+  return true
+end
+
 local disowned = {}
 for run, fence in next_row do
   local hold = holds[run]
   local own, marked = string.match(hold or '', '^(%S+) ?(%d*)$')
-  if own ~= fence then
+  if own == fence then holds[run] = nil end
+  if own ~= fence or begins_too_late(run) then
     disowned[#disowned + 1] = run
     disowned[#disowned + 1] = fence
   elseif marked ~= '' then
     call('HSET', key_holds(worker), run, fence)
   end
-  if own == fence then holds[run] = nil end
 end
 
 for id, hold in pairs(holds) do
@@ -54,7 +61,8 @@ for id, hold in pairs(holds) do
 end
 
 local newest = call('ZRANGE', key_lanes(), -1, -1, 'WITHSCORES')
-local reply = { 'ok', record[2], newest[2] or '0', #disowned / 2, unpack(disowned) }
+local reply = { 'ok', record[2], newest[2] or '0', #disowned / 2 }
+for _, value in ipairs(disowned) do reply[#reply + 1] = value end
 for _, entry in ipairs(call('XRANGE', key_inbox(worker), '-', '+', 'COUNT', 100)) do
   local f = entry[2]
   for _, value in ipairs({ entry[1], f[2], f[4], f[6], f[8] }) do reply[#reply + 1] = value end

@@ -42,16 +42,16 @@ local function sweep(worker)
   names[#names + 1] = worker
 end
 
--- An order of magnitude fewer workers in one call than could be lost at once keeps a call short.
-for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, 10)) do
-  local missing = tonumber(call('HGET', key_worker(worker), 'missing_at_ms') or nil)
-  local swept = call('HGET', key_worker(worker), 'state') == 'lost'
+-- All that are missing are marked at once, since each waits a grace from its mark on; few are swept in one call.
+for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, INSPECT_A_CALL)) do
+  local f = call('HMGET', key_worker(worker), 'missing_at_ms', 'state')
+  local missing, swept = tonumber(f[1] or nil), f[2] == 'lost'
   if not missing then
     marked, doubtful = marked + 1, doubtful + 1
     call('HSET', key_worker(worker), 'missing_at_ms', now)
     wait_until(math.max(now + grace_ms, judge_at))
   elseif swept or (now >= missing + grace_ms and now >= judge_at) then
-    if runs < SWEEP_A_CALL then sweep(worker) else left = 1 end
+    if runs < SWEEP_A_CALL and #names < WORKERS_A_CALL then sweep(worker) else left = 1 end
   else
     doubtful = doubtful + 1
     wait_until(math.max(missing + grace_ms, judge_at))

@@ -3,7 +3,7 @@ KEYS   base
 ARGV   now_ms worker epoch op lease_ms dice identity
 REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, retiring
 VERBS  lose unblock skip
-FLAGS
+FLAGS  allow-oom
 USES   retiring
 `epoch` is the one the worker has, or 0. Within its lease, or later if nobody declared it lost, a worker that comes
 back keeps its epoch and its runs, which the reply lists. Otherwise it gets a new epoch, and what an earlier life
@@ -18,9 +18,9 @@ local resumed = same and (record[2] == 'ready' or record[2] == 'draining')
 if alive and not same then return 'duplicate' end
 
 if not resumed then
-  if record[1] and not retire(worker, 'gone', function(id, run) lose(id, run, dice, 'worker was started again') end) then
-    return 'retiring'
-  end
+  local function dismiss(id, run) lose(id, run, dice, 'worker was started again') end
+  local before = record[1] or call('EXISTS', key_holds(worker)) == 1
+  if before and not retire(worker, 'gone', dismiss) then return 'retiring' end
   epoch = string.format('%.0f', math.max(now, tonumber(record[1] or 0) + 1))
   call('HSET', key_worker(worker), 'epoch', epoch, 'state', 'ready', 'op', op, 'registered_at_ms', now)
   call('HDEL', key_worker(worker), 'missing_at_ms', 'claim')

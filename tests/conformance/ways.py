@@ -1,0 +1,253 @@
+"""How each verb comes to be said: by a client, by the worker that holds the run, by time, or as part of another verb.
+
+Each way can be gone in any state of a run. What would never happen to a run in its state is made to happen `late`: an
+entry of it stands in the lane, a timer of it rings, a worker is listed as its holder, a parent tells it once more. What
+is planted so must be gone afterwards, that the whole store can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from conformance.stage import COMMAND, Stage
+
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass
+from agentq.coordinator.run import Outcome, RunSpec
+
+Say = Callable[[Stage], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way in which a verb comes to be said."""
+
+    name: str
+    verb: str
+    say: Say
+    late: Say
+    """The same, of a run that nothing would say it of."""
+    again: Say | None = None
+    """Once more, with the same arguments; None if by the same words."""
+
+    @property
+    def names_the_run(self) -> bool:
+        """Whether somebody gets an answer about the run; duties and scripts take what they find."""
+        return self.verb in ANSWERED
+
+
+ANSWERED = {"start", "report", "finish", "fail", "defer", "release", "park", "cancel", "wake", "requeue", "submit"}
+FENCED = {"start", "report", "finish", "fail", "defer", "release", "park"}
+
+
+# ---- clients
+
+
+def submit(stage: Stage) -> object:
+    return stage.queue.submit(stage.spec, run_id=stage.run)
+
+
+def submit_changed(stage: Stage) -> object:
+    return stage.queue.submit(RunSpec.checked(**COMMAND | {"argv": ["false"]}), run_id=stage.run)
+
+
+def cancel(stage: Stage) -> object:
+    return stage.queue.cancel(stage.run, "not wanted any more")
+
+
+def wake(stage: Stage) -> object:
+    return stage.queue.wake(stage.run)
+
+
+def requeue(stage: Stage) -> object:
+    return stage.queue.requeue(stage.run, operation="once-more")
+
+
+# ---- the worker that holds it
+
+
+def start(stage: Stage) -> object:
+    return told(stage.queue.start([stage.claim]))
+
+
+def report(stage: Stage) -> object:
+    return stage.queue.report(stage.claim, 1, {"percent": 50})
+
+
+def finish(stage: Stage) -> object:
+    return told(stage.queue.finish([(stage.claim, Outcome(exit_code=0, result=42))]))
+
+
+def fail(class_: OutcomeClass) -> Say:
+    return lambda stage: stage.fail(class_)
+
+
+def defer(stage: Stage) -> object:
+    return stage.defer()
+
+
+def release(stage: Stage) -> object:
+    return stage.queue.release(stage.claim, "draining")
+
+
+def park(alarm_ms: int | None = None) -> Say:
+    return lambda stage: stage.park(alarm_ms)
+
+
+def told(results: list[AgentqError | None]) -> None:
+    """Raise what a call for many runs refused to its only one."""
+    (refused,) = results
+    if refused is not None:
+        raise refused
+
+
+# ---- a worker that wants work: by the lane, or by what a blocking read delivered
+
+
+def claim(stage: Stage) -> object:
+    words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, stage.spec.lane)
+    return stage.world.store.call("claim", stage.partition, *words)
+
+
+def adopt(stage: Stage) -> object:
+    lease, epoch = stage.lease("w2"), stage.epoch("w2")
+    lane = stage.key("lane", stage.spec.lane)
+    stage.plant("XREADGROUP", "GROUP", "workers", "w2", "COUNT", 10, "STREAMS", lane, ">")
+    entries = [word for entry in lease.pending(stage.partition) for word in entry]
+    return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", *entries)
+
+
+def with_stray_entry(take: Say) -> Say:
+    """An entry stands in the lane that is not, or no longer, the run's home."""
+
+    def late(stage: Stage) -> None:
+        if stage.present() != "pending":
+            stage.plant("XADD", stage.key("lane", stage.spec.lane), "*", "run", stage.run)
+        reply = take(stage)
+        assert isinstance(reply, list)
+        assert reply[0] == "ok"
+        assert len(reply) == 2, "somebody was given the run"
+
+    return late
+
+
+# ---- time, and other runs
+
+
+def come(stage: Stage) -> None:
+    stage.come()
+
+
+def ring_for_nothing(stage: Stage) -> None:
+    """A timer rings that is not the run's own. An ended run has one, which must not ring before it is due."""
+    if stage.present() not in TERMINAL and stage.timer() is None:
+        stage.plant("ZADD", stage.key("timers"), stage.world.now_ms, stage.run)
+        stage.come()
+    stage.tick()
+
+
+def parents_complete(stage: Stage) -> None:
+    for parent in stage.parents:
+        told(stage.queue.finish([(parent, Outcome(exit_code=0))]))
+
+
+def parents_fail(stage: Stage) -> None:
+    for parent in stage.parents:
+        stage.queue.fail(parent, Outcome(class_=OutcomeClass.REJECTED))
+
+
+def told_late(ending: str) -> Say:
+    """A run that ended long ago tells this one how, as after a crash of whoever told it first."""
+
+    def late(stage: Stage) -> None:
+        ended = stage.neighbours[ending]
+        stage.plant("ZADD", stage.key("dependents", ended), 0, stage.run)
+        stage.plant("ZADD", stage.key("settling"), stage.world.now_ms, ended)
+        assert stage.world.store.call("settle", stage.partition) == 0
+
+    return late
+
+
+# ---- what becomes of the worker that holds it
+
+
+def reap(stage: Stage) -> None:
+    stage.lose("w1")
+
+
+def reap_again(stage: Stage) -> None:
+    assert stage.world.reap() == []
+
+
+def forget(stage: Stage) -> None:
+    stage.forget("w1")
+
+
+def beat_again(stage: Stage) -> None:
+    stage.lease("w1").heartbeat([])
+
+
+def restart(stage: Stage, worker: str = "w1") -> None:
+    """A new process with the name of one that died comes before the reaper does."""
+    stage.world.pass_ms(stage.world.settings.lease_ms)
+    del stage.leases[worker]
+    stage.lease(worker)
+
+
+def register_again(stage: Stage) -> None:
+    assert stage.leases["w1"].register() == []
+
+
+def leave(stage: Stage, worker: str = "w1") -> None:
+    stage.lease(worker).deregister()
+
+
+def by_wrong_holder(act: Callable[[Stage, str], None]) -> Say:
+    """It becomes of a worker that is listed as the run's holder, and is not."""
+
+    def late(stage: Stage) -> None:
+        stage.lease("w9")
+        stage.plant("HSET", stage.key("holds", "w9"), stage.run, stage.claim.fence)
+        act(stage, "w9")
+        stage.leases.pop("w9", None)
+
+    return late
+
+
+def _way(name: str, verb: str, say: Say, late: Say | None = None, again: Say | None = None) -> Way:
+    return Way(name, verb, say, late or say, again)
+
+
+WAYS = {
+    way.name: way
+    for way in (
+        _way("submit", "submit", submit),
+        _way("submit changed", "submit", submit_changed),
+        _way("cancel", "cancel", cancel),
+        _way("wake", "wake", wake),
+        _way("requeue", "requeue", requeue),
+        _way("claim", "claim", claim, with_stray_entry(claim)),
+        _way("adopt", "claim", adopt, with_stray_entry(adopt)),
+        _way("start", "start", start),
+        _way("report", "report", report),
+        _way("finish", "finish", finish),
+        _way("fail", "fail", fail(OutcomeClass.EXIT)),
+        _way("fail for good", "fail", fail(OutcomeClass.REJECTED)),
+        _way("fail to spawn", "fail", fail(OutcomeClass.SPAWN)),
+        _way("give up", "fail", fail(OutcomeClass.CANCELLED)),
+        _way("defer", "defer", defer),
+        _way("release", "release", release),
+        _way("park", "park", park()),
+        _way("park with alarm", "park", park(5_000)),
+        _way("park past alarm", "park", park(0)),
+        _way("time comes", "promote", come, ring_for_nothing, Stage.tick),
+        _way("parents complete", "unblock", parents_complete, told_late("completed")),
+        _way("parents fail", "skip", parents_fail, told_late("failed")),
+        _way("reap", "lose", reap, by_wrong_holder(Stage.lose), reap_again),
+        _way("forget", "lose", forget, by_wrong_holder(Stage.forget), beat_again),
+        _way("restart", "lose", restart, by_wrong_holder(restart), register_again),
+        _way("leave", "release", leave, by_wrong_holder(leave)),
+    )
+}
