@@ -113,11 +113,16 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "fenced": (Fenced, "The {subject} has gone on without this attempt; stop its processes and write nothing more."),
     "stopping": (Stopping, "The {subject} is to be cancelled; do not start it, confirm the stop instead."),
     "taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
-    "duplicate": (Duplicate, "The {subject} is refused: {detail} is live and has its key."),
+    "duplicate": (Duplicate, "The {subject} is refused: {detail} is live and has its id or key."),
     "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
     "evicted": (Evicted, "The {subject} is not registered any more; stop its runs and register again."),
     "draining": (Draining, "The {subject} is draining and takes no more runs."),
     "unrenewed": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),
+    "evicts": (
+        Incompatible,
+        "The {subject} throws keys away when its memory is full ({detail}), and runs with them; set maxmemory-policy "
+        "noeviction.",
+    ),
     "retiring": (TryLater, "The {subject} still has runs of an earlier life to give back; call again."),
     "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
 }
@@ -129,4 +134,4 @@ def refusal(reply: str, subject: str) -> AgentqError | None:
     if word not in WORDS:
         return None
     kind, sentence = WORDS[word]
-    return kind(sentence.format(subject=subject, detail=detail or "something else"))
+    return kind(sentence.format(subject=subject, detail=detail or "another one"))

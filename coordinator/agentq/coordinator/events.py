@@ -6,6 +6,7 @@ keeps the last one it has seen can go on there after any break. `missed` tells w
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,7 @@ class Events:
         self.partition = partition
         self.key = store.key(partition, "events")
         self._reader: Connection | None = None
+        self._lock = threading.Lock()
 
     def last_id(self) -> str:
         """The id of the newest event; events after it are those that happen from now on."""
@@ -67,10 +69,8 @@ class Events:
 
     def follow(self, after: str, block_ms: int) -> list[Event]:
         """What happened after a point; waits up to `block_ms` for something to happen."""
-        if self._reader is None:
-            self._reader = self.store.connection.another()
         words = ("XREAD", "COUNT", EVENTS_A_READ, "BLOCK", block_ms, "STREAMS", self.key, after)
-        reply = self._reader.block(*words, timeout_ms=block_ms)
+        reply = self._own().block(*words, timeout_ms=block_ms)
         return [self._event(entry) for entry in reply[0][1]] if reply else []
 
     def missed(self, after: str) -> bool:
@@ -85,9 +85,14 @@ class Events:
             self._reader = None
 
     def interrupt(self) -> None:
-        """End a `follow` that another thread waits in."""
-        if self._reader is not None:
-            self._reader.unblock()
+        """End a `follow` that another thread waits in, or is about to."""
+        self._own().unblock()
+
+    def _own(self) -> Connection:
+        with self._lock:
+            if self._reader is None:
+                self._reader = self.store.connection.another()
+            return self._reader
 
     def _event(self, entry: Any) -> Event:
         place, flat = entry

@@ -18,11 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import Evicted, Invalid, TryLater, refusal
+from agentq.coordinator.connection import NoGroup, Word
+from agentq.coordinator.errors import AgentqError, Evicted, Invalid, TryLater, refusal
+from agentq.coordinator.fields import Label, Name
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Label, Name, lane_parts
+from agentq.coordinator.run import lane_parts
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
@@ -134,8 +135,8 @@ class Lease:
 
     def _beat(self, partition: int, held: Sequence[Claim], applied: Sequence[str]) -> Beat:
         seat, base = self._seats[partition], self.store.keyspace.base(partition)
-        mine = {claim.id: claim for claim in held if self.store.base_of(claim.id) == base}
-        rows = [word for claim in mine.values() for word in (claim.id, claim.fence)]
+        mine = {(claim.id, claim.fence): claim for claim in held if self.store.base_of(claim.id) == base}
+        rows = [word for hold in mine for word in hold]
         times = (self.settings.lease_ms, self.settings.forget_ms, self.store.dice())
         reply = self.store.call("heartbeat", partition, self.identity.id, seat.epoch, *times, ",".join(applied), *rows)
         if isinstance(reply, str):
@@ -146,7 +147,7 @@ class Lease:
         orders = rest[2 * disowned :]
         return Beat(
             state == "draining",
-            [mine[run] for run in gone[::2]],
+            [mine[hold] for hold in zip(gone[::2], gone[1::2], strict=True)],
             [Order(orders[at], partition, *orders[at + 1 : at + 5]) for at in range(0, len(orders), 5)],
         )
 
@@ -154,29 +155,36 @@ class Lease:
         """Take up to `count` runs, from every partition in turn."""
         claims: list[Claim] = []
         partitions = len(self._seats)
-        for step in range(partitions):
-            if len(claims) == count:
-                break
-            partition = (self._turn + step) % partitions
-            claims += self._claim(partition, min(count - len(claims), limits.CLAIM_A_CALL))
         self._turn += 1
+        try:
+            for step in range(partitions):
+                if len(claims) < count:
+                    self._claim((self._turn + step) % partitions, count, claims)
+        except AgentqError:
+            # What was granted before must reach the caller; the refusal comes again with the next call.
+            if not claims:
+                raise
         return claims
 
-    def _claim(self, partition: int, count: int) -> list[Claim]:
+    def _claim(self, partition: int, count: int, claims: list[Claim]) -> None:
         seat = self._seats[partition]
-        claims: list[Claim] = []
         while True:
             lanes = self.lanes(partition)
-            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, count - len(claims), *lanes)
+            wanted = min(count - len(claims), limits.CLAIM_A_CALL)
+            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, wanted, *lanes)
             claims += self._granted(partition, self.store.call("claim", partition, *words))
             # A lane that was opened since the last call is tried at once.
-            if len(claims) == count or seat.lanes == lanes:
-                return claims
+            if len(claims) >= count or seat.lanes == lanes:
+                return
 
-    def adopt(self, partition: int, entries: Sequence[tuple[str, str]]) -> list[Claim]:
-        """Claim entries, as (lane, entry), that a blocking read delivered or the pending list still holds."""
+    def adopt(self, partition: int, entries: Sequence[tuple[str, str]], count: int | None = None) -> list[Claim]:
+        """Claim entries, as (lane, entry), that a blocking read delivered or the pending list still holds.
+
+        A read over several lanes can deliver more than was asked for: what exceeds `count` is given back.
+        """
         seat = self._seats[partition]
-        words = [word for entry in entries for word in entry]
+        words: list[Word] = [limits.CLAIM_A_CALL if count is None else max(count, 0)]
+        words += [word for entry in entries for word in entry]
         reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
         return self._granted(partition, reply)
 
@@ -185,14 +193,27 @@ class Lease:
             raise refusal(reply, f"worker {self.identity.id}") or Evicted()
         _, revision, *flat = reply
         seat = self._seats[partition]
-        # A new name for the next call; the old one would get these runs again.
-        seat.nonce = self.store.nonce()
         self._refresh(partition, revision)
+        # A new name for the next call; until here the old one gets these runs again.
+        seat.nonce = self.store.nonce()
         return [Claim(*flat[at : at + 4]) for at in range(0, len(flat), 4)]
 
     def pending(self, partition: int) -> list[tuple[str, str]]:
         """The entries delivered to this worker, as (lane, entry): to be adopted after any fault of a read."""
         lanes = self.lanes(partition)
+        try:
+            return self._delivered(partition, lanes)
+        except NoGroup:
+            # One of the streams is gone, or its group, and with it all that was delivered from there.
+            return [entry for lane in lanes for entry in self._delivered_from(partition, lane)]
+
+    def _delivered_from(self, partition: int, lane: str) -> list[tuple[str, str]]:
+        try:
+            return self._delivered(partition, [lane])
+        except NoGroup:
+            return []
+
+    def _delivered(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
         if not lanes:
             return []
         keys = {self.store.key(partition, "lane", lane): lane for lane in lanes}
@@ -200,6 +221,15 @@ class Lease:
             "XREADGROUP", "GROUP", GROUP, self.identity.id, "STREAMS", *keys, *("0" for _ in keys)
         )
         return [(keys[key], entry) for key, entries in reply or () for entry, _ in entries]
+
+    def streams(self, with_lanes: bool) -> dict[str, tuple[int, str | None]]:
+        """What to block on: each key, with the partition and lane it stands for; an inbox has no lane."""
+        keys: dict[str, tuple[int, str | None]] = {}
+        for partition in self.store.partitions():
+            keys[self.store.key(partition, "inbox", self.identity.id)] = (partition, None)
+            for lane in self.lanes(partition) if with_lanes else ():
+                keys[self.store.key(partition, "lane", lane)] = (partition, lane)
+        return keys
 
     def lanes(self, partition: int) -> list[str]:
         """The lanes that this worker may serve, the most urgent first."""
@@ -218,8 +248,8 @@ class Lease:
 
     def drain(self) -> None:
         """Take no more runs; the ones that are held go on."""
-        for partition in self.store.partitions():
-            order_drain(self.store, partition, self.identity.id, "asked by the worker itself")
+        for partition, seat in enumerate(self._seats):
+            order_drain(self.store, partition, self.identity.id, "asked by the worker itself", seat.epoch)
 
     def deregister(self) -> None:
         """Leave. What is still held, its processes being ended, is released."""
@@ -249,8 +279,8 @@ def _meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in demands.items())
 
 
-def order_drain(store: Store, partition: int, worker: str, detail: str) -> None:
-    """Order a worker to drain."""
-    refused = refusal(store.call("drain", partition, worker, detail), f"worker {worker}")
+def order_drain(store: Store, partition: int, worker: str, detail: str, epoch: str = "") -> None:
+    """Order a worker to drain; with an epoch, only that life of it."""
+    refused = refusal(store.call("drain", partition, worker, epoch, detail), f"worker {worker}")
     if refused is not None:
         raise refused

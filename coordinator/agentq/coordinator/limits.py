@@ -23,6 +23,12 @@ ERROR_CHARACTERS = 4 << 10
 PROGRESS_BYTES = 1 << 10
 IDENTITY_BYTES = 16 << 10
 
+LOG_BYTES = 2 << 20
+"""What the server keeps of what a run writes: the newest. The whole is in a file on the worker."""
+LOG_ENTRIES = 10_000
+LOG_CHUNK_CHARACTERS = 8 << 10
+LOG_CHUNKS_A_CALL = 1000
+
 DEPENDENCIES_A_CALL = 1000
 """Dependencies in one call; a run with more is submitted in several, unseen by the façade's callers."""
 SUBMIT_A_CALL = 1000
@@ -35,6 +41,8 @@ SWEEP_A_CALL = 200
 WORKERS_A_CALL = 10
 """Lost workers that one call of the reaper sweeps: each of them may have left something in any lane."""
 INSPECT_A_CALL = 500
+HEAD_A_CALL = 10
+"""Entries at the head of a lane that the janitor looks at; one that stands for nothing keeps all after it."""
 DROP_A_CALL = 1000
 """Entries of cancelled runs that one claim throws away on its way to a live one."""
 
@@ -43,6 +51,8 @@ EVENTS_KEPT = 100_000
 RETRIES_MAX = 10_000
 
 DELAY_MS_MAX = 10 * 366 * 86_400_000
+DUE_AT_MS_MAX = (1 << 45) - 1
+"""The year 3084, the last that an id can tell."""
 FAILURES = 0
 CRASHES = 3
 DEFERRALS = 100
@@ -57,6 +67,7 @@ STOP_MS = 60_000
 """A stop order that is not confirmed for so long is taken as carried out; the attempt is fenced."""
 START_MS = 600_000
 """A claimed run whose process has not begun for so long is taken away from its worker."""
+STOP_GRACE_MS = 10_000
 WORKER_RECORD_MS = 3_600_000
 """How long the record of a worker that is gone is kept, so that it learns why it is refused."""
 LOW_EVERY = 10

@@ -89,6 +89,7 @@ class _Reader(threading.Thread):
         super().__init__(name="agentq-outcomes", daemon=True)
         self._events = events
         self._after = events.last_id()
+        self._strayed = False
         self._lock = threading.Lock()
         self._bells: dict[str, list[threading.Event]] = {}
         self._stopped = threading.Event()
@@ -114,12 +115,21 @@ class _Reader(threading.Thread):
     def run(self) -> None:
         while not self._stopped.is_set():
             try:
+                if self._strayed:
+                    self._come_back()
                 self._read()
             except AgentqError:
-                # The link broke, and what it would have told may be gone: whoever waits looks for itself.
+                # Nothing is told while the link is broken: whoever waits looks for itself.
+                self._strayed = True
                 self._ring(None)
                 self._stopped.wait(random.uniform(0, OUTAGE_MS / 1000))
         self._events.close()
+
+    def _come_back(self) -> None:
+        """Begin anew, in the order that is safe: what was told may be gone, or the server not as far as it was."""
+        self._after = self._events.last_id()
+        self._strayed = False
+        self._ring(None)
 
     def _read(self) -> None:
         events = self._events.follow(self._after, FOLLOW_MS)

@@ -19,9 +19,10 @@ from pydantic_core import to_json
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.errors import AgentqError, Invalid, refusal
-from agentq.coordinator.identity import new_run_id, partition_of
+from agentq.coordinator.identity import check_run_id, new_run_id, partition_of
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.logs import Chunk
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
@@ -105,6 +106,21 @@ class Queue:
         """Let an ended run begin again, with fresh budgets."""
         return self._move("requeue", run_id, operation or self.store.nonce())
 
+    def home(self, spec: RunSpec) -> int | None:
+        """The partition that a run must live in; None if any will do.
+
+        What belongs together lives together: a session, a plan, a run and its dependents, the users of a key. The first
+        of these decides, so a dedupe key that is used in several plans is told apart by them.
+        """
+        partitions = self.store.keyspace.partitions
+        if partitions == 1:
+            return None
+        together = spec.session or spec.plan
+        if together is None and spec.after:
+            return partition_of(spec.after[0])
+        together = together or spec.dedupe_key
+        return None if together is None else crc32(together.encode()) % partitions
+
     # ---- the worker that holds it; see lease.py for how it comes to hold any
 
     def start(self, claims: Sequence[Claim]) -> list[AgentqError | None]:
@@ -118,6 +134,19 @@ class Queue:
         if len(body) > limits.PROGRESS_BYTES:
             raise Invalid(f"Progress has {len(body)} bytes; {limits.PROGRESS_BYTES} is the most.")
         self._say("report", claim.id, claim.fence, number, body)
+
+    def log(self, claim: Claim, number: int, chunks: Sequence[Chunk]) -> None:
+        """Append to a run's log what an attempt wrote since the last time.
+
+        The worker numbers its calls from 1, each with another number, and keeps the chunks of a call until it was
+        answered: one that is sent again with the same number and the same chunks is not doubled.
+        """
+        if len(chunks) > limits.LOG_CHUNKS_A_CALL:
+            raise Invalid(f"A call takes {limits.LOG_CHUNKS_A_CALL} chunks at the most, not {len(chunks)}.")
+        longest = max((len(chunk.text) for chunk in chunks), default=0)
+        if longest > limits.LOG_CHUNK_CHARACTERS:
+            raise Invalid(f"A chunk has {limits.LOG_CHUNK_CHARACTERS} characters at the most, not {longest}.")
+        self._say("log", claim.id, claim.fence, number, *chain.from_iterable(chunks))
 
     def finish(self, finished: Sequence[tuple[Claim, Outcome]]) -> list[AgentqError | None]:
         """Say that the work of these attempts is in; tells which of them were refused."""
@@ -134,7 +163,7 @@ class Queue:
 
     def defer(self, claim: Claim, due_at_ms: int, outcome: Outcome) -> State:
         """Put an attempt off until a usage limit has passed; it costs the run no attempt."""
-        return self._move("defer", claim.id, claim.fence, due_at_ms, outcome.to_wire())
+        return self._move("defer", claim.id, claim.fence, _a_time(due_at_ms), outcome.to_wire())
 
     def release(self, claim: Claim, reason: str = "released") -> State:
         """Hand a run back, its processes ended; it costs the run nothing."""
@@ -142,7 +171,7 @@ class Queue:
 
     def park(self, claim: Claim, reason: str, *, alarm_at_ms: int | None = None) -> State:
         """Give the slot of a running run back until it is woken, or its alarm rings."""
-        return self._move("park", claim.id, claim.fence, "" if alarm_at_ms is None else alarm_at_ms, reason)
+        return self._move("park", claim.id, claim.fence, "" if alarm_at_ms is None else _a_time(alarm_at_ms), reason)
 
     # ---- how they are said
 
@@ -165,9 +194,10 @@ class Queue:
             by_partition.setdefault(partition_of(claim.id), []).append(place)
         results: list[AgentqError | None] = [None] * len(claims)
         for partition, places in by_partition.items():
-            words = self.store.call(verb, partition, *chain.from_iterable(rows[place] for place in places))
+            words = self.store.call(verb, partition, *chain.from_iterable(map(rows.__getitem__, places)))
             for place, word in zip(places, words, strict=True):
-                results[place] = refusal(word, f"run {claims[place].id}") if word != "ok" else None
+                if word != "ok":
+                    results[place] = refusal(word, f"run {claims[place].id}")
         return results
 
     def _depend(self, run_id: str, spec: RunSpec) -> None:
@@ -186,7 +216,21 @@ class Queue:
             chunk = following
 
     def _address(self, spec: RunSpec, run_id: str | None) -> tuple[str, int]:
-        partition = self._partition(spec) if run_id is None else partition_of(run_id)
+        if run_id is None and spec.passes_the_door:
+            partitions = self.store.keyspace.partitions
+            partition = random.randrange(partitions) if partitions > 1 else 0
+            return new_run_id(partition), partition
+        home = self.home(spec)
+        if run_id is not None:
+            check_run_id(run_id)
+            partition = partition_of(run_id)
+        else:
+            partition = random.randrange(self.store.keyspace.partitions) if home is None else home
+        if home is not None and home != partition:
+            raise Invalid(
+                f"The run {run_id} would live in partition {partition}, and what it belongs to lives in {home}; "
+                f"make its id for partition {home}."
+            )
         foreign = next((parent for parent in spec.after if partition_of(parent) != partition), None)
         if foreign is not None:
             raise Invalid(
@@ -194,17 +238,6 @@ class Queue:
                 "submit both with the same plan or session."
             )
         return run_id or new_run_id(partition), partition
-
-    def _partition(self, spec: RunSpec) -> int:
-        """What belongs together lives together: a session, a plan, a run and its dependents, the users of a key."""
-        partitions = self.store.keyspace.partitions
-        if partitions == 1:
-            return 0
-        together = spec.session or spec.plan
-        if together is None and spec.after:
-            return partition_of(spec.after[0])
-        together = together or spec.dedupe_key
-        return random.randrange(partitions) if together is None else crc32(together.encode()) % partitions
 
     def _batches(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None) -> Iterator[_Batch]:
         ids: Iterator[str | None] = repeat(None) if run_ids is None else iter(run_ids)
@@ -235,6 +268,10 @@ class _Batch:
 
     def receipts(self) -> Iterator[Receipt]:
         return map(_receipt, self.ids, self._words)
+
+
+def _a_time(at_ms: int) -> int:
+    return min(max(0, at_ms), limits.DUE_AT_MS_MAX)
 
 
 def _row(spec: RunSpec, run_id: str) -> tuple[Word, ...]:

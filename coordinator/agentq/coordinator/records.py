@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,16 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Invalid, NotFound
-from agentq.coordinator.identity import partition_of, run_id_prefix
+from agentq.coordinator.identity import LENGTH, check_run_id, partition_of, run_id_prefix
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.run import Run, Summary, lane_parts
 from agentq.coordinator.store import Store
 
+CANDIDATES = 10
+"""Runs that are named when the beginning of an id fits several."""
+
+_BEGINNING = re.compile(r"run_[0-9a-z]+")
 _SUMMARY = ("id", "state", "lane", "attempt", "worker", "reason", "submitted_at_ms")
 
 
@@ -40,6 +45,18 @@ class Filter:
     until_ms: int | None = None
 
 
+class Described(BaseModel):
+    """How a worker described itself, as far as this version understands it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    queues: tuple[str, ...]
+    labels: dict[str, str] = {}
+    slots: int = 1
+    about: dict[str, JsonValue] = {}
+
+
 class WorkerRecord(BaseModel):
     """A worker as the server knows it."""
 
@@ -52,7 +69,7 @@ class WorkerRecord(BaseModel):
     lease_until_ms: int
     seen_at_ms: int
     missing_at_ms: int | None
-    identity: JsonValue
+    identity: Described
     runs: list[str]
 
 
@@ -70,6 +87,23 @@ class Records:
             raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
         return Run.from_hash(run_id, fields)
 
+    def find(self, text: str) -> str:
+        """The id that `text` is, or that it is the only beginning of, with or without `run_`."""
+        beginning = text.strip().lower()
+        beginning = beginning if beginning.startswith("run_") else f"run_{beginning}"
+        if len(beginning) >= LENGTH or not _BEGINNING.fullmatch(beginning):
+            check_run_id(beginning if len(beginning) == LENGTH else text)
+            return beginning
+        # No id has a brace, and every digit sorts before one.
+        runs = self._page(Filter(), f"{beginning}{{", beginning, CANDIDATES + 1).runs
+        if not runs:
+            raise NotFound(f"There is no run whose id begins with {beginning}; `agentq ls` shows those that there are.")
+        if len(runs) > 1:
+            more = " and more" if len(runs) > CANDIDATES else ""
+            names = ", ".join(run.id for run in runs[:CANDIDATES])
+            raise Invalid(f"Several runs have an id that begins with {beginning}: {names}{more}; write more of it.")
+        return runs[0].id
+
     def needs(self, run_id: str, most: int = 100) -> list[str]:
         """Some of the runs that a blocked run still waits for."""
         key = self.store.key(partition_of(run_id), "needs", run_id)
@@ -79,10 +113,12 @@ class Records:
         """A page of runs, newest first."""
         if not 1 <= limit <= LIST_A_CALL:
             raise Invalid(f"A page has 1 to {LIST_A_CALL} runs, not {limit}.")
-        rows = [word for state in which.states for word in (which.queue or "*", state.value)]
         until = "" if which.until_ms is None else run_id_prefix(which.until_ms)
         since = "" if which.since_ms is None else run_id_prefix(which.since_ms)
-        before = min(cursor, until) if cursor and until else cursor or until
+        return self._page(which, min(cursor, until) if cursor and until else cursor or until, since, limit)
+
+    def _page(self, which: Filter, before: str, since: str, limit: int) -> Page:
+        rows = [word for state in which.states for word in (which.queue or "*", state.value)]
         words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *rows)
         pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]
         return _merged(pages, limit)

@@ -8,8 +8,7 @@ a newer minor version can add some; the door, where specs come in, refuses them.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,65 +25,27 @@ from pydantic_core import to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Incompatible, Invalid
-from agentq.coordinator.identity import check_run_id
+from agentq.coordinator.fields import (
+    Classes,
+    Label,
+    Milliseconds,
+    Name,
+    RunIds,
+    Text,
+    Texts,
+    Timeout,
+    Values,
+    bounded,
+    named,
+    one_sentence,
+)
 from agentq.coordinator.lifecycle import OutcomeClass, State
 
 WIRE_VERSION = 1
 
-Name = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_.@+-]{{0,{limits.NAME_LENGTH - 1}}}$")]
-"""A queue, plan, session or agent: safe in a key, a lane's name and a URL path."""
-
-Label = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}$")]
-"""The name or value of a label or demand."""
-
-
-def _bounded(most: int, what: str) -> AfterValidator:
-    def check(value: Any) -> Any:
-        size = len(value.encode()) if isinstance(value, str) else len(to_json(value))
-        if size > most:
-            raise ValueError(f"{what} has {size} bytes; {most} is the most")
-        return value
-
-    return AfterValidator(check)
-
-
-def _printable(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("a NUL byte cannot be passed to a process")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_printable)]
-Milliseconds = Annotated[int, Field(ge=0, le=limits.DELAY_MS_MAX)]
-
-
-def _run_id(text: str) -> str:
-    try:
-        check_run_id(text)
-    except Invalid as invalid:
-        raise ValueError(str(invalid)) from invalid
-    return text
-
-
-RunId = Annotated[str, AfterValidator(_run_id)]
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-if TYPE_CHECKING:
-    Texts = Sequence[str]
-    Values = Sequence[JsonValue]
-    RunIds = Sequence[str]
-    Classes = Sequence[OutcomeClass | str]
-else:
-    # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
-    _LOOSE = Field(strict=False)
-    Texts = Annotated[tuple[Text, ...], _LOOSE]
-    Values = Annotated[tuple[JsonValue, ...], _LOOSE]
-    RunIds = Annotated[tuple[RunId, ...], _LOOSE]
-    Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LOOSE]
 
 
 class RetryPolicy(_Strict):
@@ -100,33 +61,51 @@ class RetryPolicy(_Strict):
     """Classes that are never tried again."""
 
 
+class Caps(_Strict):
+    """What a run's processes may use; each as the worker has it unless given."""
+
+    memory_bytes: Annotated[int, Field(gt=0)] | None = None
+    cpu_s: Annotated[int, Field(gt=0)] | None = None
+    open_files: Annotated[int, Field(gt=0)] | None = None
+    file_bytes: Annotated[int, Field(gt=0)] | None = None
+    nice: Annotated[int, Field(ge=0, le=19)] | None = None
+    umask: Annotated[int, Field(ge=0, le=0o777)] | None = None
+
+
 class RunSpec(_Strict):
     """What is to be run, where and when."""
 
     kind: Literal["command", "function", "agent", "actor"]
     name: Annotated[Text, StringConstraints(max_length=limits.NAME_LENGTH)] | None = None
 
-    argv: Annotated[Texts, _bounded(limits.ARGUMENTS_BYTES, "the command line")] = ()
-    stdin: Annotated[str, _bounded(limits.STDIN_BYTES, "stdin")] | None = None
-    env: Annotated[dict[Text, Text], _bounded(limits.ENVIRONMENT_BYTES, "the environment")] = Field(
-        default_factory=dict
+    argv: Annotated[Texts, bounded(limits.ARGUMENTS_BYTES, "the command line")] = ()
+    stdin: Annotated[str, bounded(limits.STDIN_BYTES, "stdin")] | None = None
+    env: Annotated[dict[Text, Text], AfterValidator(named), bounded(limits.ENVIRONMENT_BYTES, "the environment")] = (
+        Field(default_factory=dict)
     )
     cwd: Text | None = None
     function: Annotated[str, StringConstraints(pattern=r"^[\w.]+:[\w.]+$")] | None = None
-    args: Annotated[Values, _bounded(limits.ARGUMENTS_BYTES, "the arguments")] = ()
-    kwargs: Annotated[dict[str, JsonValue], _bounded(limits.ARGUMENTS_BYTES, "the arguments")] = Field(
+    args: Annotated[Values, bounded(limits.ARGUMENTS_BYTES, "the JSON of the arguments")] = ()
+    kwargs: Annotated[dict[str, JsonValue], bounded(limits.ARGUMENTS_BYTES, "the JSON of the arguments")] = Field(
         default_factory=dict
     )
     agent: Name | None = None
-    prompt: Annotated[str, _bounded(limits.PROMPT_BYTES, "the prompt")] | None = None
+    prompt: Annotated[str, bounded(limits.PROMPT_BYTES, "the prompt")] | None = None
     labels: Annotated[dict[Label, Label], Field(max_length=limits.LABELS)] = Field(default_factory=dict)
+    timeout_ms: Timeout | None = None
+    """The longest that one attempt may run."""
+    silence_timeout_ms: Timeout | None = None
+    """The longest that it may run without a byte of output."""
+    stop_grace_ms: Milliseconds = limits.STOP_GRACE_MS
+    """From the polite signal to the one that cannot be refused."""
+    caps: Caps | None = None
 
     queue: Name = "default"
     priority: Annotated[int, Field(ge=0, le=limits.PRIORITY_MAX)] = 5
     demands: Annotated[dict[Label, Label], Field(max_length=limits.DEMANDS)] = Field(default_factory=dict)
 
     delay_ms: Milliseconds | None = None
-    due_at_ms: Annotated[int, Field(ge=0)] | None = None
+    due_at_ms: Annotated[int, Field(ge=0, le=limits.DUE_AT_MS_MAX)] | None = None
     expires_ms: Milliseconds | None = None
     after: RunIds = ()
     on_failed: Literal["skip", "run", "fail"] = "skip"
@@ -184,7 +163,8 @@ class RunSpec(_Strict):
 
     def to_door(self) -> dict[str, Any]:
         """What the submit script decides by; see lua/submit.lua."""
-        door: dict[str, Any] = {name: getattr(self, name) for name in _AS_IT_IS if name in self.model_fields_set}
+        said = {name: getattr(self, name) for name in _AS_IT_IS if name in self.model_fields_set}
+        door: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         if self.after:
             door["after"] = self.after[: limits.DEPENDENCIES_A_CALL]
         if len(self.after) > limits.DEPENDENCIES_A_CALL:
@@ -216,8 +196,30 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
     version = fields.pop("v", None)
     if version != WIRE_VERSION:
         raise Incompatible(f"A run has wire version {version!r}; this agentq reads {WIRE_VERSION}. Upgrade this side.")
-    known = {name: value for name, value in fields.items() if name in RunSpec.model_fields}
+    known = _known(RunSpec, fields)
+    for name, model in (("retry", RetryPolicy), ("caps", Caps)):
+        if known.get(name):
+            known[name] = _known(model, known[name])
     return RunSpec.model_validate_json(to_json(known | lane_parts(lane)))
+
+
+def _known(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that this version knows."""
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    return {name: value for name, value in fields.items() if name in names}
+
+
+class Usage(BaseModel):
+    """What an attempt's processes were and used."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    pid: int
+    host: str
+    cwd: str
+    user_ms: int
+    system_ms: int
+    peak_memory_bytes: int
 
 
 class Outcome(BaseModel):
@@ -230,7 +232,8 @@ class Outcome(BaseModel):
     signal: int | None = None
     error: Annotated[str, StringConstraints(max_length=limits.ERROR_CHARACTERS)] | None = None
     tail: Annotated[str, StringConstraints(max_length=limits.TAIL_CHARACTERS)] | None = None
-    result: Annotated[JsonValue, _bounded(limits.RESULT_BYTES, "the result")] = None
+    result: Annotated[JsonValue, bounded(limits.RESULT_BYTES, "the result")] = None
+    usage: Usage | None = None
 
     def to_wire(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)
@@ -309,7 +312,7 @@ class Run(BaseModel):
             "state": State(fields["state"]),
             "submitted_at_ms": int(fields["submitted_at_ms"]),
             "progress": parsed("progress"),
-            "outcome": parsed("outcome"),
+            "outcome": _outcome(parsed("outcome")),
             **{name: fields.get(name, "") for name in ("reason", "fence", "worker")},
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }
@@ -318,6 +321,7 @@ class Run(BaseModel):
 
 def _attempts(run: dict[str, Any], fields: dict[str, str]) -> list[dict[str, Any]]:
     ended = [json.loads(value) for name, value in fields.items() if name.startswith("attempt:")]
+    ended = [record | {"outcome": _outcome(record["outcome"])} for record in ended]
     ended.sort(key=lambda record: int(record["attempt"]))
     if run["attempt"] and not (ended and ended[-1]["attempt"] == run["attempt"]):
         present = {name: run[name] for name in ("attempt", "worker", "claimed_at_ms", "started_at_ms", "outcome")}
@@ -325,11 +329,5 @@ def _attempts(run: dict[str, Any], fields: dict[str, str]) -> list[dict[str, Any
     return ended
 
 
-def one_sentence(error: ValidationError) -> str:
-    """What is wrong with the input, the first fault first."""
-    faults = error.errors(include_url=False, include_context=False)
-    first = faults[0]
-    place = ".".join(str(part) for part in first["loc"])
-    text = first["msg"].removeprefix("Value error, ")
-    more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-    return f"{place + ': ' if place else ''}{text}{more}."
+def _outcome(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    return told and _known(Outcome, told)

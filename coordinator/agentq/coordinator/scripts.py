@@ -121,7 +121,8 @@ def _all_lua() -> str:
 
 @cache
 def _limits_lua() -> str:
-    used = [name for name in vars(limits) if name.isupper() and re.search(rf"\b{name}\b", _all_lua())]
+    words = set(re.findall(r"\w+", _all_lua()))
+    used = [name for name in vars(limits) if name.isupper() and name in words]
     return f"local {', '.join(used)} = {', '.join(str(getattr(limits, name)) for name in used)}"
 
 
@@ -145,7 +146,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
     {
         script.name: script
         for script in (
-            Script("adopt", "worker epoch nonce", "lane entry"),
+            Script("adopt", "worker epoch nonce count", "lane entry"),
             Script("bootstrap", "schema partitions"),
             Script("cancel", "id reason stop_ms"),
             Script("claim", "worker epoch nonce count", "lane"),
@@ -153,12 +154,13 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("defer", "id fence due_at_ms outcome"),
             Script("depend", "id seal expires_ms", "parent"),
             Script("deregister", "worker epoch"),
-            Script("drain", "worker detail"),
+            Script("drain", "worker epoch detail"),
             Script("fail", "id fence class outcome dice delay_ms"),
             Script("finish", "", "id fence outcome"),
             Script("groom", "lane idle_ms"),
             Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
             Script("list", "plan session before after count", "queue state"),
+            Script("log", "id fence number", "stream text"),
             Script("park", "id fence alarm_at_ms reason"),
             Script("reap", "server gap_ms lease_ms grace_ms dice"),
             Script("reconcile", "queue state dice"),

@@ -127,7 +127,10 @@ class Store:
     def _bootstrapped(self) -> tuple[Any, Any]:
         source = self._scripts.source(SCRIPTS["bootstrap"])
         words = (self.now(), MARKER, self.keyspace.partitions)
-        schema, partitions = self.connection.script(source, self.keyspace.root, words)
+        reply = self.connection.script(source, self.keyspace.root, words)
+        if isinstance(reply, str):
+            raise errors.refusal(reply, "server") or errors.Incompatible()
+        schema, partitions = reply
         return schema, partitions
 
     def _check(self, schema: str, partitions: int) -> None:

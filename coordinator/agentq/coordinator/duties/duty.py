@@ -30,6 +30,8 @@ class Duty(Protocol):
     """One thing that time imposes."""
 
     name: str
+    hasty: bool
+    """Whether it can be woken before its time."""
 
     def run_once(self, partition: int) -> Round: ...
 
@@ -42,12 +44,15 @@ class Ticker:
     3. Go on after any fault, and keep the last one for whoever asks.
     """
 
-    def __init__(self, store: Store, duties: Sequence[Duty], tick_ms: int) -> None:
+    def __init__(self, store: Store, duties: Sequence[Duty], tick_ms: int, *, owner: str = "") -> None:
         self.store = store
         self.tick_ms = tick_ms
         self.fault: AgentqError | None = None
-        self._owner = new_nonce()
-        self._stopped = threading.Event()
+        self._hasty = False
+        self._owner = owner or new_nonce()
+        """A worker's id, where a worker does the duties: the scripts tell it of what is due sooner than it knows."""
+        self._stopped = False
+        self._woken = threading.Event()
         self._due = {(duty, partition): 0 for duty in duties for partition in store.partitions()}
         self._thread = threading.Thread(target=self._run, name="agentq-duties", daemon=True)
 
@@ -55,16 +60,24 @@ class Ticker:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped = True
+        self._woken.set()
         self._thread.join()
 
+    def wake(self) -> None:
+        """Run what the promoter does at once: something is due sooner than it knew."""
+        self._hasty = True
+        self._woken.set()
+
     def _run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._stopped:
+            self._woken.clear()
+            hasty, self._hasty = self._hasty, False
             for duty, partition in self._due:
-                if self._due[duty, partition] <= monotonic_ms():
+                if self._due[duty, partition] <= monotonic_ms() or (hasty and duty.hasty):
                     self._due[duty, partition] = monotonic_ms() + self._round(duty, partition)
             pause_ms = max(0, min(self._due.values()) - monotonic_ms())
-            self._stopped.wait(pause_ms / 1000)
+            self._woken.wait(pause_ms / 1000)
 
     def _round(self, duty: Duty, partition: int) -> int:
         """Run one round if nobody else does; returns the time to the next."""

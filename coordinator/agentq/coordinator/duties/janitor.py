@@ -20,6 +20,7 @@ class Janitor:
     """Grooms lanes, and walks through the indexes a stretch at a time."""
 
     name = "janitor"
+    hasty = False
 
     def __init__(self, store: Store, *, idle_ms: int = LANE_IDLE_MS) -> None:
         self.store = store

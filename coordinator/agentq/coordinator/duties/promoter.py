@@ -14,6 +14,7 @@ class Promoter:
     """Rings the timers of runs."""
 
     name = "promoter"
+    hasty = True
 
     def __init__(self, store: Store, tick_ms: int) -> None:
         self.store = store
@@ -23,9 +24,10 @@ class Promoter:
         """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
         rung, settling, next_at = 0, 0, 0
         for _ in range(CALLS_A_ROUND):
+            settling = self.store.call("settle", partition)
+            # After it, since whoever is told now may be due soon.
             done, first = self.store.call("tick", partition)
             rung, next_at = rung + done, int(float(first))
-            settling = self.store.call("settle", partition)
             if not done and not settling:
                 break
         now = self.store.now() or wall_ms()

@@ -8,6 +8,7 @@ failover or a freeze everyone gets that long to come back.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentq.coordinator.clock import monotonic_ms, wall_ms
@@ -33,11 +34,16 @@ class Reaper:
     """Marks, and later sweeps."""
 
     name = "reaper"
+    hasty = False
 
-    def __init__(self, store: Store, settings: Settings, *, server: str = "") -> None:
+    def __init__(
+        self, store: Store, settings: Settings, *, server: str = "", lost: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.store = store
         self.settings = settings
         self.server = server
+        self.lost = lost
+        """Hears of each worker that is declared lost."""
 
     def run_once(self, partition: int) -> Round:
         reaped = self.reap(partition)
@@ -56,6 +62,8 @@ class Reaper:
             names |= dict.fromkeys(reply[5:])
             if not reply[3]:
                 break
+        for name in names:
+            self.lost(name)
         return Reaped(marked, reply[1], list(names), runs, int(reply[4]))
 
     def reap_fully(self) -> Reaped:

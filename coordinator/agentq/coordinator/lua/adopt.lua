@@ -1,28 +1,42 @@
 --[[ adopt: claim the entries that a blocking read delivered, or that the worker's own pending list still holds.
 KEYS   base
-ARGV   now_ms worker epoch nonce
+ARGV   now_ms worker epoch nonce count
 ROWS   lane entry
 REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
 VERBS  claim expire unblock skip
 FLAGS  allow-oom
-USES   claiming
+USES   claiming retiring
 An entry that is not in this worker's pending list is left alone; one that stands for nothing is dropped; one of a run
-that the worker holds already is passed over. A worker that may not claim gets nothing, and its entries are given back
-when it is retired. ]]
+that the worker holds already is passed over. A worker that may not claim gets nothing: its entries go to others, at
+once if it is draining, and else when it is retired. A blocking read over several lanes can deliver an entry of each:
+what exceeds `count` goes to others. After a call whose reply was lost, a claim or an adopt, the reply has what that one
+took, too. ]]
+
+-- Whether an entry is in this worker's pending list and its run not yet in the worker's hands; and the run's id.
+local function is_open(lane, entry)
+  local found = redis.pcall('XPENDING', key_lane(lane), 'workers', entry, entry, 1, worker)
+  if found.err or #found == 0 then return false end
+  local body = call('XRANGE', key_lane(lane), entry, entry)[1]
+  local id = body and body[2][2] or ''
+  local run = load(id)
+  return not (run and is_held(run) and run.worker == worker and run.entry == entry), id
+end
 
 local word = refuse_claimant(worker, epoch)
+if word == 'draining' then
+  for lane, entry in next_row do
+    if is_open(lane, entry) then give_back(lane, entry, worker) end
+  end
+end
 if word then return word end
 
-local given, again = granted(worker, nonce)
-if again then return given end
-
+local given = granted(worker, nonce)
 for lane, entry in next_row do
-  local mine = redis.pcall('XPENDING', key_lane(lane), 'workers', entry, entry, 1, worker)
-  if not mine.err and #mine > 0 then
-    local body = call('XRANGE', key_lane(lane), entry, entry)[1]
-    local run = body and load(body[2][2])
-    local held = run and is_held(run) and run.worker == worker and run.entry == entry
-    if not held then take(lane, entry, body and body[2][2] or '', worker, nonce, given) end
+  local open, id = is_open(lane, entry)
+  if open and #given - 2 >= 4 * count then
+    give_back(lane, entry, worker)
+  elseif open then
+    take(lane, entry, id, worker, nonce, given)
   end
 end
 grant(worker, nonce)

@@ -6,7 +6,8 @@ VERBS
 FLAGS  allow-oom
 USES   retiring
 A consumer goes if no registered worker has its name. A lane goes if it has been empty for `idle_ms`; the next submit
-opens it again. The head is trimmed to the oldest entry that is pending or undelivered. ]]
+opens it again. The head is trimmed to the oldest entry that is undelivered, or that is in somebody's hands and stands
+for a run. ]]
 
 local key = key_lane(lane)
 if not call('ZSCORE', key_lanes(), lane) then return { 0, 0, 0, 0 } end
@@ -21,7 +22,7 @@ end
 local given_back, removed, fresh = 0, 0, false
 for _, flat in ipairs(call('XINFO', 'CONSUMERS', key, 'workers')) do
   local consumer = pairs_of(flat)
-  if not call('ZSCORE', key_workers(), consumer.name) then
+  if not call('ZSCORE', key_workers(), consumer.name) and call('EXISTS', key_alive(consumer.name)) == 0 then
     if consumer.idle >= tonumber(idle_ms) or call('EXISTS', key_worker(consumer.name)) == 1 then
       local count = clear_consumer(lane, consumer.name, SWEEP_A_CALL)
       given_back = given_back + count
@@ -31,6 +32,18 @@ for _, flat in ipairs(call('XINFO', 'CONSUMERS', key, 'workers')) do
     end
   end
 end
+
+local function stands_for_a_run(entry)
+  local body = call('XRANGE', key, entry, entry)[1]
+  local run = body and load(body[2][2])
+  return run and run.entry == entry and (run.state == 'pending' or is_held(run))
+end
+
+for _, item in ipairs(call('XPENDING', key, 'workers', '-', '+', HEAD_A_CALL)) do
+  if not stands_for_a_run(item[1]) then drop(lane, item[1]) end
+end
+erase(lane, acked[lane] or {})
+acked[lane] = nil
 
 local group = pairs_of(call('XINFO', 'GROUPS', key)[1])
 local oldest = call('XPENDING', key, 'workers')[2]

@@ -16,6 +16,7 @@ local forget_at, events_kept = string.format('%.0f', now + KEEP_MS), tostring(EV
 -- What `close` does for all runs of the call at once.
 local moved, gone, come, timers = {}, {}, {}, {}
 local acked, unheld, unsettled = {}, {}, {}
+local soonest = nil
 
 local function queue_of(lane) return string.match(lane, '^[^:]*') end
 
@@ -42,7 +43,7 @@ local function load(id)
     worker = f[6] }
   if f[7] then
     local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason', 'until_ms')
-    run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], present(m[2]), tonumber(m[3] or nil), m[4]
+    run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe, run.dependents, run.reason = m[5], m[6], present(m[7])
     run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
   end
@@ -81,6 +82,12 @@ local function next_timer(run)
   if state == 'waiting' then return run.due_at_ms end
   if state == 'pending' or state == 'blocked' then return run.until_ms end
   return nil
+end
+
+-- Note when time next does something to a run that has not ended.
+local function set_timer(id, at)
+  timers[id] = at
+  soonest = math.min(soonest or at, at)
 end
 
 local index_names = {}
@@ -131,7 +138,7 @@ local function move(id, run, verb, state, detail, ...)
   run.state = state
   if from ~= state then reindex(id, run.lane, from, state) end
   local timer = next_timer(run)
-  if timer then timers[id] = timer elseif had_timer then timers[id] = false end
+  if timer then set_timer(id, timer) elseif had_timer then timers[id] = false end
   append(event, id, state, run, detail)
 end
 
@@ -159,10 +166,7 @@ local function enqueue(id, run)
 end
 
 -- Throw away an entry that stands for nothing (any more).
-local function drop(lane, entry)
-  call('XACK', key_lane(lane), 'workers', entry)
-  call('XDEL', key_lane(lane), entry)
-end
+local function drop(lane, entry) push(acked, lane, entry) end
 
 -- Take a held run out of its lane and out of its worker's hands.
 local function vacate(id, run)
@@ -264,11 +268,11 @@ local function unblock(id, run)
   move(id, run, 'unblock', 'pending', '', 'entry', enqueue(id, run), 'reason', '')
 end
 
--- One dependency of a run has ended.
+-- One dependency of a run has ended. A run that was forgotten and submitted again may not wait for it any more.
 local function satisfy(id, parent, ended)
   local run = load(id)
   if not run or run.state ~= 'blocked' then return end
-  call('SREM', key_needs(id), parent)
+  if call('SREM', key_needs(id), parent) == 0 then return end
   local policy = call('HGET', run.key, 'on_failed') or 'skip'
   if ended ~= 'completed' and policy ~= 'run' then
     local state = policy == 'fail' and 'failed' or 'skipped'
@@ -310,13 +314,47 @@ local function settle(budget)
     for at = 1, #children, 2 do satisfy(children[at], parent.id, parent.state) end
     if call('EXISTS', key_dependents(parent.id)) == 1 then
       call('ZADD', key_settling(), 'NX', now, parent.id)
+      soonest = now
     else
       call('ZREM', key_settling(), parent.id)
     end
   end
 end
 
+-- Acknowledge and delete entries of a lane. Where older ones live on, deleting the one that was read last would turn the
+-- group's lag, which autoscalers and dashboards read, into nil: that one is spared until more has been read.
+local function erase(lane, entries)
+  local key = key_lane(lane)
+  local group, spared = redis.pcall('XINFO', 'GROUPS', key)[1], call('HGET', key_spared(), lane)
+  local last_read, doomed, kept = group and group[8], {}, nil
+  if spared then entries[#entries + 1] = spared end
+  for _, entry in ipairs(entries) do
+    if entry == last_read then kept = entry else doomed[#doomed + 1] = entry end
+  end
+  each_chunk(entries, 1000, function(...) call('XACK', key, 'workers', ...) end)
+  each_chunk(doomed, 1000, function(...) call('XDEL', key, ...) end)
+  local oldest = kept and call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+  if kept and (not oldest or oldest[1] == kept) then
+    call('XDEL', key, kept)
+    kept = nil
+  end
+  if kept ~= (spared or nil) then
+    if kept then call('HSET', key_spared(), lane, kept) else call('HDEL', key_spared(), lane) end
+  end
+end
+
+-- Whoever keeps the promoter sleeps until the first timer; a worker that does is told of an earlier one.
+local function ring_promoter()
+  local first = call('ZRANGE', key_timers(), 0, 0, 'WITHSCORES')
+  if first[2] and tonumber(first[2]) <= soonest then return end
+  local keeper = call('GET', key_duty('promoter'))
+  if keeper and call('ZSCORE', key_workers(), keeper) then
+    call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', soonest)
+  end
+end
+
 local function close_timers()
+  if soonest then ring_promoter() end
   local set, unset = {}, {}
   for id, at in pairs(timers) do
     if at then
@@ -328,18 +366,12 @@ local function close_timers()
   end
   each_chunk(set, 1000, function(...) call('ZADD', key_timers(), ...) end)
   each_chunk(unset, 1000, function(...) call('ZREM', key_timers(), ...) end)
-  timers = {}
+  timers, soonest = {}, nil
 end
 
 local function close()
   if #unsettled > 0 then settle(SETTLE_A_CALL) end
-  for lane, entries in pairs(acked) do
-    local name = key_lane(lane)
-    each_chunk(entries, 1000, function(...)
-      call('XACK', name, 'workers', ...)
-      call('XDEL', name, ...)
-    end)
-  end
+  for lane, entries in pairs(acked) do erase(lane, entries) end
   for worker, ids in pairs(unheld) do
     each_chunk(ids, 1000, function(...) call('HDEL', key_holds(worker), ...) end)
   end

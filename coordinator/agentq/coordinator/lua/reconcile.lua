@@ -5,8 +5,9 @@ REPLY  [runs looked at, mended, 1 if the end of the index was reached]
 VERBS  submit lose release unblock skip
 FLAGS  allow-oom
 The scripts keep all of these together; this is for what happens to Redis itself: a stream, a hash or a group that was
-deleted by hand, evicted, or lost. A pending run without an entry gets one, a held run whose worker is unknown is
-released or lost, a blocked run whose dependency has vanished is told so, an index entry without a run goes. ]]
+deleted by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in nobody's
+hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
+a timer that is missing is set; an index entry without a run goes, with what depends on that run. ]]
 
 local key = key_index(queue, state)
 local field = queue .. ':' .. state
@@ -14,9 +15,34 @@ local from = call('HGET', key_cursors(), field) or '-'
 
 local function holds(worker, id) return worker and call('HEXISTS', key_holds(worker), id) == 1 end
 
-local function known(worker)
-  local of = worker and call('HGET', key_worker(worker), 'state')
-  return of == 'ready' or of == 'draining' or of == 'lost'
+-- Whether reapers will judge a worker: it is on their list, or is put there if there is a record of it.
+local function is_judged(worker)
+  if not worker then return false end
+  if call('ZSCORE', key_workers(), worker) then return true end
+  local of = call('HGET', key_worker(worker), 'state')
+  if of ~= 'ready' and of ~= 'draining' and of ~= 'lost' then return false end
+  call('ZADD', key_workers(), call('GET', key_alive(worker)) or now, worker)
+  return true
+end
+
+local last_read = {}
+
+-- Whether somebody will claim the run: its entry has not been read yet, or has been and is in somebody's hands.
+local function has_home(run)
+  local name, entry = key_lane(run.lane), run.entry
+  if #call('XRANGE', name, entry, entry) == 0 then return false end
+  if not last_read[name] then
+    local group = redis.pcall('XINFO', 'GROUPS', name)[1]
+    last_read[name] = group and group[8] or '0-0'
+  end
+  if #call('XRANGE', name, '(' .. last_read[name], entry, 'COUNT', 1) > 0 then return true end
+  return #call('XPENDING', name, 'workers', entry, entry, 1) > 0
+end
+
+local function missing_timer(id, run)
+  if call('ZSCORE', key_timers(), id) then return nil end
+  if not is_ended(run) then return next_timer(run) end
+  return tonumber(call('HGET', run.key, 'finished_at_ms')) + (run.keep_ms or KEEP_MS)
 end
 
 local function mend_blocked(id, run)
@@ -40,25 +66,25 @@ local function mend(id)
   local run = load(id)
   if not run then
     call('ZREM', key, id)
+    call('UNLINK', key_needs(id))
+    timers[id] = false
+    unsettled[#unsettled + 1] = { id = id, state = 'missing' }
     return true
   end
   if run.state ~= state then
     reindex(id, run.lane, state, run.state)
     return true
   end
-  if state == 'pending' and #call('XRANGE', key_lane(run.lane), run.entry, run.entry) == 0 then
+  if state == 'pending' and not has_home(run) then
     call('HSET', key_run(id), 'entry', enqueue(id, run))
     return true
   end
-  if is_held(run) and not (holds(run.worker, id) and known(run.worker)) then
+  if is_held(run) and not (holds(run.worker, id) and is_judged(run.worker)) then
     if state == 'claimed' then release(id, run, 'its worker is unknown') else lose(id, run, dice, 'its worker is unknown') end
     return true
   end
-  local timer = next_timer(run)
-  if timer and not call('ZSCORE', key_timers(), id) then
-    timers[id] = timer
-    return true
-  end
+  timers[id] = missing_timer(id, run)
+  if timers[id] then return true end
   return state == 'blocked' and mend_blocked(id, run)
 end
 

@@ -1,21 +1,25 @@
---[[ Shared by whatever ends a worker's life: its runs, its undelivered entries, its keys. ]]
+--[[ Shared by whatever takes from a worker: its runs, the entries delivered to it, its keys. ]]
 
--- Entries that were delivered to a consumer and never claimed get a new entry, for anyone to claim; a consumer is
--- removed only in the call that finds it empty, since Redis drops what a removed consumer holds.
+-- An entry that was delivered to a consumer and never claimed: its run gets a new entry, for anyone to claim.
+local function give_back(lane, entry, consumer)
+  local key = key_lane(lane)
+  local body = call('XRANGE', key, entry, entry)[1]
+  local id = body and body[2][2]
+  local run = id and load(id)
+  if run and run.state == 'pending' and run.entry == entry then
+    call('HSET', key_run(id), 'entry', enqueue(id, run))
+  end
+  if not (run and is_held(run) and run.entry == entry and run.worker ~= consumer) then drop(lane, entry) end
+  call('XACK', key, 'workers', entry)
+end
+
+-- Give back all that a consumer has; it is removed only in the call that finds it empty, since Redis drops what a
+-- removed consumer holds.
 local function clear_consumer(lane, consumer, budget)
   local key = key_lane(lane)
   local left = redis.pcall('XPENDING', key, 'workers', '-', '+', budget, consumer)
   if left.err then return 0 end
-  for _, item in ipairs(left) do
-    local body = call('XRANGE', key, item[1], item[1])[1]
-    local id = body and body[2][2]
-    local run = id and load(id)
-    if run and run.state == 'pending' and run.entry == item[1] then
-      call('HSET', key_run(id), 'entry', enqueue(id, run))
-    end
-    if not (run and is_held(run) and run.entry == item[1] and run.worker ~= consumer) then drop(lane, item[1]) end
-    call('XACK', key, 'workers', item[1])
-  end
+  for _, item in ipairs(left) do give_back(lane, item[1], consumer) end
   if #left < budget then call('XGROUP', 'DELCONSUMER', key, 'workers', consumer) end
   return #left
 end

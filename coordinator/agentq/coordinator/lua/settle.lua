@@ -5,8 +5,10 @@ REPLY  number of ended runs with dependents left
 VERBS  unblock skip
 FLAGS  allow-oom ]]
 
-for _, id in ipairs(call('ZRANGE', key_settling(), 0, 9)) do
-  unsettled[#unsettled + 1] = { id = id, state = call('HGET', key_run(id), 'state') }
+for _, id in ipairs(call('ZRANGE', key_settling(), 0, SETTLE_A_CALL - 1)) do
+  unsettled[#unsettled + 1] = { id = id, state = call('HGET', key_run(id), 'state') or 'missing' }
 end
 settle(SETTLE_A_CALL)
+-- Whoever calls this needs not be told that there is more.
+soonest = nil
 return call('ZCARD', key_settling())

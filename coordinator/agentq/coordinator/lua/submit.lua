@@ -25,17 +25,18 @@ local function birth(id, lane, spec, run, reason, door)
     if door.open then call('HSET', key, 'open', 1) end
   end
   reindex(id, lane, nil, run.state)
-  timers[id] = next_timer(run)
+  local timer = next_timer(run)
+  if timer then set_timer(id, timer) end
   append('submitted', id, run.state, run)
 end
 
--- A live run with the same dedupe key: `replace` cancels it unless it has begun.
+-- A live run with the same dedupe key: `replace` cancels it unless it has ever begun.
 local function make_room(door)
   local other = door.dedupe and call('GET', key_dedupe(door.dedupe))
   local run = other and load(other)
   if not run then return nil end
   if door.if_live == 'reject' then return 'duplicate ' .. other end
-  if door.if_live ~= 'replace' or not (SOURCES.cancel[run.state] and not is_held(run)) then return 'exists ' .. other end
+  if door.if_live ~= 'replace' or run.attempt > 0 then return 'exists ' .. other end
   return nil, other, run
 end
 

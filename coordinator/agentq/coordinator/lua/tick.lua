@@ -16,7 +16,7 @@ local function forget(id, run)
   if f[2] then call('ZREM', key_session(f[2]), id) end
   reindex(id, run.lane, run.state, nil)
   timers[id] = false
-  call('UNLINK', key_run(id), key_needs(id), key_dependents(id))
+  call('UNLINK', key_run(id), key_needs(id), key_dependents(id), key_log(id))
 end
 
 local function ring(id)
@@ -29,7 +29,7 @@ local function ring(id)
     end_with(id, run, 'expire', 'cancelled', 'cancelled', 'the worker did not confirm the stop in time', true)
   elseif run.until_ms and run.until_ms <= now then
     end_with(id, run, 'expire', 'failed', 'timeout', 'not started in time')
-  elseif (run.state == 'scheduled' or run.state == 'waiting') and run.due_at_ms <= now then
+  elseif (run.state == 'scheduled' or run.state == 'waiting') and run.due_at_ms and run.due_at_ms <= now then
     move(id, run, 'promote', 'pending', '', 'entry', enqueue(id, run), 'reason', '', 'due_at_ms', '')
   else
     timers[id] = next_timer(run) or false

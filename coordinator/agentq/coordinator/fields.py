@@ -1,0 +1,108 @@
+"""What may stand in the fields of what comes in: names, labels, texts, times and sizes; and what is said if it may not.
+
+Every limit has its sentence. What JSON cannot carry, or Python not read back, is refused here rather than changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints, ValidationError
+from pydantic_core import to_json
+
+from agentq.coordinator import limits
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.identity import check_run_id
+from agentq.coordinator.lifecycle import OutcomeClass
+
+PLACE_PARTS = 6
+"""How deep into nested input a complaint points."""
+
+_NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.@+-]{{0,{limits.NAME_LENGTH - 1}}}$"
+_LABEL = rf"^[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}$"
+_SAID = {
+    _NAME: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ + -, beginning with a letter or digit",
+    _LABEL: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -, beginning with a letter or digit",
+}
+
+Name = Annotated[str, StringConstraints(pattern=_NAME)]
+"""A queue, plan, session or agent: safe in a key, a lane's name and a URL path."""
+
+Label = Annotated[str, StringConstraints(pattern=_LABEL)]
+"""The name or value of a label or demand."""
+
+
+def bounded(most: int, what: str) -> AfterValidator:
+    def check(value: Any) -> Any:
+        body = value.encode() if isinstance(value, str) else to_json(value, inf_nan_mode="constants")
+        if len(body) > most:
+            raise ValueError(f"{what} has {len(body)} bytes; {most} is the most")
+        if not isinstance(value, str) and _UNREADABLE.search(body):
+            json.loads(body, parse_constant=_refuse_constant)
+        return value
+
+    return AfterValidator(check)
+
+
+_UNREADABLE = re.compile(rb"NaN|Infinity|\d{4300}")
+"""What JSON does not have, and integers of more digits than Python reads; or a string that looks so."""
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} has no place in JSON")
+
+
+def _printable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a NUL byte cannot be passed to a process")
+    return text
+
+
+def named(environment: dict[str, str]) -> dict[str, str]:
+    for name in environment:
+        if not name or "=" in name:
+            raise ValueError(f"{name!r} is not the name of a variable")
+    return environment
+
+
+Text = Annotated[str, AfterValidator(_printable)]
+Milliseconds = Annotated[int, Field(ge=0, le=limits.DELAY_MS_MAX)]
+Timeout = Annotated[int, Field(gt=0, le=limits.DELAY_MS_MAX)]
+
+
+def _run_id(text: str) -> str:
+    try:
+        check_run_id(text)
+    except Invalid as invalid:
+        raise ValueError(str(invalid)) from invalid
+    return text
+
+
+RunId = Annotated[str, AfterValidator(_run_id)]
+
+
+if TYPE_CHECKING:
+    Texts = Sequence[str]
+    Values = Sequence[JsonValue]
+    RunIds = Sequence[str]
+    Classes = Sequence[OutcomeClass | str]
+else:
+    # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
+    _LOOSE = Field(strict=False)
+    Texts = Annotated[tuple[Text, ...], _LOOSE]
+    Values = Annotated[tuple[JsonValue, ...], _LOOSE]
+    RunIds = Annotated[tuple[RunId, ...], _LOOSE]
+    Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LOOSE]
+
+
+def one_sentence(error: ValidationError) -> str:
+    """What is wrong with the input, the first fault first."""
+    faults = error.errors(include_url=False)
+    first = faults[0]
+    place = ".".join(str(part) for part in first["loc"][:PLACE_PARTS])
+    text = _SAID.get(first.get("ctx", {}).get("pattern", ""), first["msg"].removeprefix("Value error, ").rstrip("."))
+    more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"{place + ': ' if place else ''}{text}{more}."

@@ -1,0 +1,198 @@
+"""What runs write, as far as the server keeps it: read up to now, or followed while it is written.
+
+A run has one log for all its attempts. An entry's id is its place; ids of one log never repeat or go back, so whoever
+keeps the last one it has seen can go on there after any break. The log is capped: where entries went before they were
+read, a note stands in their place and says so.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from agentq.coordinator.connection import Connection
+from agentq.coordinator.errors import NotFound, TryLater, Unreachable
+from agentq.coordinator.events import BEGINNING
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.limits import LOG_BYTES
+from agentq.coordinator.store import Store
+
+ENTRIES_A_READ = 500
+FOLLOW_MS = 5000
+OUTAGE_MS = 1000
+"""How long to wait, at the most, before the next look at a server that was out of reach."""
+
+Stream = Literal["out", "err", "note"]
+
+
+class Chunk(NamedTuple):
+    """A piece of text for the log of a run: what its processes wrote, or a note of ours."""
+
+    stream: Stream
+    text: str
+
+
+class LogEntry(BaseModel):
+    """A piece of a run's log. Text of one stream and attempt goes on from entry to entry, also within a line."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    attempt: int
+    stream: Stream
+    text: str
+    at: int
+    """Bytes that were logged before it, in all attempts."""
+
+    @property
+    def at_ms(self) -> int:
+        """When it was logged, by the server's clock; a note about what is gone has the time of what came before it."""
+        return int(self.id.partition("-")[0])
+
+
+class Logs:
+    """The logs of runs. Following one blocks a connection of its own, so each follower has its own `Logs`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._reader: Connection | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def read(self, run_id: str, after: str = BEGINNING) -> Iterator[LogEntry]:
+        """What was logged after a point, up to now."""
+        self._state(run_id)
+        return self._rest(run_id, self._place(run_id, after))
+
+    def follow(self, run_id: str, after: str = BEGINNING, block_ms: int = FOLLOW_MS) -> Iterator[LogEntry]:
+        """What was logged after a point and what is logged from now on, until the run has ended and all was read.
+
+        It outlives attempts, their workers, and restarts of the server. An end is heard of at once; `block_ms` is how
+        long nothing may be heard before the server is asked again.
+        """
+        self._state(run_id)
+        return self._follow(run_id, self._place(run_id, after), block_ms)
+
+    def close(self) -> None:
+        """End a `follow`, from whichever thread, also one that is about to wait."""
+        self._closed.set()
+        self._own().close()
+
+    def _follow(self, run_id: str, place: _Place, block_ms: int) -> Iterator[LogEntry]:
+        while not self._closed.is_set():
+            try:
+                if (yield from self._until_ended(run_id, place, block_ms)):
+                    return
+            except (Unreachable, TryLater):
+                self._closed.wait(random.uniform(0, OUTAGE_MS / 1000))
+
+    def _until_ended(self, run_id: str, place: _Place, block_ms: int) -> Generator[LogEntry, None, bool]:
+        # First note the place in the events, then look at the run: whatever ends it after the look is an event after
+        # the place. And an ended run has all of its log, since only the attempt that holds a run can write to it.
+        events = self._last_event(run_id)
+        while not self._closed.is_set():
+            ended = self._has_ended(run_id)
+            yield from self._rest(run_id, place)
+            if ended:
+                return True
+            told = False
+            while not told and not self._closed.is_set():
+                entries, events, told = self._block(run_id, place.id, events, block_ms)
+                yield from place.passed(entries)
+        return False
+
+    def _block(self, run_id: str, place: str, events: str, block_ms: int) -> tuple[list[LogEntry], str, bool]:
+        """What was logged, the new place in the events, and whether it is time to look at the run."""
+        keys = (self._key(run_id), self._events_key(run_id))
+        words = ("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", block_ms, "STREAMS", *keys, place, events)
+        reply = dict(self._own().block(*words, timeout_ms=block_ms) or ())
+        heard = reply.get(keys[1], [])
+        facts = [_fields(flat) for _, flat in heard]
+        told = any(fact["run"] == run_id and fact["state"] in TERMINAL for fact in facts)
+        return [_entry(item) for item in reply.get(keys[0], [])], heard[-1][0] if heard else events, told or not reply
+
+    def _own(self) -> Connection:
+        with self._lock:
+            if self._reader is None:
+                self._reader = self.store.connection.another()
+            return self._reader
+
+    def _rest(self, run_id: str, place: _Place) -> Iterator[LogEntry]:
+        """All up to now."""
+        while True:
+            command = ("XRANGE", self._key(run_id), f"({place.id}", "+", "COUNT", ENTRIES_A_READ)
+            items = self.store.connection.command(*command)
+            yield from place.passed(map(_entry, items))
+            if len(items) < ENTRIES_A_READ:
+                return
+
+    def _place(self, run_id: str, after: str) -> _Place:
+        if after == BEGINNING:
+            return _Place(after, 0)
+        before = self.store.connection.command("XREVRANGE", self._key(run_id), after, "-", "COUNT", 1)
+        return _Place(after, _end(_entry(before[0])) if before else None)
+
+    def _last_event(self, run_id: str) -> str:
+        newest = self.store.connection.command("XREVRANGE", self._events_key(run_id), "+", "-", "COUNT", 1)
+        return str(newest[0][0]) if newest else BEGINNING
+
+    def _has_ended(self, run_id: str) -> bool:
+        try:
+            return self._state(run_id) in TERMINAL
+        except NotFound:
+            # It was there before: its time is over.
+            return True
+
+    def _state(self, run_id: str) -> State:
+        self.store.guard()
+        state = self.store.connection.command("HGET", self.store.key(partition_of(run_id), "run", run_id), "state")
+        if state is None:
+            raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
+        return State(state)
+
+    def _key(self, run_id: str) -> str:
+        return self.store.key(partition_of(run_id), "log", run_id)
+
+    def _events_key(self, run_id: str) -> str:
+        return self.store.key(partition_of(run_id), "events")
+
+
+class _Place:
+    """How far a reader has come: the last entry it has seen, and the bytes up to there, where that is known."""
+
+    def __init__(self, entry_id: str, end: int | None) -> None:
+        self.id = entry_id
+        self.end = end
+
+    def passed(self, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
+        """The entries, with a note where some are missing."""
+        for entry in entries:
+            if entry.at > (self.end or 0):
+                yield self._gap(entry)
+            self.id, self.end = entry.id, _end(entry)
+            yield entry
+
+    def _gap(self, entry: LogEntry) -> LogEntry:
+        size = "some output is" if self.end is None else f"{entry.at - self.end} bytes are"
+        text = f"{size} missing here: the log keeps the newest {LOG_BYTES} bytes, the file on the worker has the rest\n"
+        return LogEntry(id=self.id, attempt=entry.attempt, stream="note", text=text, at=self.end or 0)
+
+
+def _end(entry: LogEntry) -> int:
+    return entry.at + len(entry.text.encode())
+
+
+def _entry(item: Any) -> LogEntry:
+    place, flat = item
+    fields = _fields(flat)
+    attempt = fields.pop("fence").partition("-")[0]
+    return LogEntry.model_validate({"id": place, "attempt": attempt, **fields})
+
+
+def _fields(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
