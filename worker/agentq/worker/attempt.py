@@ -1,0 +1,269 @@
+"""One try at a run, from its claim to its last word. Its tasks:
+
+1. Start the processes, or say in one sentence why they cannot start.
+2. Watch them: output, progress, the wall clock, silence, and orders to stop.
+3. End the whole tree, whatever it was that ended the attempt, and see that nothing is left.
+4. Say how it ended. An attempt that was superseded says nothing.
+
+`attempt.py` decides; `process.py`, `output.py` and `channel.py` obey.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agentq.coordinator import limits
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, Stopping
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome, RunSpec, Usage, spec_from_wire
+from agentq.worker.channel import Channel
+from agentq.worker.environment import Environment
+from agentq.worker.narration import Narration
+from agentq.worker.output import Output
+from agentq.worker.process import Caps, Exit, Launch, Process, SpawnFailed
+from agentq.worker.reports import Report
+from agentq.worker.tree import Cgroups, sweep
+
+DRAINED_MS = 2_000
+"""How long the last output may take to arrive once no process is left."""
+TOLD_MS = 5_000
+"""How long the outcome waits for the output before it to reach the server."""
+
+
+class Stop(Enum):
+    """Why an attempt is stopped from outside."""
+
+    CANCELLED = "cancelled"
+    FENCED = "fenced"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an attempt needs of its worker."""
+
+    environment: Environment
+    cgroups: Cgroups | None
+    logs: Path
+    say: Callable[[Report], None]
+    narration: Narration
+
+
+class Attempt:
+    """One claim being executed. Lives on the worker's event loop."""
+
+    def __init__(self, claim: Claim, surroundings: Surroundings) -> None:
+        self.claim = claim
+        self.spec = spec_from_wire(claim.spec, claim.lane)
+        self._around = surroundings
+        self._stopped = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._interrupted = True
+        """Whether the process was ended before it ended by itself."""
+        self._stop: Stop | None = None
+        self._reason = ""
+        self._pid = 0
+
+    def stop(self, why: Stop, reason: str = "", *, within_ms: int | None = None) -> None:
+        """End it. The first word counts, except that a superseded attempt has nothing more to say.
+
+        Its processes have the grace that the run asks for, or `within_ms` where that is less; superseded ones none.
+        """
+        if self._stop is None or why is Stop.FENCED:
+            self._stop, self._reason = why, reason
+        self._stopped.set()
+        if why is Stop.FENCED:
+            self._hurried.set()
+        elif within_ms is not None:
+            asyncio.get_running_loop().call_later(within_ms / 1000, self._hurried.set)
+
+    def refused(self, refusal: AgentqError) -> None:
+        """The server did not take `start`: the run is to be cancelled, or was given to somebody else."""
+        if isinstance(refusal, Stopping):
+            self.stop(Stop.CANCELLED, "cancelled on request")
+        else:
+            self.stop(Stop.FENCED)
+
+    @property
+    def superseded(self) -> bool:
+        return self._stop is Stop.FENCED
+
+    async def run(self) -> None:
+        """Execute, and say how it ended."""
+        await self._end_earlier()
+        if self._stop is None:
+            outcome = await self._execute()
+        else:
+            outcome = Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
+        if self._around.narration.pending(self.claim):
+            await asyncio.to_thread(self._around.narration.finish, self.claim, TOLD_MS)
+        self._around.narration.forget(self.claim)
+        self._say_how_it_ended(outcome)
+
+    async def _end_earlier(self) -> None:
+        """What an earlier attempt left on this host, its worker killed, ends before this one begins."""
+        if self.claim.fence.partition("-")[0] != "1":
+            await sweep(f"{self._around.environment.namespace}/{self.claim.id}", cgroups=self._around.cgroups)
+
+    def _say_how_it_ended(self, outcome: Outcome) -> None:
+        say, claim = self._around.say, self.claim
+        if self._stop is Stop.FENCED:
+            return
+        if self._stop is Stop.RELEASED and self._interrupted:
+            # Whatever its exit code: many programs exit with 0 when they are told to end, their work not done.
+            say(Report("release", claim, reason=self._reason))
+        elif outcome.class_ is OutcomeClass.OK:
+            say(Report("finish", claim, outcome))
+        else:
+            say(Report("fail", claim, outcome))
+
+    async def _execute(self) -> Outcome:
+        if self.spec.kind != "command":
+            return _rejected(f"this worker does not execute runs of kind {self.spec.kind!r}")
+        channel = Channel.open(self._around.logs.parent / "channels", self.claim)
+        try:
+            process = await Process.spawn(self._launch(channel), cgroups=self._cgroups())
+        except SpawnFailed as failed:
+            channel.close()
+            return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
+        self._pid = process.pid
+        self._around.say(Report("start", self.claim))
+        tell = self._around.narration
+        output = Output(process.stdout, process.stderr, self._log_file(), partial(tell.log, self.claim))
+        channel.listen(partial(tell.progress, self.claim), output.note)
+        try:
+            return await self._watch(process, output, channel)
+        except BaseException:
+            await process.end(0)
+            output.close()
+            raise
+        finally:
+            channel.close()
+
+    async def _watch(self, process: Process, output: Output, channel: Channel) -> Outcome:
+        ended = asyncio.ensure_future(process.wait())
+        late = await self._until_over(ended, output)
+        self._interrupted = not ended.done()
+        leaked = await self._end(process, self.spec.stop_grace_ms if self._interrupted else 0)
+        exit_ = await ended
+        await output.drained(DRAINED_MS)
+        if leaked:
+            output.note(f"{leaked} processes had left the run's group; they were killed")
+        return self._outcome(late, exit_, output, channel)
+
+    async def _end(self, process: Process, grace_ms: int) -> int:
+        """End its processes; the grace is over when there is a reason to hurry."""
+        ending = asyncio.ensure_future(process.end(grace_ms))
+        hurried = asyncio.ensure_future(self._hurried.wait())
+        await asyncio.wait({ending, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if ending.done():
+            return ending.result()
+        ending.cancel()
+        with suppress(asyncio.CancelledError):
+            await ending
+        return await process.end(0)
+
+    async def _until_over(self, ended: asyncio.Future[Exit], output: Output) -> OutcomeClass | None:
+        """Wait until the process ends, somebody stops it, or it takes too long; says which limit it broke, if any."""
+        started_ms = monotonic_ms()
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            while True:
+                left = self._limits_left(started_ms, output)
+                late = next((limit for limit, left_ms in left.items() if left_ms <= 0), None)
+                if late is not None or ended.done() or stopped.done():
+                    return None if ended.done() or stopped.done() else late
+                timeout = min(left.values()) / 1000 if left else None
+                futures: list[asyncio.Future[Any]] = [ended, stopped]
+                await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+
+    def _limits_left(self, started_ms: int, output: Output) -> dict[OutcomeClass, int]:
+        now, left = monotonic_ms(), dict[OutcomeClass, int]()
+        if self.spec.timeout_ms is not None:
+            left[OutcomeClass.TIMEOUT] = started_ms + self.spec.timeout_ms - now
+        if self.spec.silence_timeout_ms is not None:
+            heard_ms = max(output.last_byte_ms or 0, started_ms)
+            left[OutcomeClass.SILENCE] = heard_ms + self.spec.silence_timeout_ms - now
+        return left
+
+    def _outcome(self, late: OutcomeClass | None, exit_: Exit, output: Output, channel: Channel) -> Outcome:
+        result = channel.result()
+        about = {
+            "exit_code": exit_.code,
+            "signal": exit_.signal,
+            "tail": output.tail()[-limits.TAIL_CHARACTERS :] or None,
+            "usage": self._usage(exit_),
+        }
+        if self._stop is Stop.CANCELLED:
+            return Outcome.model_validate({"class": OutcomeClass.CANCELLED, "error": self._reason, **about})
+        kind, error = _judged(late, exit_, self.spec)
+        if kind is OutcomeClass.OK and result.error:
+            kind, error = OutcomeClass.CHECK, result.error
+        return Outcome.model_validate({"class": kind, "error": error, "result": result.value, **about})
+
+    def _cgroups(self) -> Cgroups | None:
+        """A group of its own for a run whose memory is bounded; the others are found without, at half the price."""
+        caps = self.spec.caps
+        return self._around.cgroups if caps is not None and caps.memory_bytes is not None else None
+
+    def _usage(self, exit_: Exit) -> Usage:
+        return Usage(
+            pid=self._pid,
+            host=socket.gethostname(),
+            cwd=str(self._cwd()),
+            user_ms=exit_.user_ms,
+            system_ms=exit_.system_ms,
+            peak_memory_bytes=exit_.peak_memory_bytes,
+        )
+
+    def _cwd(self) -> Path:
+        return Path(self.spec.cwd) if self.spec.cwd else Path.home()
+
+    def _launch(self, channel: Channel) -> Launch:
+        spec, caps = self.spec, self.spec.caps
+        return Launch(
+            argv=spec.argv,
+            env=self._around.environment.of(self.claim, spec, channel.variables()),
+            cwd=self._cwd(),
+            cookie=self._around.environment.cookie(self.claim),
+            caps=Caps(**caps.model_dump()) if caps else Caps(),
+            stdin=(spec.stdin or "").encode(),
+        )
+
+    def _log_file(self) -> Path:
+        return self._around.logs / self.claim.id / f"{self.claim.fence}.log"
+
+
+def _judged(late: OutcomeClass | None, exit_: Exit, spec: RunSpec) -> tuple[OutcomeClass, str | None]:
+    """The class of an end, and a sentence for those who did not see it."""
+    if late is OutcomeClass.TIMEOUT:
+        return late, f"ran longer than {spec.timeout_ms} ms"
+    if late is OutcomeClass.SILENCE:
+        return late, f"was silent for {spec.silence_timeout_ms} ms"
+    if exit_.oom:
+        return OutcomeClass.OOM, "ran out of memory"
+    if exit_.signal is not None:
+        return OutcomeClass.SIGNAL, f"was killed by signal {exit_.signal} ({signal.strsignal(exit_.signal)})"
+    if exit_.code is None:
+        return OutcomeClass.INTERNAL, "ended, and its exit code was taken by somebody else"
+    if exit_.code:
+        return OutcomeClass.EXIT, f"exited with code {exit_.code}"
+    return OutcomeClass.OK, None
+
+
+def _rejected(why: str) -> Outcome:
+    return Outcome(class_=OutcomeClass.REJECTED, error=why)

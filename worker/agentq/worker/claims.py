@@ -1,0 +1,144 @@
+"""Claiming: a thread with the worker's one blocking connection. Its tasks:
+
+1. With free slots, claim; if nothing is there, block on the lanes and the inbox until something comes in.
+2. Without free slots, block on the inbox alone, so that an order is heard at once; a slot that becomes free ends that.
+3. After any fault of a read, adopt what was delivered into the broken connection before blocking again.
+4. Once in a while claim all the same, in case a wake-up was lost.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.connection import NoGroup, Word
+from agentq.coordinator.errors import AgentqError, Draining, Evicted, TryLater, Unreachable
+from agentq.coordinator.keys import GROUP
+from agentq.coordinator.lease import Lease
+from agentq.coordinator.queue import Claim
+from agentq.worker.hands import Hands
+
+BLOCK_MS = 5_000
+SAFETY_MS = 30_000
+FAULT_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Takers:
+    """Who hears of what came in; called in the claiming thread."""
+
+    claimed: Callable[[Claim], None]
+    ordered: Callable[[], None]
+    """Something is in the inbox: the next heartbeat reads it."""
+    idle: Callable[[], None]
+    """There was nothing to claim."""
+    failed: Callable[[AgentqError], None]
+
+
+class Claims:
+    """Keeps a worker's slots filled."""
+
+    def __init__(self, lease: Lease, hands: Hands, takers: Takers) -> None:
+        self.lease = lease
+        self.hands = hands
+        self.takers = takers
+        self._reader = lease.store.connection.another()
+        self._closed = threading.Event()
+        self._pause = threading.Event()
+        self._look = True
+        self._strayed = False
+        self._safety_ms = monotonic_ms() + SAFETY_MS
+        hands.on_free(self._slot_freed)
+        self._thread = threading.Thread(target=self._run, name="agentq-claims", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take nothing more, and return when nothing more can come."""
+        self._closed.set()
+        self._pause.set()
+        self._reader.unblock()
+        self._thread.join()
+        self._reader.close()
+
+    def _slot_freed(self) -> None:
+        self._look = True
+        self._reader.unblock()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._round()
+            except Draining:
+                self._pause.wait()
+            except Evicted:
+                # The heartbeat finds out too, and registers again; ask it to hurry, and try again after it.
+                self.takers.ordered()
+                self._wait_out()
+            except (Unreachable, TryLater):
+                self._strayed = True
+                self._wait_out()
+            except AgentqError as error:
+                self.takers.failed(error)
+                return
+
+    def _wait_out(self) -> None:
+        self._look = True
+        self._pause.wait(random.uniform(FAULT_MS / 10, FAULT_MS) / 1000)
+
+    def _round(self) -> None:
+        if self._strayed:
+            self._adopt_strayed()
+        free = self.hands.free()
+        if free > 0 and (self._look or monotonic_ms() >= self._safety_ms):
+            self._look = False
+            self._safety_ms = monotonic_ms() + SAFETY_MS
+            claims = self._taken(self.lease.claim(free))
+            if claims:
+                self._look = True
+                return
+            self.takers.idle()
+        if not self._closed.is_set():
+            self._block(free > 0)
+
+    def _taken(self, claims: list[Claim]) -> list[Claim]:
+        for claim in claims:
+            self.hands.take(claim)
+            self.takers.claimed(claim)
+        return claims
+
+    def _adopt_strayed(self) -> None:
+        for partition in self.lease.store.partitions():
+            entries = self.lease.pending(partition)
+            if entries:
+                self._taken(self.lease.adopt(partition, entries, self.hands.free()))
+        self._strayed = False
+
+    def _block(self, with_lanes: bool) -> None:
+        streams = self.lease.streams(with_lanes)
+        words: tuple[Word, ...] = ("XREADGROUP", "GROUP", GROUP, self.lease.identity.id, "COUNT", 1, "BLOCK", BLOCK_MS)
+        try:
+            reply = self._reader.block(*words, "STREAMS", *streams, *(">" for _ in streams), timeout_ms=BLOCK_MS)
+        except NoGroup:
+            # A lane was closed, or its group destroyed: a claim makes good what is still needed.
+            self._look = True
+            self.takers.ordered()
+            self._pause.wait(random.uniform(0, FAULT_MS / 10) / 1000)
+            return
+        entries: dict[int, list[tuple[str, str]]] = {}
+        for key, delivered in reply or ():
+            partition, lane = streams[key]
+            if lane is None:
+                self._look = True
+                self.takers.ordered()
+            else:
+                entries.setdefault(partition, []).extend((lane, entry) for entry, _ in delivered)
+        for partition, found in entries.items():
+            self._look = True
+            self._strayed = True
+            self._taken(self.lease.adopt(partition, found, self.hands.free()))
+            self._strayed = False

@@ -1,0 +1,46 @@
+"""What a run's process sees of the worker's environment: an allowlist, the run's own variables, and who it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import RunSpec
+
+PASSED = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "TMPDIR"),
+        *("XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    )
+)
+PASSED_PREFIXES = ("LC_",)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The environments of a worker's runs. Nothing of the server's address or credentials is in them."""
+
+    namespace: str
+    worker: str
+    inherited: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def cookie(self, claim: Claim) -> str:
+        """What marks every process of an attempt, wherever it goes."""
+        return f"{self.namespace}/{claim.id}/{claim.fence}"
+
+    def of(self, claim: Claim, spec: RunSpec, extra: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of an attempt. What the run sets itself wins, but for what marks it."""
+        passed = {
+            name: value for name, value in self.inherited.items() if name in PASSED or name.startswith(PASSED_PREFIXES)
+        }
+        return {
+            **passed,
+            **spec.env,
+            **extra,
+            "AGENTQ_RUN": self.cookie(claim),
+            "AGENTQ_RUN_ID": claim.id,
+            "AGENTQ_ATTEMPT": claim.fence.partition("-")[0],
+            "AGENTQ_WORKER": self.worker,
+        }

@@ -1,0 +1,131 @@
+"""The heartbeat: a thread of its own, which nothing that runs do can hold up. Its tasks:
+
+1. Renew the lease every `heartbeat_ms`, or at once when asked, naming everything in hand.
+2. Pass on what the answer says: orders, and runs that are no longer ours.
+3. When the worker was declared lost, register again, and give up whatever the new registration does not list.
+4. When the lease could not be renewed for so long that it may end elsewhere, give up everything in hand, once. The
+   margin is one heartbeat; the clock is monotonic. This is watched by a second thread, because a heartbeat that the
+   network swallows hangs for longer than that.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentq.coordinator.errors import AgentqError, Evicted, Refused, TryLater, Unreachable
+from agentq.coordinator.lease import Beat, Lease, Order
+from agentq.coordinator.queue import Claim
+from agentq.worker.hands import Hands
+
+RETRY_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears what the heartbeat learns; called in the heartbeat's thread."""
+
+    order: Callable[[Order], None]
+    disowned: Callable[[Claim], None]
+    distrusted: Callable[[], None]
+    """The lease may have ended: stop everything, report what was stopped as given back."""
+    failed: Callable[[AgentqError], None]
+    """The server refuses this worker for good."""
+
+
+class Pulse:
+    """Keeps a worker's lease."""
+
+    def __init__(self, lease: Lease, hands: Hands, listener: Listener) -> None:
+        self.lease = lease
+        self.hands = hands
+        self.listener = listener
+        self._applied: dict[str, Order] = {}
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+        self._now = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agentq-pulse", daemon=True)
+        self._watch = threading.Thread(target=self._watch_trust, name="agentq-trust", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._watch.start()
+
+    def beat_now(self) -> None:
+        """Do not wait for the next heartbeat: an order came in, or was applied."""
+        self._now.set()
+
+    def applied(self, order: Order) -> None:
+        """An order has been carried out; the server may forget it."""
+        with self._lock:
+            self._applied[order.id] = order
+        self._now.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._now.set()
+        self._thread.join()
+        self._watch.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._beat()
+                # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
+                pause_ms: float = min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
+            except Evicted:
+                pause_ms = self._register_again()
+            except (Unreachable, TryLater):
+                pause_ms = self._retry_ms()
+            except AgentqError as error:
+                self.listener.failed(error)
+                return
+            self._now.wait(pause_ms / 1000)
+            self._now.clear()
+
+    def _beat(self) -> None:
+        with self._lock:
+            applied = list(self._applied.values())
+        beat = self.lease.heartbeat(self.hands.held(), applied)
+        with self._lock:
+            for order in applied:
+                del self._applied[order.id]
+                self._told.discard(order.id)
+        self._pass_on(beat)
+
+    def _pass_on(self, beat: Beat) -> None:
+        for claim in beat.disowned:
+            self.listener.disowned(claim)
+        for order in beat.orders:
+            if order.id not in self._told:
+                self._told.add(order.id)
+                self.listener.order(order)
+
+    def _register_again(self) -> float:
+        # What is taken from now on is taken in the new life, and is not among what the reply tells of.
+        held = self.hands.held()
+        try:
+            mine = set(self.lease.register())
+        except (Unreachable, TryLater, Refused):
+            return self._retry_ms()
+        for claim in held:
+            if (claim.id, claim.fence) not in mine:
+                self.listener.disowned(claim)
+        self._told.clear()
+        return 0
+
+    def _retry_ms(self) -> float:
+        return random.uniform(RETRY_MS / 2, RETRY_MS)
+
+    def _watch_trust(self) -> None:
+        """Before the lease can have ended elsewhere, have everything stopped that it covered."""
+        trusting = True
+        while not self._stopped.is_set():
+            left_ms = self.lease.trusted_ms
+            if trusting and left_ms <= 0:
+                self.listener.distrusted()
+            trusting = left_ms > 0
+            self._stopped.wait((left_ms or self.lease.settings.heartbeat_ms / 4) / 1000)

@@ -1,0 +1,276 @@
+"""One process with a number of slots: it claims runs, executes them, and reports. Its tasks:
+
+1. Clean up after a predecessor on this host that was killed, then register.
+2. Keep its slots filled (`claims.py`), its lease renewed (`pulse.py`) and its words said (`reports.py`), each in a
+   thread of its own; execute attempts on the event loop (`attempt.py`); do its share of the duties.
+3. Carry out orders: stop a run, drain.
+4. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
+   rest, deregister. A second signal does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ParamSpec
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.duties.duty import Duty, Ticker
+from agentq.coordinator.duties.janitor import Janitor
+from agentq.coordinator.duties.promoter import Promoter
+from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.lease import Identity, Lease, Order
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.limits import ERROR_CHARACTERS
+from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.settings import Settings
+from agentq.worker.attempt import Attempt, Stop, Surroundings
+from agentq.worker.claims import Claims, Takers
+from agentq.worker.environment import Environment
+from agentq.worker.hands import Hands
+from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
+from agentq.worker.narration import Narration
+from agentq.worker.options import WorkerOptions
+from agentq.worker.pulse import Listener, Pulse
+from agentq.worker.reports import FINAL, Report, Reports
+from agentq.worker.tree import Cgroups, become_subreaper, sweep
+
+P = ParamSpec("P")
+
+SWEEP_MS = 30_000
+LAST_WORDS_MS = 30_000
+"""How long a worker that leaves tries to say what is left to say."""
+DISTRUSTED = "its worker could not reach the server in time"
+
+
+class Worker:
+    """See above."""
+
+    def __init__(self, settings: Settings, options: WorkerOptions, home: Path) -> None:
+        self.settings = settings
+        self.options = options
+        self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
+        self.queue = Queue.open(settings, client_name="agentq-worker")
+        identity = Identity(
+            id=self.id,
+            queues=options.queues,
+            labels=options.labels,
+            slots=options.slots,
+            about={"host": socket.gethostname(), "pid": os.getpid()},
+        )
+        self.lease = Lease(self.queue.store, identity, settings)
+        self.hands = Hands(options.slots, options.max_runs)
+        self.reports = Reports(self.queue, self._heard)
+        self.narration = Narration(self.queue)
+        listener = Listener(
+            order=self._on_loop(self._obey),
+            disowned=self._on_loop(self._give_up),
+            distrusted=self._on_loop(self._stop_all_distrusted),
+            failed=self._on_loop(self._fail),
+        )
+        self.pulse = Pulse(self.lease, self.hands, listener)
+        takers = Takers(
+            claimed=self._on_loop(self._begin),
+            ordered=self.pulse.beat_now,
+            idle=self._on_loop(self._idle),
+            failed=self._on_loop(self._fail),
+        )
+        self.claims = Claims(self.lease, self.hands, takers)
+        store = self.queue.store
+        reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
+        duties: list[Duty] = [Promoter(store, settings.tick_ms), reaper, Janitor(store)]
+        self.ticker = Ticker(store, duties, settings.tick_ms, owner=self.id)
+        self.surroundings = Surroundings(
+            environment=Environment(settings.namespace, self.id),
+            cgroups=Cgroups.found(),
+            logs=home / "logs",
+            say=self.reports.say,
+            narration=self.narration,
+        )
+        self._attempts: dict[Claim, Attempt] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """The newest attempt of each run. An older one that is still ending is awaited by it."""
+        self._draining = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._fault: AgentqError | None = None
+
+    async def run(self) -> int:
+        """Work until told to stop, or until there is nothing more to do; the exit code."""
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled)
+        become_subreaper()
+        await self._sweep()
+        self.lease.register()
+        for thread in (self.pulse, self.reports, self.narration, self.claims, self.ticker):
+            thread.start()
+        sweeping = asyncio.ensure_future(self._keep_sweeping())
+        await self._draining.wait()
+        await self._drain()
+        sweeping.cancel()
+        if self._fault is not None:
+            raise self._fault
+        return 0
+
+    async def _sweep(self) -> None:
+        """End what killed workers left on this host."""
+        await sweep(self.settings.namespace, cgroups=self.surroundings.cgroups)
+
+    async def _keep_sweeping(self) -> None:
+        """Again whenever a worker was declared lost, and now and then: it may be another's reaper that found out."""
+        tidy_at_ms = 0
+        while True:
+            if monotonic_ms() >= tidy_at_ms:
+                await asyncio.to_thread(tidy_home, self.surroundings.logs.parent)
+                tidy_at_ms = monotonic_ms() + HOUSEKEEPING_MS
+            self._lost.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), SWEEP_MS / 1000)
+            await self._sweep()
+
+    async def _drain(self) -> None:
+        """Claim nothing, let runs finish, hand back the rest, say everything, leave."""
+        await asyncio.to_thread(self.claims.close)
+        with suppress(AgentqError):
+            # A server that cannot be told sees no claims all the same.
+            await asyncio.to_thread(self.lease.drain)
+        await self._attempts_over(self.options.drain_grace_ms)
+        for attempt in list(self._attempts.values()):
+            attempt.stop(Stop.RELEASED, "its worker is leaving")
+        await self._attempts_over(None)
+        await asyncio.to_thread(self.narration.close, LAST_WORDS_MS)
+        said = await asyncio.to_thread(self.reports.close, LAST_WORDS_MS)
+        await asyncio.to_thread(self.ticker.stop)
+        await asyncio.to_thread(self.pulse.stop)
+        if said:
+            with suppress(Unreachable, TryLater):
+                # A server that cannot be told finds out when the lease ends, and nothing is held.
+                await asyncio.to_thread(self.lease.deregister)
+
+    async def _attempts_over(self, grace_ms: int | None) -> None:
+        if self._tasks and not (grace_ms is not None and self._hurry.is_set()):
+            hurry = asyncio.ensure_future(self._hurry.wait() if grace_ms is not None else asyncio.Event().wait())
+            over = asyncio.ensure_future(asyncio.wait(self._tasks.values()))
+            timeout = None if grace_ms is None else grace_ms / 1000
+            await asyncio.wait({hurry, over}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            over.cancel()
+
+    # ---- on the loop
+
+    def _begin(self, claim: Claim) -> None:
+        try:
+            attempt = Attempt(claim, self.surroundings)
+        except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
+            self._say_fault(claim, error)
+            return
+        if self.lease.trusted_ms <= 0:
+            # The answer to the claim was so long on its way that somebody else may have the run by now.
+            attempt.stop(Stop.RELEASED, DISTRUSTED)
+        for other in self._attempts.keys() if claim.id in self._tasks else ():
+            # The server has taken the run from us, or forgotten that we had it, and given it to us once more.
+            if other.id == claim.id:
+                self._attempts[other].stop(Stop.FENCED)
+        self._attempts[claim] = attempt
+        task = asyncio.ensure_future(self._attempt(attempt, self._tasks.get(claim.id)))
+        self._tasks[claim.id] = task
+        task.add_done_callback(lambda task: self._over(claim.id, task))
+        if self.options.max_runs is not None and self.hands.taken >= self.options.max_runs:
+            self._draining.set()
+
+    def _over(self, run: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(run) is task:
+            del self._tasks[run]
+
+    async def _attempt(self, attempt: Attempt, earlier: asyncio.Task[None] | None) -> None:
+        try:
+            if earlier is not None:
+                await asyncio.wait({earlier})
+            await attempt.run()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the run gets an end, and the error is in it
+            self._say_fault(attempt.claim, error)
+        finally:
+            del self._attempts[attempt.claim]
+            if attempt.superseded:
+                self.hands.drop(attempt.claim)
+
+    def _say_fault(self, claim: Claim, error: Exception) -> None:
+        message = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+        self.reports.say(Report("fail", claim, Outcome(class_=OutcomeClass.INTERNAL, error=message)))
+
+    def _obey(self, order: Order) -> None:
+        claim = self.hands.holds(order.run, order.fence)
+        if order.order == "stop" and claim in self._attempts:
+            self._attempts[claim].stop(Stop.CANCELLED, order.detail)
+        elif order.order == "drain":
+            self._draining.set()
+        elif order.order == "timers":
+            self.ticker.wake()
+        self.pulse.applied(order)
+
+    def _give_up(self, claim: Claim) -> None:
+        """This attempt was superseded: its processes end, and it says nothing."""
+        if claim in self._attempts:
+            self._attempts[claim].stop(Stop.FENCED)
+        else:
+            self.hands.drop(claim)
+
+    def _stop_all_distrusted(self) -> None:
+        """The margin of the lease is one heartbeat: by half of it the last process has to be gone."""
+        for attempt in self._attempts.values():
+            attempt.stop(Stop.RELEASED, DISTRUSTED, within_ms=self.settings.heartbeat_ms // 2)
+
+    def _start_refused(self, claim: Claim, refusal: AgentqError) -> None:
+        if claim in self._attempts:
+            self._attempts[claim].refused(refusal)
+
+    def _idle(self) -> None:
+        if self.options.burst and self.hands.empty():
+            self._draining.set()
+
+    def _somebody_lost(self, _: str) -> None:
+        self._lost.set()
+
+    def _signalled(self) -> None:
+        if self._draining.is_set():
+            self._hurry.set()
+        self._draining.set()
+
+    def _fail(self, fault: AgentqError) -> None:
+        self._fault = fault
+        self._hurry.set()
+        self._draining.set()
+
+    # ---- from other threads
+
+    def _on_loop(self, act: Callable[P, None]) -> Callable[P, None]:
+        def later(*args: P.args, **kwargs: P.kwargs) -> None:
+            self._loop.call_soon_threadsafe(lambda: act(*args, **kwargs))
+
+        return later
+
+    def _heard(self, report: Report, refused: AgentqError | None) -> None:
+        if report.verb in FINAL:
+            self.hands.drop(report.claim)
+        elif refused is not None:
+            self._on_loop(self._start_refused)(report.claim, refused)
+
+
+def serve(settings: Settings, options: WorkerOptions, home: Path) -> int:
+    """Run a worker in this process until it is told to stop; returns the exit code."""
+    if not options.queues:
+        raise Invalid("A worker needs at least one queue.")
+    return asyncio.run(_serve(settings, options, home))
+
+
+async def _serve(settings: Settings, options: WorkerOptions, home: Path) -> int:
+    return await Worker(settings, options, home).run()
