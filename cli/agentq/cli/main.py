@@ -1,41 +1,158 @@
-"""The command `agentq`."""
+"""The command `agentq`: finds the command that was asked for, runs it, and turns what goes wrong into a sentence.
+
+1. A command lives in the file of its name, which is imported when it is called or its own help is asked for. The list
+   of commands stands here, so that `agentq --help` imports nothing else.
+2. What goes wrong is one sentence on stderr and an exit code; nobody sees a traceback for a wrong input.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
-from importlib.metadata import version as installed_version
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
+from agentq.cli.options import STYLE
 from agentq.coordinator.errors import AgentqError
 
-commands = typer.Typer(no_args_is_help=True, add_completion=False, help="Runs on any number of machines, none lost.")
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+COMMANDS = {
+    "Runs": {
+        "submit": "Submit a run: a command, with all that follows.",
+        "ls": "List runs, newest first.",
+        "show": "Show all that is known of runs.",
+        "logs": "Print what a run wrote.",
+        "why": "Say in words why a run is where it is.",
+        "wait": "Wait until runs have ended.",
+        "cancel": "Cancel runs.",
+        "retry": "Let ended runs begin again, with fresh budgets.",
+        "events": "Print what happened, in order.",
+    },
+    "Work": {
+        "up": "Run a worker here, and the server that agentq brings.",
+        "down": "Stop the server that agentq brought.",
+        "worker": "Run a worker here, or, with a command, look after those that run.",
+        "queue": "Look at queues.",
+        "reap": "Requeue the runs of workers that are gone, for cron.",
+    },
+    "Help": {
+        "demo": "Run a small graph, kill a worker in the middle, and lose nothing.",
+        "doctor": "Check the server, and whether somebody does the work.",
+        "config": "Show every setting, its value and where it comes from.",
+        "completion": "Print what makes a shell complete commands and options.",
+        "version": "Show the version of agentq.",
+    },
+}
+
+# typer has no public name for what its parser raises.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-@commands.command()
-def demo() -> None:
-    """Run a small graph on the embedded server, kill a worker in the middle, and prove that nothing was lost.
+def load(name: str) -> Any:
+    """A command, imported now: the function that its file is named by, or the commands below it."""
+    found = getattr(import_module(f"agentq.cli.{name}"), name)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    made = typer.Typer(**STYLE)
+    # What follows a command to be run is the command's, not ours.
+    settings = {**STYLE["context_settings"], "allow_interspersed_args": name != "submit"}
+    made.command(name, context_settings=settings)(found)
+    return typer.main.get_command(made)
 
-    Example: agentq demo
-    """
-    from agentq.cli.demo import play
 
-    raise typer.Exit(play())
+class Commands(TyperGroup):
+    """All commands, of which only the one that is called gets imported."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for section in COMMANDS.values():
+            for name, line in section.items():
+                self.add_command(TyperCommand(name, help=line, rich_markup_mode=None))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name, known, rest = super().resolve_command(ctx, args)
+        loaded = known and load(name or "")
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
+        return name, loaded, rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as it is called
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:10}", line) for name, line in section.items()])
 
 
-@commands.command()
-def version() -> None:
-    """Show the version of agentq.
+commands = typer.Typer(cls=Commands, invoke_without_command=True, **STYLE)
 
-    Example: agentq version
-    """
-    typer.echo(f"agentq {installed_version('agentq')}")
+
+@commands.callback(epilog="`agentq COMMAND --help` tells more of each. Begin with `agentq demo`.")
+def agentq(
+    ctx: typer.Context,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="The server; AGENTQ_URL sets it too.")] = None,
+    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="A part of the server, for itself.")] = None,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Run commands, functions and agents on any number of machines, and lose none of them."""
+    ctx.obj = {"url": url, "namespace": namespace}
+    if version:
+        load("version").main([], standalone_mode=False)
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; what goes wrong is one sentence and an exit code."""
+    try:
+        if "_AGENTQ_COMPLETE" in os.environ:
+            typer.main.get_install_completion_arguments()  # which registers the shells
+        code = typer.main.get_command(commands).main(argv, prog_name="agentq", standalone_mode=False)
+        sys.stdout.flush()
+    except AgentqError as error:
+        return _say(str(error), error.exit_code)
+    except UsageError as error:
+        return _say(_usage(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us, such as `head`, has had enough; Python must not try to flush to them again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code if isinstance(code, int) else 0
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"agentq: {sentence}", file=sys.stderr)
+    return code
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with the command line, and where to read how it is meant."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    option = getattr(error, "option_name", "")
+    path = error.ctx.command_path if error.ctx is not None else "agentq"
+    if option in ("--url", "--namespace"):
+        return f"{option} stands before the command, as in `agentq {option} … {path.partition(' ')[2]}`."
+    return f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`."
 
 
 def app() -> None:
-    """Run a command; what goes wrong is one sentence and an exit code."""
-    try:
-        commands()
-    except AgentqError as error:
-        typer.echo(f"agentq: {error}", err=True)
-        sys.exit(error.exit_code)
+    """The entry point. Until the command is loaded, there is no garbage, and the collector would look at it all."""
+    gc.disable()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    code = main()
+    gc.freeze()  # nor at the end, where it would take 20 ms to look at the modules again
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    app()

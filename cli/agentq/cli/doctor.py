@@ -1,0 +1,272 @@
+"""`agentq doctor`: is the server fit for agentq, and is somebody doing the work? Reading only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import typer
+
+from agentq.cli.options import Json
+from agentq.cli.render import paint, print_json, print_sentence
+from agentq.cli.server import Server, reach
+from agentq.coordinator.clock import monotonic_ms, wall_ms
+from agentq.coordinator.errors import AgentqError, NotAllowed, Unreachable
+from agentq.coordinator.lifecycle import HELD, State
+from agentq.coordinator.limits import LIST_A_CALL
+from agentq.coordinator.moments import spelled
+from agentq.coordinator.records import Filter
+from agentq.coordinator.store import MARKER
+from agentq.coordinator.url import display
+
+PINGS = 20
+SLOW_MS = 20
+CLOCKS_APART_MS = 5_000
+FULL_PERCENT = 80
+REDIS = (7, 0)
+VALKEY = (8, 0)
+
+
+class Finding(NamedTuple):
+    """What one check found: ok, warn or fail, and what to do about it."""
+
+    check: str
+    verdict: str
+    found: str
+    do: str = ""
+
+
+def doctor(ctx: typer.Context, json: Json = False) -> None:
+    """Check the server, and whether somebody does the work. The exit code is 1 if something fails.
+
+    Each line begins with ok, warn or fail, and says what to do.
+
+    \b
+    Example: agentq doctor
+    Example: agentq doctor --json
+    """
+    server = reach(ctx)
+    findings = []
+    for finding in _examine(server):
+        findings.append(finding)
+        if json:
+            print_json(finding._asdict())
+        else:
+            print_sentence_of(finding)
+    raise typer.Exit(1 if any(finding.verdict == "fail" for finding in findings) else 0)
+
+
+def print_sentence_of(finding: Finding) -> None:
+    do = f"; {finding.do}" if finding.do else ""
+    print(f"{paint(finding.verdict)}{'':{5 - len(finding.verdict)}}", end="")
+    print_sentence(f"{finding.check:12}  {finding.found}{do}.")
+
+
+def _examine(server: Server) -> Iterator[Finding]:
+    """Each check on its own: what one may not read, another still can."""
+    checks: tuple[Callable[[Server], Iterator[Finding]], ...] = (
+        _latency,
+        _information,
+        _clock,
+        _schema,
+        _workers,
+        _waiting,
+        _overdue,
+        _orphans,
+    )
+    for check in checks:
+        name = check.__name__.strip("_")
+        try:
+            yield from check(server)
+        except Unreachable:
+            raise
+        except NotAllowed as refused:
+            yield Finding(name, "warn", f"this user may not look: {refused}".rstrip("."))
+        except AgentqError as fault:
+            yield Finding(name, "fail", str(fault).rstrip("."))
+
+
+def _latency(server: Server) -> Iterator[Finding]:
+    began_ms = monotonic_ms()
+    for _ in range(PINGS):
+        server.store.connection.command("PING")
+    each = (monotonic_ms() - began_ms) / PINGS
+    found = f"{display(server.settings.url)} answers in {each:.1f} ms"
+    if each > SLOW_MS:
+        yield Finding("server", "warn", found, "bring it nearer, or every verb takes that long at least")
+    else:
+        yield Finding("server", "ok", found)
+
+
+def _information(server: Server) -> Iterator[Finding]:
+    """Version, eviction, persistence and memory: all that INFO tells."""
+    facts: dict[str, str] = {}
+    for section in ("server", "memory", "persistence", "replication"):
+        lines = server.store.connection.command("INFO", section).splitlines()
+        facts |= dict(line.split(":", 1) for line in lines if ":" in line)
+    yield _version(facts)
+    policy = facts.get("maxmemory_policy", "unknown")
+    if policy == "noeviction":
+        yield Finding("eviction", "ok", "the server keeps what it has (noeviction)")
+    else:
+        yield Finding(
+            "eviction",
+            "fail",
+            f"with maxmemory-policy {policy} the server throws runs away when its memory is full",
+            "set it to noeviction",
+        )
+    yield from _persistence(server, facts)
+    yield _memory(facts)
+
+
+def _version(facts: dict[str, str]) -> Finding:
+    name, text, least = "Redis", facts.get("redis_version", "0"), REDIS
+    if "valkey_version" in facts:
+        name, text, least = "Valkey", facts["valkey_version"], VALKEY
+    number = tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
+    if number >= least:
+        return Finding("version", "ok", f"{name} {text}")
+    return Finding(
+        "version", "fail", f"{name} {text} is too old", f"upgrade it to {'.'.join(map(str, least))} or later"
+    )
+
+
+def _persistence(server: Server, facts: dict[str, str]) -> Iterator[Finding]:
+    if facts.get("aof_enabled") != "1":
+        snapshots = " beyond its last snapshot" if facts.get("rdb_last_save_time", "0") != "0" else ""
+        found = f"without an append-only file the server forgets all{snapshots} when it stops"
+        yield Finding("persistence", "warn", found, "set appendonly yes")
+        return
+    if facts.get("aof_last_write_status", "ok") != "ok":
+        yield Finding("persistence", "fail", "the last write to the append-only file failed", "see the server's log")
+        return
+    sync = _setting(server, "appendfsync")
+    if sync == "no":
+        yield Finding("persistence", "warn", "appendfsync is no", "set it to everysec or always")
+    else:
+        at_most = {"always": "loses nothing", "everysec": "loses a second at the most"}.get(sync, "")
+        yield Finding(
+            "persistence", "ok", f"append-only file, {sync}: a crash {at_most}" if at_most else "append-only file"
+        )
+
+
+def _setting(server: Server, name: str) -> str:
+    try:
+        flat = server.store.connection.command("CONFIG", "GET", name)
+    except AgentqError:
+        return ""  # as on servers of a provider
+    return str(flat[1]) if flat else ""
+
+
+def _memory(facts: dict[str, str]) -> Finding:
+    used, most = int(facts.get("used_memory", 0)), int(facts.get("maxmemory", 0))
+    if not most:
+        return Finding("memory", "ok", f"{_size(used)} used, with no limit")
+    percent = used * 100 // most
+    found = f"{_size(used)} of {_size(most)} used, {percent} %"
+    if percent < FULL_PERCENT:
+        return Finding("memory", "ok", found)
+    return Finding(
+        "memory", "warn", found, "when it is full no more runs are taken; raise maxmemory, or keep runs shorter"
+    )
+
+
+def _clock(server: Server) -> Iterator[Finding]:
+    before_ms = wall_ms()
+    theirs_ms = _now_ms(server)
+    ours_ms = (before_ms + wall_ms()) // 2
+    apart_ms = theirs_ms - ours_ms
+    if abs(apart_ms) < CLOCKS_APART_MS:
+        yield Finding("clock", "ok", f"the server's clock and this one are {spelled(abs(apart_ms))} apart")
+        return
+    which = "ahead of" if apart_ms > 0 else "behind"
+    yield Finding(
+        "clock",
+        "warn",
+        f"the server's clock is {spelled(abs(apart_ms))} {which} this one, and --at goes by it",
+        "set both by NTP",
+    )
+
+
+def _now_ms(server: Server) -> int:
+    seconds, micros = server.store.connection.command("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _schema(server: Server) -> Iterator[Finding]:
+    from agentq.coordinator.keys import key
+
+    namespace = server.settings.namespace
+    found = server.store.connection.command("GET", key(server.store.keyspace.root, "schema"))
+    if found is None:
+        yield Finding("schema", "ok", f"the namespace {namespace} is new; the first submit or worker writes {MARKER}")
+        return
+    server.store.guard()
+    yield Finding("schema", "ok", f"the namespace {namespace} holds data of {found}")
+
+
+def _workers(server: Server) -> Iterator[Finding]:
+    workers = server.records.workers()
+    now_ms = _now_ms(server)
+    silent = sorted({worker.id for worker in workers if worker.lease_until_ms <= now_ms})
+    everyone = {worker.id for worker in workers}
+    if silent:
+        found = f"{len(silent)} of {len(everyone)} cannot be heard: {', '.join(silent[:5])}"
+        yield Finding("workers", "warn", found, "if they are dead, other workers or `agentq reap` requeue their runs")
+    elif not everyone:
+        yield Finding("workers", "warn", "none is registered", "start one with `agentq worker`")
+    else:
+        slots = sum({worker.id: worker.identity.slots for worker in workers}.values())
+        yield Finding("workers", "ok", f"{len(everyone)} registered, with {slots} slots")
+
+
+def _waiting(server: Server) -> Iterator[Finding]:
+    """Queues with runs that no worker will take."""
+    served = {queue for worker in server.records.workers() for queue in worker.identity.queues}
+    counts = server.records.count([State.PENDING])
+    for queue, numbers in sorted(counts.items()):
+        waiting = numbers.get(State.PENDING, 0)
+        if waiting and queue not in served:
+            found = f"{waiting} {'run waits' if waiting == 1 else 'runs wait'} in {queue}, which no worker serves"
+            yield Finding("queues", "warn", found, f"start one with `agentq worker --queue {queue}`")
+
+
+def _overdue(server: Server) -> Iterator[Finding]:
+    """Whether somebody rings the timers."""
+    now_ms, store = _now_ms(server), server.store
+    late = 0
+    for partition in store.partitions():
+        command: Any = store.connection.command
+        until = now_ms - 3 * server.settings.tick_ms
+        late += int(command("ZCOUNT", store.key(partition, "timers"), "-inf", until))
+    if late:
+        yield Finding(
+            "duties", "warn", f"{late} timers should have rung already", "start a worker; each does the duties"
+        )
+    else:
+        yield Finding("duties", "ok", "nothing is overdue")
+
+
+def _orphans(server: Server) -> Iterator[Finding]:
+    """Runs in the hands of workers that are not registered."""
+    everyone = {worker.id for worker in server.records.workers()}
+    held = server.records.page(Filter(states=HELD), limit=LIST_A_CALL).runs
+    # Whoever registered meanwhile is not in the first list: look again before speaking of orphans.
+    lost = [run for run in held if run.worker not in everyone]
+    lost = [run for run in lost if run.worker not in {worker.id for worker in server.records.workers()}] if lost else []
+    if lost:
+        names = ", ".join(run.id for run in lost[:5])
+        yield Finding(
+            "orphans", "warn", f"{len(lost)} runs have a worker that is not registered: {names}", "start a worker"
+        )
+    else:
+        yield Finding("orphans", "ok", "every held run has its worker")
+
+
+def _size(number: int) -> str:
+    value, unit = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}" if unit != "B" else f"{number} B"

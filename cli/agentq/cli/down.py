@@ -1,0 +1,25 @@
+"""`agentq down`: stop the server that agentq brought."""
+
+from __future__ import annotations
+
+import typer
+
+from agentq.cli.options import Json
+from agentq.cli.render import print_json
+from agentq.cli.server import brought, settings_of
+
+
+def down(ctx: typer.Context, json: Json = False) -> None:
+    """Stop the server that agentq brought. Its data stay, and the next start finds them.
+
+    \b
+    Example: agentq down
+    """
+    server = brought(settings_of(ctx).settings)
+    stopped = server.stop()
+    if json:
+        print_json({"stopped": stopped, "folder": str(server.folder)})
+    elif stopped:
+        print(f"Stopped the server in {server.folder}; everything in it is kept.")
+    else:
+        print(f"No server ran in {server.folder}.")

@@ -1,0 +1,34 @@
+"""What a model finds wrong with a value, said in the words of the command line that gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+
+from agentq.coordinator.errors import Invalid
+
+
+@contextmanager
+def of_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Name the option where a field is wrong; `options` tells it where the two are not named alike."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        place = options.get(name) or (flag(name) if name else "")
+        if first["type"] == "string_pattern_mismatch":
+            wrong = repr(str(first["input"])[:80])
+            text = f"{wrong} is not a name, which takes letters, digits, and after the first also _ . @ + -"
+        elif first["type"] == "string_unicode" or "surrogates" in first["msg"]:
+            text = "this is not valid UTF-8"
+        else:
+            text = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+        raise Invalid(f"{place}: {text}." if place else f"{text}.") from error
+
+
+def flag(name: str) -> str:
+    """How an option of this name is written."""
+    return f"--{name.replace('_', '-')}"

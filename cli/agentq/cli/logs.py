@@ -1,0 +1,94 @@
+"""`agentq logs`: what a run wrote."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentq.cli.options import Json, RunId
+from agentq.cli.render import clean_lines, print_json
+from agentq.cli.server import Server, home_of, note, reach
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.logs import LogEntry, Logs
+from agentq.coordinator.moments import iso
+
+PIECE_BYTES = 1 << 20
+
+
+def logs(
+    ctx: typer.Context,
+    run: RunId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes, until it ends.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All, from the worker's file on this machine.")] = False,
+    json: Json = False,
+) -> None:
+    """Print what a run wrote, in all its attempts: its stdout to stdout, its stderr and our notes to stderr.
+
+    \b
+    Example: agentq logs RUN
+    Example: agentq logs RUN -f
+    Example: agentq logs RUN --json
+    """
+    if full and (follow or json):
+        raise Invalid("--full prints a file as it is; leave --follow and --json away.")
+    server = reach(ctx)
+    (run_id,) = server.find([run])
+    if full:
+        _print_files(server, run_id)
+    else:
+        print_log(server, run_id, follow=follow, json=json)
+
+
+def print_log(server: Server, run_id: str, *, follow: bool, json: bool = False) -> None:
+    """What the server has of a run's output."""
+    log = Logs(server.store)
+    try:
+        for entry in log.follow(run_id) if follow else log.read(run_id):
+            if json:
+                print_json(_record(entry))
+            elif entry.stream == "note":
+                note(clean_lines(entry.text).strip())
+            else:
+                stream = sys.stdout if entry.stream == "out" else sys.stderr
+                print(clean_lines(entry.text), end="", file=stream, flush=follow)
+    finally:
+        log.close()
+
+
+def _record(entry: LogEntry) -> dict[str, object]:
+    return {
+        "id": entry.id,
+        "at": iso(entry.at_ms),
+        "attempt": entry.attempt,
+        "stream": entry.stream,
+        "text": entry.text,
+    }
+
+
+def _print_files(server: Server, run_id: str) -> None:
+    """The worker's files, byte for byte; a terminal gets them without what it would obey."""
+    attempts = server.records.get(run_id).attempts
+    files = list(_files(home_of(server.settings) / "logs" / run_id))
+    if not files:
+        where = f"; it ran on {attempts[-1].worker}" if attempts else ", which no worker has had yet"
+        raise NotFound(f"This machine has no file of what {run_id} wrote{where}.")
+    for path in files:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                if sys.stdout.isatty():
+                    print(clean_lines(piece.decode(errors="replace")), end="")
+                else:
+                    sys.stdout.buffer.write(piece)
+    sys.stdout.flush()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Attempt by attempt, and of one that goes on, part by part."""
+    for path in sorted(folder.glob("*.log"), key=lambda path: int(path.stem.partition("-")[0])):
+        for part in (path, *(path.with_name(path.name + end) for end in (".older", ".newer"))):
+            if part.is_file():
+                yield part

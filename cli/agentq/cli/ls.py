@@ -1,0 +1,118 @@
+"""`agentq ls`: runs, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shutil import get_terminal_size
+from typing import Annotated
+
+import typer
+
+from agentq.cli.options import Json
+from agentq.cli.pairs import pairs_of
+from agentq.cli.record import ending, run_record, what
+from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.server import Server, note, reach
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.lifecycle import LIVE, TERMINAL, State
+from agentq.coordinator.limits import LIST_A_CALL
+from agentq.coordinator.moments import duration_ms, iso, spelled
+from agentq.coordinator.records import Filter
+from agentq.coordinator.run import Run
+
+WIDE = 120
+GROUPS = {"live": LIVE, "ended": TERMINAL}
+
+
+def ls(
+    ctx: typer.Context,
+    state: Annotated[
+        list[str] | None, typer.Option(metavar="STATE", help="A state, or live, or ended. Repeat.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this queue.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this plan.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this session.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Only with this label. Repeat: with all.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only as new as this, such as 2h.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
+    cursor: Annotated[str | None, typer.Option(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
+    json: Json = False,
+) -> None:
+    """List runs, newest first.
+
+    \b
+    Example: agentq ls
+    Example: agentq ls --state failed --since 1d
+    Example: agentq ls --state live --queue default --json
+    """
+    which = Filter(
+        states=_states(state or []),
+        queue=queue,
+        plan=plan,
+        session=session,
+        since_ms=None if since is None else wall_ms() - duration_ms(since),
+    )
+    labels = pairs_of(label or [], "--label")
+    server = reach(ctx)
+    below = None if cursor is None else server.records.find(cursor)
+    runs = _runs(server, which, labels, below, limit)
+    if json:
+        for run in runs:
+            print_json(run_record(run))
+        return
+    found = list(runs)
+    print_table(*_table(found))
+    if on_terminal():
+        _add(found, limit)
+
+
+def _runs(server: Server, which: Filter, labels: dict[str, str], below: str | None, limit: int) -> Iterator[Run]:
+    """Whole runs, page by page, until there are enough or no more. One that is forgotten meanwhile is passed over."""
+    left = limit
+    while left:
+        page = server.records.page(which, limit=min(LIST_A_CALL, left), cursor=below)
+        for summary in page.runs:
+            try:
+                run = server.records.get(summary.id)
+            except NotFound:
+                continue
+            if labels.items() <= run.spec.labels.items():
+                left -= 1
+                yield run
+        below = page.cursor
+        if below is None:
+            return
+
+
+def _table(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
+    now_ms = wall_ms()
+    rows = []
+    for run in runs:
+        made = spelled(now_ms - run.submitted_at_ms) if on_terminal() else iso(run.submitted_at_ms)
+        rows.append([run.id, run.state.value, ending(run), run.spec.queue, made, run.worker, what(run.spec)])
+    heads = ["run", "state", "end", "queue", "age", "worker", "what"]
+    if on_terminal() and get_terminal_size().columns < WIDE:
+        # What it is matters more than who has it.
+        del heads[5]
+        rows = [[*row[:5], row[6]] for row in rows]
+    return heads, rows
+
+
+def _add(runs: list[Run], limit: int) -> None:
+    """What the table does not say."""
+    if not runs:
+        note("there are no such runs.")
+    elif len(runs) == limit:
+        note(f"there may be more: --cursor {runs[-1].id}, or a larger --limit.")
+
+
+def _states(names: list[str]) -> tuple[State, ...]:
+    wanted: dict[State, None] = {}
+    for name in names or ["live", "ended"]:
+        if name not in GROUPS and name not in list(State):
+            raise Invalid(f"{name[:40]!r} is not a state; there are {', '.join(State)}, live and ended.")
+        wanted |= dict.fromkeys(GROUPS.get(name) or [State(name)])
+    return tuple(wanted)

@@ -1,0 +1,18 @@
+"""Options that are written `K=V`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agentq.coordinator.errors import Invalid
+
+
+def pairs_of(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Names and values; of a name that is given twice, the last counts."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Invalid(f"{option} takes a name and a value, as in {option} name=value, not {text[:80]!r}.")
+        found[name] = value
+    return found

@@ -1,0 +1,107 @@
+"""`agentq show`: all that is known of runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import typer
+
+from agentq.cli.options import Json, RunIds
+from agentq.cli.record import ending, run_record, what
+from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
+from agentq.cli.server import reach
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.run import Attempt, Run
+
+TAIL_LINES = 10
+
+
+def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
+    """Show all that is known of runs: what they are, where they stand, and each attempt.
+
+    \b
+    Example: agentq show RUN
+    Example: agentq show RUN --json
+    """
+    server = reach(ctx)
+    for place, found in enumerate([server.records.get(run_id) for run_id in server.find(run)]):
+        if json:
+            print_json(run_record(found))
+        else:
+            if place:
+                print()
+            _print(found)
+
+
+def _print(run: Run) -> None:
+    end = ending(run)
+    reason = f": {clean(run.reason)}" if run.reason else ""
+    print(f"{bold(run.id)}  {paint(run.state.value)}{f', {end}' if end else ''}{reason}")
+    print_pairs(_pairs(run), indent=2)
+    if run.attempts:
+        print("  attempts")
+        for attempt in run.attempts:
+            print(f"    {_attempt_line(attempt, run.progress)}")
+    tail = run.outcome.tail if run.outcome is not None else None
+    if tail:
+        print("  the last it wrote")
+        for line in clean_lines(tail).rstrip("\n").split("\n")[-TAIL_LINES:]:
+            print(f"    {line}")
+
+
+def _pairs(run: Run) -> Iterator[tuple[str, str]]:
+    spec, outcome = run.spec, run.outcome
+    yield "name", spec.name or ""
+    yield spec.kind, shlex.join(spec.argv) if spec.kind == "command" else what(spec)
+    yield "in", spec.cwd or ""
+    yield "environment", ", ".join(sorted(spec.env))
+    yield "queue", f"{spec.queue}, priority {spec.priority}"
+    yield "demands", _joined(spec.demands)
+    yield "labels", _joined(spec.labels)
+    yield "plan", spec.plan or ""
+    yield "session", spec.session or ""
+    yield "after", ", ".join(spec.after[:5]) + (f" and {len(spec.after) - 5} more" if len(spec.after) > 5 else "")
+    yield "dedupe key", spec.dedupe_key or ""
+    yield from _times(run)
+    if run.progress is not None:
+        yield "progress", str(run.progress)
+    if outcome is not None:
+        yield "error", outcome.error or ""
+        yield "result", "" if outcome.result is None else str(outcome.result)
+
+
+def _times(run: Run) -> Iterator[tuple[str, str]]:
+    now_ms = wall_ms()
+    yield "submitted", f"{iso(run.submitted_at_ms)}, {spelled(now_ms - run.submitted_at_ms)} ago"
+    if run.due_at_ms is not None and run.state == "scheduled":
+        yield "due", iso(run.due_at_ms)
+    if run.started_at_ms is not None:
+        yield "started", iso(run.started_at_ms)
+    if run.finished_at_ms is not None:
+        took = f", after {spelled(run.finished_at_ms - run.started_at_ms)}" if run.started_at_ms is not None else ""
+        yield "ended", f"{iso(run.finished_at_ms)}{took}"
+
+
+def _attempt_line(attempt: Attempt, progress: object) -> str:
+    outcome = attempt.outcome
+    ended = attempt.ended_at_ms is not None
+    words = [f"{attempt.attempt}", f"on {attempt.worker}" if attempt.worker else ""]
+    began_ms = attempt.started_at_ms or attempt.claimed_at_ms
+    if ended and began_ms is not None and attempt.ended_at_ms is not None:
+        words.append(f"for {spelled(attempt.ended_at_ms - began_ms)}")
+    if outcome is not None:
+        words.append(paint(outcome.class_.value, like="ok" if outcome.class_.value == "ok" else "fail"))
+        words.append("" if outcome.exit_code is None else f"exit {outcome.exit_code}")
+        words.append("" if outcome.signal is None else f"signal {outcome.signal}")
+        words.append(clean(outcome.error or ""))
+    elif not ended:
+        words.append("goes on" + (f", {clean(str(progress))}" if progress is not None else ""))
+    else:
+        words.append({"release": "handed back", "park": "parked"}.get(attempt.verb or "", attempt.verb or ""))
+    return "  ".join(filter(None, words))
+
+
+def _joined(pairs: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(pairs.items()))

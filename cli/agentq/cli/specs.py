@@ -1,0 +1,151 @@
+"""From what was typed to the spec of a run; what is wrong with it is said in the words of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from agentq.cli.faults import flag, of_options
+from agentq.cli.pairs import pairs_of
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.limits import STDIN_BYTES
+from agentq.coordinator.moments import duration_ms, moment_ms
+from agentq.coordinator.run import Caps, RetryPolicy, RunSpec
+
+AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live")
+PAIRS = {"label": "labels", "demand": "demands"}
+DURATIONS = {
+    "delay": "delay_ms",
+    "expires": "expires_ms",
+    "timeout": "timeout_ms",
+    "silence": "silence_timeout_ms",
+    "grace": "stop_grace_ms",
+    "keep": "keep_ms",
+}
+EXAMPLE = '{"argv": ["make", "test"], "queue": "builds"}'
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+OPTIONS = {
+    **{field: f"--{option}" for option, field in {**PAIRS, **DURATIONS}.items()},
+    "argv": "the command",
+    "due_at_ms": "--at",
+    "failures": "--retries",
+    "memory_bytes": "--memory",
+    "cpu_s": "--cpu-time",
+}
+"""Which option a field of the spec was filled by, where the two are not named alike."""
+
+
+def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a spec, from the options of `agentq submit`; `after` is left to those who can look ids up."""
+    if "command" not in given:
+        raise Invalid("There is no command to run; give it after --, as in `agentq submit -- make test`.")
+    if "delay" in given and "at" in given:
+        raise Invalid("--delay and --at contradict each other; give one of them.")
+    for option, needed in (("if_live", "dedupe_key"), ("on_failed", "after")):
+        if option in given and needed not in given:
+            raise Invalid(f"{flag(option)} means nothing without {flag(needed)}.")
+    fields: dict[str, Any] = {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
+    fields |= {name: given[name] for name in AS_IT_IS if name in given}
+    fields |= {field: pairs_of(given[option], f"--{option}") for option, field in PAIRS.items() if option in given}
+    fields |= {field: _duration(given, option) for option, field in DURATIONS.items() if option in given}
+    if "at" in given:
+        fields["due_at_ms"] = moment_ms(given["at"])
+    if "env" in given or "env_from" in given:
+        fields["env"] = _inherited(given.get("env_from", ())) | pairs_of(given.get("env", ()), "--env")
+    if "stdin" in given:
+        fields["stdin"] = read_text(given["stdin"], "--stdin", STDIN_BYTES)
+    return fields | _policies(given)
+
+
+def spec_of(fields: Mapping[str, Any]) -> RunSpec:
+    """The spec, if it is one."""
+    with of_options(OPTIONS):
+        return RunSpec(**fields)
+
+
+def specs_of_lines(text: str, source: str) -> list[RunSpec]:
+    """A spec from each line, with the fields that `agentq show --json` shows; a command, unless it says otherwise."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise Invalid(f"There are no runs in {source}; write one on each line, such as {EXAMPLE}.")
+    return [_spec_of_line(line, f"Line {number} of {source}") for number, line in lines]
+
+
+def _spec_of_line(line: str, place: str) -> RunSpec:
+    try:
+        fields = json.loads(line)
+        if isinstance(fields, dict) and fields.setdefault("kind", "command") == "command":
+            fields.setdefault("cwd", _cwd(None))
+        return RunSpec.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        raise Invalid(f"{place} is not a run: {one_sentence(error)}") from error
+    except ValueError as error:
+        raise Invalid(f"{place} is not JSON: {error}; a run looks like {EXAMPLE}.") from error
+
+
+def read_text(path: str, option: str, most: int) -> str:
+    """A file, or with `-` what comes in on stdin."""
+    try:
+        if path == "-":
+            body = sys.stdin.buffer.read(most + 1)
+        else:
+            with open(path, "rb") as file:
+                body = file.read(most + 1)
+        if len(body) > most:
+            raise Invalid(f"{option} gives more than {most} bytes, which is the most; pass large input as a file.")
+        return body.decode()
+    except OSError as error:
+        raise Invalid(f"{option} cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError:
+        raise Invalid(f"{option} takes text in UTF-8, and {path} is something else.") from None
+
+
+def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is a model of its own within the spec."""
+    fields: dict[str, Any] = {}
+    caps: dict[str, Any] = {"nice": given["nice"]} if "nice" in given else {}
+    if "memory" in given:
+        caps["memory_bytes"] = _size(given["memory"], "--memory")
+    if "cpu_time" in given:
+        caps["cpu_s"] = -(-_duration(given, "cpu_time") // 1000)
+    with of_options(OPTIONS):
+        if caps:
+            fields["caps"] = Caps(**caps)
+        if "retries" in given:
+            fields["retry"] = RetryPolicy(failures=given["retries"])
+    return fields
+
+
+def _duration(given: Mapping[str, Any], option: str) -> int:
+    try:
+        return duration_ms(given[option])
+    except Invalid as invalid:
+        raise Invalid(f"{flag(option)}: {invalid}") from None
+
+
+def _size(text: str, option: str) -> int:
+    number, unit = text.rstrip("KMGTiB").strip(), text.lstrip("0123456789").removesuffix("B").removesuffix("i")
+    if not number.isdecimal() or unit not in UNITS:
+        raise Invalid(f"{option}: {text[:40]!r} is not a size; write it like 512M or 4G.")
+    return int(number) * UNITS[unit]
+
+
+def _cwd(folder: str | None) -> str:
+    try:
+        return os.path.abspath(os.path.expanduser(folder or "."))
+    except FileNotFoundError:
+        raise Invalid("The present folder does not exist any more; go to another, or give --cwd.") from None
+
+
+def _inherited(names: tuple[str, ...]) -> dict[str, str]:
+    for name in names:
+        if name not in os.environ:
+            raise Invalid(f"--env-from {name[:80]}: there is no such variable here.")
+    return {name: os.environ[name] for name in names}

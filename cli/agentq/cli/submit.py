@@ -1,0 +1,166 @@
+"""`agentq submit`: a command becomes a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from agentq.cli.options import Json
+from agentq.cli.render import print_json
+from agentq.cli.server import Server, note, reach, settings_of
+from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
+from agentq.coordinator.errors import Invalid, NotFound, Refused
+from agentq.coordinator.queue import Receipt
+from agentq.coordinator.run import RunSpec
+
+Opt = typer.Option
+HOW = ("durable", "wait", "follow", "json")
+LOOKED_AT = 20
+"""Runs whose queues are checked for workers before we wait for them."""
+JSONL_BYTES = 256 << 20
+
+
+def submit(
+    ctx: typer.Context,
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="What to run.")] = None,
+    queue: Annotated[str | None, Opt(metavar="NAME", help="The queue; default if not given.")] = None,
+    priority: Annotated[int | None, Opt(metavar="0-9", help="How urgent, 9 the most; 5 if not given.")] = None,
+    name: Annotated[str | None, Opt(metavar="TEXT", help="A name to show.")] = None,
+    label: Annotated[list[str] | None, Opt(metavar="K=V", help="A label to find it by. Repeat for more.")] = None,
+    demand: Annotated[list[str] | None, Opt(metavar="K=V", help="A label its worker must have.")] = None,
+    delay: Annotated[str | None, Opt(metavar="DURATION", help="Begin after this, such as 90s or 1h30m.")] = None,
+    at: Annotated[str | None, Opt(metavar="TIME", help="Begin then: 14:30, or 2030-01-31T14:30.")] = None,
+    expires: Annotated[str | None, Opt(metavar="DURATION", help="Fail if it has not begun by then.")] = None,
+    after: Annotated[list[str] | None, Opt(metavar="RUN", help="Begin when this has ended. Repeat for more.")] = None,
+    on_failed: Annotated[str | None, Opt(metavar="skip|run|fail", help="If one of these does not complete.")] = None,
+    retries: Annotated[int | None, Opt(metavar="N", help="Try so often again if it fails; 0 if not given.")] = None,
+    timeout: Annotated[str | None, Opt(metavar="DURATION", help="The longest that one attempt may run.")] = None,
+    silence: Annotated[str | None, Opt(metavar="DURATION", help="The longest that it may write nothing.")] = None,
+    grace: Annotated[str | None, Opt(metavar="DURATION", help="From SIGTERM to SIGKILL, when it is stopped.")] = None,
+    memory: Annotated[str | None, Opt(metavar="SIZE", help="The most memory, such as 512M or 4G.")] = None,
+    cpu_time: Annotated[str | None, Opt(metavar="DURATION", help="The most time on a processor.")] = None,
+    nice: Annotated[int | None, Opt(metavar="0-19", help="How much it gives way to others.")] = None,
+    env: Annotated[list[str] | None, Opt(metavar="K=V", help="A variable for it. Repeat for more.")] = None,
+    env_from: Annotated[list[str] | None, Opt(metavar="NAME", help="A variable, as it is here.")] = None,
+    cwd: Annotated[str | None, Opt(metavar="FOLDER", help="Where it runs; this folder if not given.")] = None,
+    stdin: Annotated[str | None, Opt(metavar="FILE", help="What it reads; - for what comes in here.")] = None,
+    dedupe_key: Annotated[str | None, Opt(metavar="KEY", help="Only one live run has this key.")] = None,
+    if_live: Annotated[str | None, Opt(metavar="return|reject|replace", help="If a live one has it.")] = None,
+    keep: Annotated[str | None, Opt(metavar="DURATION", help="How long it can be looked up; 7d if not given.")] = None,
+    from_jsonl: Annotated[str | None, Opt(metavar="FILE", help="Many runs, a spec on each line; - for stdin.")] = None,
+    durable: Annotated[bool, Opt("--durable", help="Return only when it is on the server's disk.")] = False,
+    wait: Annotated[bool, Opt("--wait", help="Wait for the end; the exit code is 1 if it failed.")] = False,
+    follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it writes.")] = False,
+    json: Json = False,
+) -> None:
+    """Submit a run: a command, with all that follows. Prints its id.
+
+    \b
+    Example: agentq submit -- make test
+    Example: agentq submit --queue builds --retries 2 --timeout 10m -- make
+    Example: agentq submit --after RUN --wait -- echo done
+    """
+    given = {name: value for name, value in locals().items() if value is not None and value is not False}
+    del given["ctx"]
+    _submit(ctx, given, wait=wait or follow, json=json)
+
+
+def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool) -> None:
+    """Check all that can be checked here, then ask the server."""
+    how = {name: given.pop(name, False) for name in HOW}
+    if how["follow"] and json:
+        raise Invalid("--follow and --json contradict each other: one prints what the run writes, one its record.")
+    path = given.pop("from_jsonl", None)
+    if path is None:
+        after = given.get("after", [])
+        fields = fields_of(given)
+        spec = spec_of(fields)
+        _check_folder(ctx, spec, asked="cwd" in given)
+        server = reach(ctx, start=True)
+        specs = [spec_of(fields | {"after": server.find(after)}) if after else spec]
+    else:
+        specs = _many(path, given)
+        if how["follow"] and len(specs) > 1:
+            raise Invalid("--follow follows one run; use --wait for several.")
+        server = reach(ctx, start=True)
+    ids, code = _send(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
+    if wait:
+        code = max(code, _stay(server, ids, follow=how["follow"], json=json))
+    raise typer.Exit(code)
+
+
+def _many(path: str, given: dict[str, Any]) -> list[RunSpec]:
+    if given:
+        raise Invalid(f"With --from-jsonl, all that a run is stands in the file; leave {_names(given)} away.")
+    return specs_of_lines(read_text(path, "--from-jsonl", JSONL_BYTES), "stdin" if path == "-" else path)
+
+
+def _names(given: dict[str, Any]) -> str:
+    return ", ".join("the command" if name == "command" else f"--{name.replace('_', '-')}" for name in given)
+
+
+def _check_folder(ctx: typer.Context, spec: RunSpec, *, asked: bool) -> None:
+    """Whether the folder is there, where the worker is surely on this machine; elsewhere, the worker finds out."""
+    url = settings_of(ctx).settings.url
+    if asked and spec.cwd is not None and (not url or url.startswith("unix:")) and not os.path.isdir(spec.cwd):
+        raise Invalid(f"--cwd: there is no folder {spec.cwd}.")
+
+
+def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, json: bool) -> tuple[list[str], int]:
+    """Submit, and tell what became of each; the ids, and the exit code of the first refusal."""
+    ids: list[str] = []
+    code = 0
+    one_by_one = durable or len(specs) == 1
+    for receipt in _receipts(server, specs, durable) if one_by_one else server.queue.submit_many(specs):
+        if receipt.refused is not None:
+            note(str(receipt.refused))
+            code = code or receipt.refused.exit_code
+            continue
+        ids.append(receipt.id)
+        if not receipt.created:
+            note(f"{receipt.id} is live and has this dedupe key; nothing new was submitted.")
+        if json and not quiet:
+            print_json({"id": receipt.id, "created": receipt.created})
+        elif not quiet:
+            print(receipt.id, flush=True)
+    return ids, code
+
+
+def _receipts(server: Server, specs: list[RunSpec], durable: bool) -> Iterator[Receipt]:
+    for spec in specs:
+        try:
+            yield server.queue.submit(spec, durable=durable)
+        except (Refused, NotFound) as refused:
+            yield Receipt("", created=False, refused=refused)
+
+
+def _stay(server: Server, ids: list[str], *, follow: bool, json: bool) -> int:
+    """Wait for the ends of runs; they do not need us for that."""
+    from agentq.cli.record import ending
+    from agentq.cli.wait import exit_code, wait_for
+
+    _say_if_nobody_works(server, ids)
+    try:
+        if follow:
+            from agentq.cli.logs import print_log
+
+            note(ids[0])
+            print_log(server, ids[0], follow=True)
+            run = server.records.get(ids[0])
+            note(f"{ids[0]} {run.state}{', ' if ending(run) else ''}{ending(run)}.")
+            return exit_code(run)
+        return wait_for(server, ids, json=json)
+    except KeyboardInterrupt:
+        note(f"{', '.join(ids[:3])} {'goes' if len(ids) == 1 else 'go'} on; `agentq cancel` ends a run.")
+        raise
+
+
+def _say_if_nobody_works(server: Server, ids: list[str]) -> None:
+    """Who waits for runs that nobody will begin should know."""
+    served = {queue for worker in server.records.workers() for queue in worker.identity.queues}
+    queues = {server.records.get(run_id).spec.queue for run_id in ids[:LOOKED_AT]}
+    for queue in sorted(queues - served):
+        note(f"no worker serves the queue {queue} yet; start one with `agentq worker --queue {queue}`.")

@@ -1,0 +1,26 @@
+"""`agentq up`: all that it takes to run things, in the foreground."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from agentq.cli.server import note, settings_of
+from agentq.cli.worker import Labels, Queues, Slots, serve
+
+
+def up(ctx: typer.Context, slots: Slots = None, queue: Queues = None, label: Labels = None) -> None:
+    """Run a worker here, and the server that agentq brings, until Ctrl-C.
+
+    With an address set, it works for that server and starts none. Without --slots it has one for each processor. The
+    server stays when the worker ends; `agentq down` stops it.
+
+    \b
+    Example: agentq up
+    """
+    given = {"slots": slots or os.cpu_count() or 1, "queue": queue, "label": label}
+    code = serve(ctx, {name: value for name, value in given.items() if value is not None})
+    if not settings_of(ctx).settings.url:
+        note("the worker has ended; its server goes on until `agentq down`.")
+    raise typer.Exit(code)

@@ -1,0 +1,57 @@
+"""`agentq wait`: until runs have ended."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.options import Json, RunIds
+from agentq.cli.record import ending, run_record
+from agentq.cli.render import paint, print_json
+from agentq.cli.server import Server, reach
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.moments import duration_ms
+from agentq.coordinator.outcomes import Outcomes
+from agentq.coordinator.run import Run
+
+
+def wait(
+    ctx: typer.Context,
+    run: RunIds,
+    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="Give up then, with exit code 124.")] = None,
+    json: Json = False,
+) -> None:
+    """Wait until runs have ended. The exit code is 0 if all completed, 1 if not.
+
+    \b
+    Example: agentq wait RUN
+    Example: agentq wait RUN --timeout 10m --json
+    """
+    timeout_ms = None if timeout is None else duration_ms(timeout)
+    server = reach(ctx)
+    raise typer.Exit(wait_for(server, server.find(run), timeout_ms, json=json))
+
+
+def wait_for(server: Server, ids: list[str], timeout_ms: int | None = None, *, json: bool = False) -> int:
+    """Print each run when its turn has come and it has ended; the exit code for all of them."""
+    deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
+    outcomes, code = Outcomes(server.store), 0
+    try:
+        for run_id in ids:
+            run = server.records.get(run_id)
+            if run.state not in TERMINAL:
+                run = outcomes.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
+            code = max(code, exit_code(run))
+            if json:
+                print_json(run_record(run))
+            else:
+                print("  ".join(filter(None, (run.id, paint(run.state.value), ending(run)))), flush=True)
+    finally:
+        outcomes.close()
+    return code
+
+
+def exit_code(run: Run) -> int:
+    return 0 if run.state is State.COMPLETED else 1

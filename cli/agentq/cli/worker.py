@@ -1,0 +1,190 @@
+"""`agentq worker`: run a worker, or look after those that run."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from agentq.cli.faults import of_options
+from agentq.cli.options import STYLE, Json
+from agentq.cli.pairs import pairs_of
+from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs, print_table
+from agentq.cli.server import Server, home_of, located, note, reach
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.lease import order_drain
+from agentq.coordinator.moments import duration_ms, iso, spelled
+from agentq.coordinator.records import WorkerRecord
+
+Opt = typer.Option
+Workers = Annotated[list[str], typer.Argument(metavar="WORKER", help="Ids, or beginnings that only one id has.")]
+Slots = Annotated[int | None, Opt(metavar="N", help="Runs at the same time; 1 if not given.")]
+Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve, the first first; default.")]
+Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
+
+OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
+
+worker = typer.Typer(**STYLE, invoke_without_command=True)
+
+
+@worker.callback(epilog="Example: agentq worker --slots 4 --queue default")
+def run_worker(
+    ctx: typer.Context,
+    slots: Slots = None,
+    queue: Queues = None,
+    label: Labels = None,
+    name: Annotated[
+        str | None, Opt(metavar="NAME", help="The beginning of its id; the host's name if not given.")
+    ] = None,
+    burst: Annotated[bool, Opt("--burst", help="End when there is nothing left to claim.")] = False,
+    max_runs: Annotated[int | None, Opt(metavar="N", help="End after so many runs.")] = None,
+    drain_grace: Annotated[str | None, Opt(metavar="DURATION", help="How long runs may go on in a drain; 30s.")] = None,
+) -> None:
+    """Run a worker here, or, with a command, look after those that run.
+
+    SIGTERM or Ctrl-C: it claims nothing more, lets its runs finish for a while, hands the rest back, and ends. A second
+    one does not wait.
+    """
+    given = {name: value for name, value in locals().items() if value is not None and value is not False}
+    del given["ctx"]
+    if ctx.invoked_subcommand is None:
+        raise typer.Exit(serve(ctx, given))
+    if given:
+        raise Invalid(f"{', '.join(f'--{each}' for each in given)} is for running a worker, without a command.")
+
+
+def serve(ctx: typer.Context, given: dict[str, Any]) -> int:
+    """Run a worker in this process; the exit code."""
+    from agentq.worker import worker
+    from agentq.worker.options import WorkerOptions
+
+    fields: dict[str, Any] = {name: given[name] for name in ("slots", "name", "burst", "max_runs") if name in given}
+    if "queue" in given:
+        fields["queues"] = tuple(given["queue"])
+    if "label" in given:
+        fields["labels"] = pairs_of(given["label"], "--label")
+    if "drain_grace" in given:
+        fields["drain_grace_ms"] = duration_ms(given["drain_grace"])
+    with of_options(OPTIONS):
+        options = WorkerOptions(**fields)
+    settings = located(ctx, start=True)
+    slots = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
+    note(f"a worker with {slots} for {', '.join(options.queues)}; Ctrl-C ends it.")
+    return worker.serve(settings, options, home_of(settings))
+
+
+@worker.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List the workers that are registered.
+
+    \b
+    Example: agentq worker ls
+    """
+    found = _everyone(reach(ctx))
+    if json:
+        for records in found.values():
+            print_json(_record(records))
+        return
+    rows = []
+    for name, records in found.items():
+        described = records[0].identity
+        taken = f"{sum(len(record.runs) for record in records)}/{described.slots}"
+        labels = " ".join(f"{key}={value}" for key, value in sorted(described.labels.items()))
+        rows.append([name, _state(records), taken, _heard(records), ",".join(described.queues), labels])
+    print_table(["worker", "state", "slots", "heard", "queues", "labels"], rows)
+    if not rows and on_terminal():
+        note("no worker is registered; start one with `agentq worker`.")
+
+
+@worker.command("show")
+def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
+    """Show all that is known of workers, and what they hold.
+
+    \b
+    Example: agentq worker show WORKER
+    """
+    everyone = _everyone(reach(ctx))
+    for name in [_find(everyone, text) for text in worker]:
+        records = everyone[name]
+        if json:
+            print_json(_record(records))
+            continue
+        described = records[0].identity
+        print(f"{bold(name)}  {paint(_state(records), like='ok' if _state(records) == 'ready' else 'warn')}")
+        print_pairs(
+            [
+                ("slots", str(described.slots)),
+                ("queues", ", ".join(described.queues)),
+                ("labels", ", ".join(f"{key}={value}" for key, value in sorted(described.labels.items()))),
+                ("about", ", ".join(f"{key} {value}" for key, value in sorted(described.about.items()))),
+                ("heard", _heard(records)),
+                ("holds", ", ".join(run for record in records for run in sorted(record.runs))),
+            ],
+            indent=2,
+        )
+
+
+@worker.command("drain")
+def drain(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
+    """Let workers claim nothing more, finish or hand back what they hold, and end.
+
+    \b
+    Example: agentq worker drain WORKER
+    """
+    server = reach(ctx)
+    everyone = _everyone(server)
+    for name in [_find(everyone, text) for text in worker]:
+        for record in everyone[name]:
+            order_drain(server.store, record.partition, name, f"asked by {os.environ.get('USER', 'somebody')}")
+        if json:
+            print_json({"id": name, "state": "draining"})
+        else:
+            print(f"{name}  draining")
+
+
+def _everyone(server: Server) -> dict[str, list[WorkerRecord]]:
+    """Workers by id; one that serves several partitions has a record in each."""
+    found: dict[str, list[WorkerRecord]] = {}
+    for record in server.records.workers():
+        found.setdefault(record.id, []).append(record)
+    return dict(sorted(found.items()))
+
+
+def _find(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
+    if text in everyone:
+        return text
+    candidates = [name for name in everyone if text and name.startswith(text)]
+    if not candidates:
+        raise NotFound(f"There is no worker {text[:80]!r}; `agentq worker ls` shows those that there are.")
+    if len(candidates) > 1:
+        raise Invalid(f"Several workers have an id that begins so: {', '.join(candidates[:10])}; write more of it.")
+    return candidates[0]
+
+
+def _state(records: list[WorkerRecord]) -> str:
+    """One that is silent in any partition is silent."""
+    if any(record.lease_until_ms <= wall_ms() for record in records):
+        return "silent"
+    return "draining" if any(record.state == "draining" for record in records) else records[0].state
+
+
+def _heard(records: list[WorkerRecord]) -> str:
+    seen_ms = min(record.seen_at_ms for record in records)
+    return f"{spelled(wall_ms() - seen_ms)} ago" if on_terminal() else iso(seen_ms)
+
+
+def _record(records: list[WorkerRecord]) -> dict[str, Any]:
+    described = records[0].identity
+    return {
+        "id": records[0].id,
+        "state": _state(records),
+        "slots": described.slots,
+        "queues": list(described.queues),
+        "labels": described.labels,
+        "about": described.about,
+        "seen_at": iso(min(record.seen_at_ms for record in records)),
+        "lease_until": iso(min(record.lease_until_ms for record in records)),
+        "runs": [run for record in records for run in sorted(record.runs)],
+    }
