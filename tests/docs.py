@@ -6,9 +6,13 @@ A generated part stands between `<!-- generated: name -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from agentq.cli.main import COMMANDS, load
 from agentq.coordinator import errors, limits
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
@@ -16,7 +20,7 @@ from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("coordinator/README.md",)
+PAGES = ("coordinator/README.md", "cli/README.md")
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -122,8 +126,28 @@ def door() -> str:
     return table(("limit", "value"), ((f"`{name}`", f"{getattr(limits, name):,}") for name in names))
 
 
+def every_command() -> Iterator[tuple[str, Any]]:
+    """Commands and those below them, by what one types, as in `worker ls`."""
+    for section in COMMANDS.values():
+        for name in section:
+            command = load(name)
+            yield name, command
+            yield from ((f"{name} {below}", each) for below, each in getattr(command, "commands", {}).items())
+
+
+def help_of(name: str, command: Any) -> str:
+    """What `--help` shows on a terminal of 100 columns."""
+    context = typer.Context(command, info_name=f"agentq {name}", terminal_width=100, **command.context_settings)
+    return "\n".join(line.rstrip() for line in command.get_help(context).rstrip().splitlines())
+
+
+def commands() -> str:
+    return "\n\n".join(f"### `agentq {name}`\n\n```\n{help_of(name, each)}\n```" for name, each in every_command())
+
+
 PARTS: dict[str, Callable[[], str]] = {
-    part.__name__: part for part in (states, transitions, diagram, budgets, keys, scripts, words, settings, door)
+    part.__name__: part
+    for part in (states, transitions, diagram, budgets, keys, scripts, words, settings, door, commands)
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.keys import GROUP, KEYS, Key
 from agentq.coordinator.lifecycle import HELD, TERMINAL, State
+from agentq.coordinator.limits import LOG_BYTES, LOG_ENTRIES
 
 _PATTERNS = [
     (kind, re.compile(re.sub(r"<\w+>", "(.+)", kind.pattern)))
@@ -96,6 +98,7 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
         _check_dependencies(snapshot)
     _check_dedupe(snapshot)
     _check_ends(snapshot)
+    _check_logs(snapshot)
 
 
 def runs(snapshot: Snapshot) -> dict[str, dict[str, str]]:
@@ -197,6 +200,19 @@ def _check_ends(snapshot: Snapshot) -> None:
         ended = State(fields["state"]) in TERMINAL
         assert ended == bool(fields.get("outcome")), f"{run} is {fields['state']} with outcome {fields.get('outcome')}"
         assert ended == bool(fields.get("finished_at_ms")), f"{run} is {fields['state']}: finished at?"
+
+
+def _check_logs(snapshot: Snapshot) -> None:
+    """A log belongs to a run, is capped, and tells how much is gone; within an attempt its numbers never go back."""
+    for (run,), entries in snapshot.of("log").items():
+        assert run in runs(snapshot), f"{run} is gone and left its log"
+        assert 0 < len(entries) <= LOG_ENTRIES, f"the log of {run} has {len(entries)} entries"
+        items = list(entries.values())
+        for before, after in itertools.pairwise(items):
+            assert int(after["at"]) == int(before["at"]) + len(before["text"].encode()), f"{run} lost part of its log"
+            assert before["fence"] != after["fence"] or int(before["number"]) <= int(after["number"])
+        end = int(items[-1]["at"]) + len(items[-1]["text"].encode())
+        assert end - int(items[0]["at"]) <= LOG_BYTES, f"the log of {run} is too large"
 
 
 def _check_lifetimes(snapshot: Snapshot) -> None:

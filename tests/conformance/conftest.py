@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 
 import fakeredis
 import pytest
-from conformance.stage import Stage
+from conformance.repeating import Repeating
+from conformance.stage import MakeStage, Stage
+from servers import Server
 from world import World
 
 from agentq.coordinator.connection import Connection
-from agentq.coordinator.scripts import Patch, ScriptSet
+from agentq.coordinator.scripts import ScriptSet
 
 FLAVOURS = ("fakeredis", "valkey", "redis7", "partitions")
 """`partitions` is Valkey with a namespace of three partitions."""
 
-Shared = Callable[[str], tuple[Connection, ScriptSet]]
-MakeStage = Callable[..., Stage]
+Open = Callable[..., Connection]
 
 
 def without_flags(name: str, text: str) -> str:
@@ -25,26 +26,14 @@ def without_flags(name: str, text: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
-    """The connection to each server, and the scripts for it: made once, since that takes longer than most tests."""
-    made: dict[str, tuple[Connection, ScriptSet]] = {}
+def scripts() -> dict[bool, ScriptSet]:
+    """The scripts, for servers that know flags or do not. Assembling them takes longer than most tests."""
+    return {True: ScriptSet(), False: ScriptSet(without_flags)}
 
-    def make(flavour: str) -> tuple[Connection, ScriptSet]:
-        if flavour not in made:
-            patch: Patch | None = None
-            if flavour == "fakeredis":
-                patch = without_flags
-                client = fakeredis.FakeRedis(server=fakeredis.FakeServer(server_type="redis", version=(7, 0)))
-                connection = Connection("redis://fake", client=client)
-            else:
-                server = request.getfixturevalue("redis7" if flavour == "redis7" else "valkey")
-                connection = Connection(server.url)
-            made[flavour] = connection, ScriptSet(patch)
-        return made[flavour]
 
-    yield make
-    for connection, _ in made.values():
-        connection.close()
+@pytest.fixture(scope="session")
+def fake() -> fakeredis.FakeRedis:
+    return fakeredis.FakeRedis(server=fakeredis.FakeServer(server_type="redis", version=(7, 0)))
 
 
 @pytest.fixture(params=FLAVOURS)
@@ -53,14 +42,39 @@ def flavour(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def world(flavour: str, shared: Shared) -> Iterator[World]:
-    """A namespace on each server in turn; all invariants are checked at its end."""
-    connection, scripts = shared(flavour)
-    world = World(connection, partitions=3 if flavour == "partitions" else 1, scripts=scripts)
-    yield world
-    world.outcomes.close()
-    world.check()
-    connection.command("FLUSHDB")
+def open_connection(flavour: str, request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Connects to each server in turn; afterwards the server is empty again, as for whoever comes next."""
+    opened: list[Connection] = []
+
+    def connect(kind: type[Connection] = Connection) -> Connection:
+        if flavour == "fakeredis":
+            opened.append(kind("redis://fake", client=request.getfixturevalue("fake")))
+        else:
+            server: Server = request.getfixturevalue("redis7" if flavour == "redis7" else "valkey")
+            opened.append(kind(server.url))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        connection.command("FLUSHDB")
+        connection.close()
+
+
+@pytest.fixture
+def make_world(flavour: str, open_connection: Open, scripts: dict[bool, ScriptSet]) -> Iterator[Callable[..., World]]:
+    """Makes worlds on each server in turn; all invariants are checked at their end."""
+    worlds: list[World] = []
+
+    def make(kind: type[Connection] = Connection) -> World:
+        partitions = 3 if flavour == "partitions" else 1
+        text = scripts[flavour != "fakeredis"]
+        worlds.append(World(open_connection(kind), partitions=partitions, scripts=text))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.outcomes.close()
+        world.check()
 
 
 @pytest.fixture
@@ -71,3 +85,9 @@ def make_stage(world: World) -> MakeStage:
         return Stage(world, **options)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def repeating_world(make_world: Callable[..., World]) -> World:
+    """A world in which every reply is lost once, and everything sent again."""
+    return make_world(Repeating)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 
 from world import World
 
 from agentq.coordinator.events import Event
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 ABOUT_WORKERS = ("worker", "alive", "workers", "inbox", "holds", "watch")
 """What a change of workers, and not of runs, may change."""
+
+MakeStage = Callable[..., "Stage"]
 
 
 class Stage:
@@ -37,17 +40,20 @@ class Stage:
         self.child_count = children
         self.children: list[str] = []
         self.leases: dict[str, Lease] = {}
-        self.again: dict[str, Callable[[], object]] = {}
-        """How to say once more what has been said already, where that takes other words than the first time."""
+        self.neighbours: dict[str, str] = {}
 
     # ---- steps of a life, all by legal verbs
 
+    def imagine(self, **fields: object) -> None:
+        """Say what the run is to be."""
+        self.spec = RunSpec.checked(**COMMAND, **self.fields, **fields)
+
     def submit(self, **fields: object) -> None:
         """The run is born, and those that wait for it."""
-        self.spec = RunSpec.checked(**COMMAND, **self.fields, **fields)
+        self.imagine(**fields)
         self.queue.submit(self.spec, run_id=self.run)
         for _ in range(self.child_count):
-            self.children.append(self.submit_other(after=[self.run]))
+            self.children.append(self.submit_other(queue="children", after=[self.run]))
 
     def submit_other(self, **fields: object) -> str:
         """Another run in the same partition."""
@@ -60,13 +66,37 @@ class Stage:
         self.parents += sorted(claims, key=lambda claim: ids.index(claim.id))
         return [claim.id for claim in self.parents]
 
+    def end_parent(self, class_: OutcomeClass = OutcomeClass.OK) -> None:
+        """The first of the parents ends."""
+        parent = self.parents.pop(0)
+        if class_ is OutcomeClass.OK:
+            assert self.queue.finish([(parent, Outcome())]) == [None]
+        else:
+            self.queue.fail(parent, Outcome(class_=class_))
+
+    def add_neighbours(self) -> None:
+        """A completed and a failed run that have nothing to do with this one, in its lane."""
+        for ending in ("completed", "failed"):
+            self.neighbours[ending] = self.submit_other()
+        lease = self.lease("neighbours")
+        completed, failed = sorted(lease.claim(2), key=lambda claim: claim.id == self.neighbours["failed"])
+        self.queue.finish([(completed, Outcome())])
+        self.queue.fail(failed, Outcome(class_=OutcomeClass.REJECTED))
+        self.leases.pop("neighbours").deregister()
+
     def take(self, worker: str = "w1", *, start: bool = False) -> Claim:
         """A worker claims the run."""
-        (self.claim,) = self.lease(worker).claim(1)
+        lease = self.lease(worker)
+        self.beat(worker)
+        (self.claim,) = lease.claim(1)
         assert self.claim.id == self.run
         if start:
             self.start()
         return self.claim
+
+    def take_from(self, queue: str) -> None:
+        """A worker of another queue than the default claims the run."""
+        (self.claim,) = self.lease("w1", queue).claim(1)
 
     def start(self) -> None:
         assert self.queue.start([self.claim]) == [None]
@@ -91,9 +121,8 @@ class Stage:
             self.world.pass_ms(pause_ms)
             for name in self.leases.keys() - {worker}:
                 self.beat(name)
-            lost = self.world.reap()
-        # One name for each partition.
-        assert set(lost) == {worker}
+            self.world.reap()
+        assert self.about(worker, "state") == "lost"
         del self.leases[worker]
 
     def forget(self, worker: str = "w1") -> None:
@@ -129,8 +158,10 @@ class Stage:
     def epoch(self, worker: str) -> str:
         """What the worker's own calls of scripts show."""
         self.lease(worker)
-        key = self.world.store.key(self.partition, "worker", worker)
-        return str(self.world.store.connection.command("HGET", key, "epoch"))
+        return self.about(worker, "epoch")
+
+    def about(self, worker: str, field: str) -> str:
+        return str(self.world.store.connection.command("HGET", self.key("worker", worker), field))
 
     # ---- what is there
 
@@ -141,6 +172,20 @@ class Stage:
         """A command on one key: `command("HGETALL", "holds", "w1")`."""
         return list(self.world.store.connection.command(word, self.key(name, *words)))
 
+    def size(self, word: str, name: str, *parts: str) -> int:
+        """How much a key holds: `size("SCARD", "needs", run)`."""
+        return int(self.world.store.connection.command(word, self.key(name, *parts)))
+
+    def value(self, name: str, *parts: str) -> str:
+        """What a plain key holds."""
+        return str(self.world.store.connection.command("GET", self.key(name, *parts)))
+
+    def key_at_home(self, name: str) -> str:
+        """A dedupe key of this name whose users live in the stage's partition."""
+        names = (f"{name}-{number}" for number in count())
+        homes = (None, self.partition)
+        return next(key for key in names if self.queue.home(RunSpec.checked(**COMMAND, dedupe_key=key)) in homes)
+
     def plant(self, word: str, key: str, *words: str | int) -> None:
         """Put something into the store that no verb of this run put there: what a crash, or a stranger, left."""
         self.world.store.connection.command(word, key, *words)
@@ -150,6 +195,19 @@ class Stage:
         score = self.world.store.connection.command("ZSCORE", self.key("timers"), self.run)
         return None if score is None else int(float(score))
 
+    def present(self) -> str:
+        """The state that the run is in, or none."""
+        return str(self.world.store.connection.command("HGET", self.key("run", self.run), "state") or "none")
+
+    def claim_of(self, run: str) -> Claim:
+        """A run as its worker knows it; of one that there is not, what a confused worker might say."""
+        fence = self.world.store.connection.command("HGET", self.key("run", run), "fence")
+        return Claim(run, str(fence or "1-nobody"), self.spec.lane, "")
+
+    def attempt(self) -> int:
+        """The number of the present attempt."""
+        return int(self.world.store.connection.command("HGET", self.key("run", self.run), "attempt") or 0)
+
     def events(self, since: int = 0) -> list[Event]:
         """The events after the first so many."""
         return self.world.events()[since:]
@@ -157,9 +215,8 @@ class Stage:
     def dump(self, *, runs_only: bool = False, standing: bool = False) -> dict[str, object]:
         """Everything stored; `runs_only` without what is about workers, `standing` without entries that stand for
         nothing, which any claim may throw away."""
-        dump = self.world.dump()
-        about = tuple(f" {kind} (" for kind in ABOUT_WORKERS) if runs_only else ()
-        dump = {name: value for name, value in dump.items() if not any(kind in name for kind in about)}
+        about = tuple(f" {kind} (" for kind in (*ABOUT_WORKERS * runs_only, *("spared",) * standing))
+        dump = {name: value for name, value in self.world.dump().items() if not any(kind in name for kind in about)}
         return {name: _standing(dump, name) for name in dump} if standing else dump
 
     @contextmanager
@@ -169,7 +226,9 @@ class Stage:
         before, now_ms = dump(), self.world.now_ms
         yield
         self.world.now_ms = now_ms
-        assert dump() == before
+        after = dump()
+        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        assert not changed, {name: (before.get(name), after.get(name)) for name in changed}
 
 
 def _standing(dump: dict[str, object], name: str) -> object:
@@ -177,5 +236,6 @@ def _standing(dump: dict[str, object], name: str) -> object:
     entries = dump[name]
     if " lane (" not in name or not isinstance(entries, dict):
         return entries
-    homes = {value.get("entry") for key, value in dump.items() if " run (" in key and isinstance(value, dict)}
+    runs = [value for key, value in dump.items() if " run (" in key and isinstance(value, dict)]
+    homes = {fields["entry"] for fields in runs if fields["state"] in (State.PENDING, *HELD)}
     return {entry: body for entry, body in entries.items() if entry in homes}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from conformance.stage import COMMAND, Stage
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass
+from agentq.coordinator.limits import START_MS
 from agentq.coordinator.run import Outcome, RunSpec
 
 Say = Callable[[Stage], object]
@@ -34,11 +34,14 @@ class Way:
 
     @property
     def names_the_run(self) -> bool:
-        """Whether somebody gets an answer about the run; duties and scripts take what they find."""
-        return self.verb in ANSWERED
+        """Whether somebody is answered about the run; duties and scripts take what they find."""
+        return self.say is self.late
+
+    @property
+    def shows_a_fence(self) -> bool:
+        return self.names_the_run and self.verb in FENCED
 
 
-ANSWERED = {"start", "report", "finish", "fail", "defer", "release", "park", "cancel", "wake", "requeue", "submit"}
 FENCED = {"start", "report", "finish", "fail", "defer", "release", "park"}
 
 
@@ -68,16 +71,16 @@ def requeue(stage: Stage) -> object:
 # ---- the worker that holds it
 
 
-def start(stage: Stage) -> object:
-    return told(stage.queue.start([stage.claim]))
+def start(stage: Stage) -> None:
+    told(stage.queue.start([stage.claim]))
 
 
-def report(stage: Stage) -> object:
-    return stage.queue.report(stage.claim, 1, {"percent": 50})
+def report(stage: Stage) -> None:
+    stage.queue.report(stage.claim, 1, {"percent": 50})
 
 
-def finish(stage: Stage) -> object:
-    return told(stage.queue.finish([(stage.claim, Outcome(exit_code=0, result=42))]))
+def finish(stage: Stage) -> None:
+    told(stage.queue.finish([(stage.claim, Outcome(exit_code=0, result=42))]))
 
 
 def fail(class_: OutcomeClass) -> Say:
@@ -116,7 +119,7 @@ def adopt(stage: Stage) -> object:
     lane = stage.key("lane", stage.spec.lane)
     stage.plant("XREADGROUP", "GROUP", "workers", "w2", "COUNT", 10, "STREAMS", lane, ">")
     entries = [word for entry in lease.pending(stage.partition) for word in entry]
-    return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", *entries)
+    return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", 100, *entries)
 
 
 def with_stray_entry(take: Say) -> Say:
@@ -189,6 +192,13 @@ def beat_again(stage: Stage) -> None:
     stage.lease("w1").heartbeat([])
 
 
+def never_begin(stage: Stage, worker: str = "w1") -> None:
+    """The worker lives, knows of its run, and does not start it."""
+    stage.lease(worker)
+    stage.world.pass_ms(START_MS)
+    stage.beat(worker)
+
+
 def restart(stage: Stage, worker: str = "w1") -> None:
     """A new process with the name of one that died comes before the reaper does."""
     stage.world.pass_ms(stage.world.settings.lease_ms)
@@ -211,7 +221,8 @@ def by_wrong_holder(act: Callable[[Stage, str], None]) -> Say:
         stage.lease("w9")
         stage.plant("HSET", stage.key("holds", "w9"), stage.run, stage.claim.fence)
         act(stage, "w9")
-        stage.leases.pop("w9", None)
+        if "w9" in stage.leases:
+            stage.leases.pop("w9").deregister()
 
     return late
 
@@ -247,6 +258,7 @@ WAYS = {
         _way("parents fail", "skip", parents_fail, told_late("failed")),
         _way("reap", "lose", reap, by_wrong_holder(Stage.lose), reap_again),
         _way("forget", "lose", forget, by_wrong_holder(Stage.forget), beat_again),
+        _way("never begin", "lose", never_begin, by_wrong_holder(never_begin), lambda stage: stage.beat("w1")),
         _way("restart", "lose", restart, by_wrong_holder(restart), register_again),
         _way("leave", "release", leave, by_wrong_holder(leave)),
     )

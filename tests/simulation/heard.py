@@ -35,7 +35,9 @@ class Heard:
         first = len(header.arguments) + 1
         self._arguments = dict(zip(header.arguments, words[1:first], strict=True))
         rest, width = words[first:], len(header.rows)
-        self.rows = [tuple(rest[at : at + width]) for at in range(0, len(rest), width)] if width else []
+        self.rows: list[tuple[Any, ...]] = (
+            [tuple(rest[at : at + width]) for at in range(0, len(rest), width)] if width else []
+        )
         self.changed: set[str] = set()
         """The runs of which the call appended an event."""
 
@@ -61,16 +63,10 @@ class Heard:
         """The fence that was shown for a run."""
         return str(self.row(run)[1] if self.rows else self["fence"])
 
-    def subjects(self) -> list[str]:
-        """Runs that were named, and may have changed though they had ended or did not exist."""
-        if self.script == "submit":
-            return [row[0] for row in self.rows]
-        return [self["id"]] if "id" in self._arguments else []
 
-
-def door_of(text: Word) -> dict[str, Any]:
+def door_of(text: Any) -> dict[str, Any]:
     """What a submit says of a run, beyond its lane and spec."""
-    return dict(json.loads(text)) if text else {}  # type: ignore[arg-type]
+    return dict(json.loads(text)) if text else {}
 
 
 @cache

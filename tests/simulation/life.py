@@ -29,11 +29,13 @@ class Life:
     attempt: int = 0
     fence: str = ""
     worker: str = ""
+    claimed_at: int = 0
     forget_at: int = 0
     stop_at: int | None = None
     unnamed_at: int | None = None
     number: int = 0
     wanted: bool = False
+    stop_told: bool = False
     doomed: bool = False
     operation: str = ""
     needs: set[str] = field(default_factory=set)
@@ -64,6 +66,10 @@ class Life:
         """Whether its patience has not ended; it counts until the first attempt."""
         return self.attempt > 0 or self.until is None or self.until > now
 
+    def late(self, now: int) -> bool:
+        """Whether it was claimed long ago, and has not started."""
+        return self.state == "claimed" and now - self.claimed_at >= limits.START_MS
+
     def told(self, parent_state: str) -> None:
         """A parent has ended."""
         if parent_state != "completed" and self.on_failed != "run":
@@ -83,10 +89,19 @@ class Life:
         ceiling = policy.get("delay_ms", limits.DELAY_MS) * policy.get("factor", limits.DELAY_FACTOR) ** spent
         return max(1, int(min(ceiling, policy.get("delay_ms_max", limits.BACKOFF_MS_MAX)) * float(dice)))
 
+    @property
+    def next_at(self) -> int | None:
+        """When time next does something to it; that it is forgotten some time does not count."""
+        if self.ended or self.stop_at is not None:
+            return self.stop_at
+        due = self.due_at if self.state in ("scheduled", "waiting") else None
+        until = None if self.held or self.attempt or self.state == "waiting" else self.until
+        return min((at for at in (due, until) if at is not None), default=None)
+
     def overdue(self, now: int) -> str | None:
         """What time should have done to it by now."""
         if self.ended:
-            return "forget" if self.forget_at <= now else None
+            return None
         if self.stop_at is not None and self.stop_at <= now:
             return "end the stop"
         if not self.held and self.state != "waiting" and not self.patient(now):

@@ -1,8 +1,9 @@
-"""What the simulator does behind everyone's back, each in one round trip: look, read all, keep, restore, expire, erase."""
+"""What the simulator does behind everyone's back, each in one round trip: read all, keep, restore, expire, erase."""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha1
 from typing import Any
 
@@ -13,16 +14,6 @@ from agentq.coordinator.connection import Connection, Source, Word
 from agentq.coordinator.keys import GROUP, key, lua_builders
 
 _HEAD = f"#!lua\nlocal base, call = KEYS[1], redis.call\n{lua_builders()}\n"
-
-_PEEK = """
-local lines = {}
-for place = 2, #ARGV do
-  local id = ARGV[place]
-  local f = call('HMGET', key_run(id), 'state', 'attempt', 'fence', 'worker')
-  lines[place - 1] = f[1] and table.concat({ id, f[1], f[2] or '0', f[3] or '', f[4] or '' }, ' ') or id .. ' gone'
-end
-return { call('XRANGE', key_events(), '(' .. ARGV[1], '+'), table.concat(lines, '\\n') }
-"""
 
 _READ = """
 local read = {
@@ -84,7 +75,7 @@ def _source(name: str, body: str) -> Source:
     return Source(name, text, sha1(text.encode()).hexdigest())
 
 
-PEEK, READ, KEEP = _source("peek", _PEEK), _source("read", _READ), _source("keep", _KEEP)
+READ, KEEP = _source("read", _READ), _source("keep", _KEEP)
 RESTORE, LAPSE, ERASE = _source("restore", _RESTORE), _source("lapse", _LAPSE), _source("erase", _ERASE)
 
 
@@ -95,11 +86,6 @@ class Probes:
         self._connection = connection
         self._base = base
         self._backup = f"backup:{base}"
-
-    def peek(self, after: str, ids: list[str]) -> tuple[list[Any], str]:
-        """The events after one, and a line `id state attempt fence worker` for each run."""
-        events, lines = self._run(PEEK, after, *ids)
-        return events, lines
 
     def snapshot(self) -> Snapshot:
         """Everything, as the invariants want it."""
@@ -137,7 +123,7 @@ class Probes:
         return self._connection.script(source, self._base, words)
 
 
-@cache
+@lru_cache(10_000)
 def _kind_of(name: str) -> tuple[Any, tuple[str, ...]]:
     return kind_of(name, "")
 
@@ -146,7 +132,7 @@ def _pairs(flat: list[Any]) -> dict[str, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-_VALUES = {
+_VALUES: dict[str, Callable[[Any], Any]] = {
     "string": str,
     "hash": _pairs,
     "set": set,

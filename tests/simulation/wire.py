@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+from simulation.tapped import Tapped
+
 from agentq.coordinator.call import Call
 from agentq.coordinator.connection import Connection, Source, Word
 from agentq.coordinator.errors import AgentqError, Unreachable
@@ -19,28 +21,36 @@ class Loss(Enum):
     ANSWER = "the answer"
 
 
-Fate = Callable[[str], Loss]
-Listener = Callable[[str, Sequence[Word], Any], None]
-
-
 class Wire(Connection):
-    """A connection whose script calls can be lost, and are all overheard by the model once they have been applied."""
+    """A connection whose script calls can be lost, and are all overheard once the server has run them."""
 
-    fate: Fate = staticmethod(lambda _: Loss.NOTHING)
-    heard: Listener = staticmethod(lambda *_: None)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.calm = Connection(url)
+        """The same server, over a link that loses nothing."""
+        self.rest()
+
+    def rest(self) -> None:
+        """Lose nothing, and let nobody listen."""
+        self.fate: Callable[[str], Loss] = lambda _: Loss.NOTHING
+        self.heard: Callable[[str, Sequence[Word], Tapped], None] = lambda *_: None
+
+    def close(self) -> None:
+        self.calm.close()
+        super().close()
 
     def script(self, source: Source, key: str, args: Sequence[Word]) -> Any:
         loss = self.fate(source.name)
         if loss is Loss.WORDS:
             raise Unreachable("the words were lost")
         try:
-            reply = super().script(source, key, args)
+            answer = Tapped(*super().script(source, key, args))
         except AgentqError as fault:
             raise AssertionError(f"the server did not run {source.name} {list(args)}: {fault}") from fault
-        self.heard(source.name, args, reply)
+        self.heard(source.name, args, answer)
         if loss is Loss.ANSWER:
             raise Unreachable("the answer was lost")
-        return reply
+        return answer.reply
 
     def scripts(self, calls: Iterable[Call], *, window: int = 2) -> Iterator[Any]:
         assert window > 0

@@ -1,0 +1,152 @@
+"""Many workers at once, runs that take the machine for themselves, and runs that leave something behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from chaos.journal import Journal
+from crew import Crew
+from servers import Server, until
+
+from agentq.coordinator.events import Events
+
+MakeCrew = Callable[..., Crew]
+WORKERS = 40
+CROWD = """
+import json, os, signal, sys
+from pathlib import Path
+from agentq.coordinator.settings import Settings
+from agentq.worker.options import WorkerOptions
+from agentq.worker.worker import serve
+settings, options, home, count = json.loads(sys.argv[1])
+def work():
+    pid = os.fork()
+    if not pid:
+        os._exit(serve(Settings(**settings), WorkerOptions(**options), Path(home)))
+    return pid
+pids = [work() for _ in range(count)]
+signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGTERM) for pid in pids])
+for pid in pids:
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.fixture
+def journal(folder: Path) -> Journal:
+    return Journal(folder / "journal")
+
+
+@pytest.fixture
+def alone(durable: Server, make_crew: MakeCrew) -> Crew:
+    """On a server where nobody else says anything, with leases for a machine that is busy."""
+    return make_crew(durable, heartbeat_ms=4000, lease_ms=20_000, forget_ms=10_000, tick_ms=5000)
+
+
+def lives(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
+
+
+def begin_workers(crew: Crew, count: int) -> None:
+    """Workers that all begin at the same moment: children of one process that had imported everything before."""
+    argument = json.dumps([crew.settings.model_dump(), {}, str(crew.folder / "home"), count])
+    crew.workers.append(subprocess.Popen([sys.executable, "-c", CROWD, argument], stdin=subprocess.DEVNULL))
+
+
+def said(crew: Crew, name: str) -> int:
+    """How often the server was told something, by everybody."""
+    told = crew.queue.store.connection.command("INFO", "commandstats")
+    return sum(int(calls) for calls in re.findall(rf"cmdstat_{name}:calls=(\d+)", told))
+
+
+def test_p3_as_many_workers_as_come_at_once_are_registered_and_one_submit_wakes_one(
+    alone: Crew, journal: Journal
+) -> None:
+    begin_workers(alone, WORKERS)
+    until(lambda: len(alone.records.workers()) == WORKERS, "all to be registered", 100)
+    blocked = r"name=agentq-worker .*?cmd=xreadgroup"
+    clients = alone.queue.store.connection.command
+    until(lambda: len(re.findall(blocked, clients("CLIENT", "LIST"))) == WORKERS, "all to wait for work", 60)
+
+    before = said(alone, "xreadgroup")
+    runs = [alone.queue.submit(journal.spec(0)).id for _ in range(10)]
+    alone.wait(runs)
+    after = said(alone, "xreadgroup")
+
+    assert journal.begun() == 10
+    # Each run: one read that brings it, one when its worker waits again, one that a claim makes; and those whose time
+    # was over in the meantime. A herd would be all forty, ten times.
+    assert after - before < 5 * WORKERS
+    assert len(alone.records.workers()) == WORKERS
+    alone.check()
+
+
+@pytest.mark.parametrize(
+    "hog",
+    [
+        "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait",
+        "bomb() { [ $1 = 0 ] || { bomb $(($1 - 1)) & bomb $(($1 - 1)) & }; sleep 1000; }; bomb 6",
+    ],
+    ids=["every core", "a tree of 127 processes"],
+)
+def test_p3_p6_a_run_that_takes_the_machine_for_itself_stops_no_heartbeat_and_leaves_nothing(
+    durable: Server, make_crew: MakeCrew, journal: Journal, hog: str
+) -> None:
+    crew = make_crew(durable, heartbeat_ms=1000, lease_ms=6000, tick_ms=1000, forget_ms=5000)
+    crew.worker(slots=2)
+    greedy = crew.queue.submit(journal.spec(0.5, before=f"({hog}) &", timeout_ms=20_000, caps={"nice": 19})).id
+    modest = [crew.queue.submit(journal.spec(0.1)).id for _ in range(5)]
+
+    crew.wait([greedy, *modest])
+
+    assert {crew.state(run) for run in modest} == {"completed"}
+    told = {event.event for event in Events(crew.queue.store).replay()}
+    assert not told & {"lost", "released"}
+    assert journal.survivors() == []
+    crew.check()
+
+
+def test_p6_a_daemon_that_a_run_leaves_behind_dies_with_it(
+    durable: Server, make_crew: MakeCrew, journal: Journal
+) -> None:
+    crew = make_crew(durable)
+    crew.worker()
+    daemon = journal.path.with_name("daemon")
+    leave = f"setsid sh -c 'echo $$ > {daemon}; exec sleep 1000' </dev/null >/dev/null 2>&1 & "
+    run = crew.queue.submit(journal.spec(0, before=f"{leave} until [ -s {daemon} ]; do sleep 0.02; done;")).id
+
+    crew.wait([run])
+
+    assert crew.state(run) == "completed"
+    assert not lives(int(daemon.read_text()))
+    assert journal.survivors() == []
+
+
+def test_p6_what_a_killed_worker_leaves_is_ended_by_the_next_one_on_the_host_before_the_runs_begin_again(
+    durable: Server, make_crew: MakeCrew, journal: Journal
+) -> None:
+    crew = make_crew(durable)
+    victim = crew.worker(slots=3)
+    leave = "setsid sleep 1000 </dev/null >/dev/null 2>&1 &"
+    runs = [crew.queue.submit(journal.spec(1, before=f'trap "" TERM; {leave}')).id for _ in range(3)]
+    until(lambda: journal.begun() == 3, "3 runs to begin")
+    victim.kill()
+    victim.wait()
+    crew.worker(slots=3)
+
+    crew.wait(runs)
+
+    assert journal.overlaps() == []
+    assert {crew.state(run) for run in runs} == {"completed"}
+    assert journal.survivors() == []
+    crew.check()

@@ -1,0 +1,67 @@
+"""Every example in the help of every command works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from cli.conftest import Cli
+from docs import every_command
+from servers import until
+from world import World
+
+from agentq.coordinator.run import Outcome
+
+EXAMPLES = [
+    example
+    for _, command in every_command()
+    for example in re.findall(r"Example: agentq (.*)", f"{command.help}\n{command.epilog or ''}")
+]
+UNTIL_STOPPED = ("up", "worker --")
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if not each.startswith((*UNTIL_STOPPED, "demo"))])
+def test_an_example_in_the_help_works(cli: Cli, real: World, example: str, background: Any) -> None:
+    done = real.held("w1", started=True)
+    assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
+    if "--wait" in example:
+        background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
+    run = real.submit(queue="other") if example.startswith("cancel") else done.id
+
+    answer = cli(*shlex.split(example.replace("RUN", run).replace("WORKER", "w1")))
+
+    assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each.startswith(UNTIL_STOPPED)])
+def test_an_example_that_runs_until_it_is_stopped_works(cli: Cli, real: World, example: str) -> None:
+    """In a process of its own, with the settings that `cli` made."""
+    worker = subprocess.Popen([sys.executable, "-m", "agentq.cli.main", *shlex.split(example)], stderr=subprocess.PIPE)
+    try:
+        until(lambda: cli("worker", "ls").lines, "a worker to register")
+        worker.send_signal(signal.SIGTERM)
+        _, said = worker.communicate(timeout=30)
+        assert worker.returncode == 0
+        assert b"Traceback" not in said
+    finally:
+        worker.kill()
+        worker.wait()
+    assert real.records.workers() == []
+
+
+def test_the_demo_keeps_every_promise(fresh_home: dict[str, str]) -> None:
+    argv = [sys.executable, "-m", "agentq.cli.main", "demo"]
+    done = subprocess.run(argv, env=fresh_home, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "Nothing was lost, nothing was done twice." in done.stdout
+    assert "demo" in EXAMPLES
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) > 25

@@ -1,0 +1,173 @@
+"""`agentq submit`: from what is typed to the spec."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Cli
+from world import World
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.run import Outcome
+
+SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "queue": (["--queue", "builds"], {"queue": "builds"}),
+    "the least priority": (["--priority", "0"], {"priority": 0}),
+    "name": (["--name", "nightly"], {"name": "nightly"}),
+    "labels": (["--label", "a=1", "--label", "b=x/y"], {"labels": {"a": "1", "b": "x/y"}}),
+    "demands": (["--demand", "gpu=a100"], {"demands": {"gpu": "a100"}}),
+    "delay": (["--delay", "1h30m"], {"delay_ms": 5_400_000}),
+    "expires": (["--expires", "90s"], {"expires_ms": 90_000}),
+    "retries": (["--retries", "3"], {"retry": {"failures": 3}}),
+    "timeouts": (
+        ["--timeout", "2m", "--silence", "10s", "--grace", "500ms"],
+        {"timeout_ms": 120_000, "silence_timeout_ms": 10_000, "stop_grace_ms": 500},
+    ),
+    "caps": (
+        ["--memory", "512M", "--cpu-time", "90s", "--nice", "5"],
+        {"caps": {"memory_bytes": 512 << 20, "cpu_s": 90, "nice": 5}},
+    ),
+    "no niceness": (["--nice", "0"], {"caps": {"nice": 0}}),
+    "environment": (
+        ["--env", "A=1=2", "--env", "B=", "--env-from", "HERE"],
+        {"env": {"HERE": "x", "A": "1=2", "B": ""}},
+    ),
+    "cwd": (["--cwd", "/tmp"], {"cwd": "/tmp"}),
+    "dedupe key": (["--dedupe-key", "k", "--if-live", "replace"], {"dedupe_key": "k", "if_live": "replace"}),
+    "keep": (["--keep", "2d"], {"keep_ms": 2 * 86_400_000}),
+    "durable": ([], {}),
+}
+
+
+def spec_of(cli: Cli, run: str) -> dict[str, Any]:
+    spec: dict[str, Any] = json.loads(cli("show", run, "--json").out)["spec"]
+    return spec
+
+
+@pytest.mark.parametrize(("options", "expected"), SPECS.values(), ids=SPECS.keys())
+def test_each_option_fills_its_field(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("HERE", "x")
+    answer = cli("submit", *options, "--", "echo", "-n", "--json")
+
+    assert answer.code == 0, answer.err
+    assert spec_of(cli, answer.out.strip()) == {
+        "kind": "command",
+        "argv": ["echo", "-n", "--json"],
+        "cwd": str(here),
+        **expected,
+    }
+
+
+def test_what_follows_the_command_is_the_commands_own(cli: Cli) -> None:
+    answer = cli("submit", "--queue", "a", "make", "-j4", "--queue", "b", "--", "x")
+
+    spec = spec_of(cli, answer.out.strip())
+    assert spec["argv"] == ["make", "-j4", "--queue", "b", "--", "x"]
+    assert spec["queue"] == "a"
+
+
+def test_at_is_the_next_time_the_clock_shows_it(cli: Cli) -> None:
+    answer = cli("submit", "--at", "14:30", "--", "true")
+
+    due = spec_of(cli, answer.out.strip())["due_at_ms"]
+    assert wall_ms() < due <= wall_ms() + 25 * 3_600_000
+    assert due % 60_000 == 0
+
+
+def test_after_takes_beginnings_of_ids(cli: Cli, real: World) -> None:
+    first = real.submit()
+
+    answer = cli("submit", "--after", first[4:22], "--on-failed", "run", "--", "true")
+
+    assert real.get(answer.out.strip()).spec.after == (first,)
+    assert real.state(answer.out.strip()) == "blocked"
+
+
+def test_stdin_comes_from_a_file_or_from_here(cli: Cli, here: Path) -> None:
+    (here / "input").write_text("from a file\n")
+
+    from_file = cli("submit", "--stdin", "input", "--", "cat").out.strip()
+    from_here = cli("submit", "--stdin", "-", "--", "cat", stdin="from here ✓\n").out.strip()
+
+    assert spec_of(cli, from_file)["stdin"] == "from a file\n"
+    assert spec_of(cli, from_here)["stdin"] == "from here ✓\n"
+
+
+def test_a_live_run_with_the_key_is_returned_and_said(cli: Cli) -> None:
+    first = cli("submit", "--dedupe-key", "k", "--json", "--", "true")
+    second = cli("submit", "--dedupe-key", "k", "--json", "--", "true")
+
+    run = json.loads(first.out)["id"]
+    assert json.loads(first.out) == {"id": run, "created": True}
+    assert json.loads(second.out) == {"id": run, "created": False}
+    assert second.err == f"agentq: {run} is live and has this dedupe key; nothing new was submitted.\n"
+    assert second.code == 0
+
+
+def test_many_runs_come_from_lines_of_json(cli: Cli, real: World, here: Path) -> None:
+    lines = [{"argv": ["echo", str(number)], "queue": "many", "cwd": None} for number in range(3)]
+    lines[0].pop("cwd")
+    (here / "runs.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+
+    answer = cli("submit", "--from-jsonl", "runs.jsonl")
+
+    assert answer.code == 0
+    specs = [real.get(run).spec for run in answer.lines]
+    assert [spec.argv[1] for spec in specs] == ["0", "1", "2"]
+    assert [spec.cwd for spec in specs] == [str(here), None, None]
+
+
+def test_what_show_prints_can_be_submitted_again(cli: Cli, real: World) -> None:
+    first = cli("submit", "--queue", "q", "--retries", "2", "--label", "a=b", "--delay", "1h", "--", "true").out.strip()
+
+    again = cli("submit", "--from-jsonl", "-", stdin=json.dumps(spec_of(cli, first))).out.strip()
+
+    assert again != first
+    assert real.get(again).spec == real.get(first).spec
+
+
+def test_one_refused_line_keeps_nobody_else_out(cli: Cli, real: World) -> None:
+    live = real.submit(dedupe_key="k")
+    lines = [{"argv": ["a"]}, {"argv": ["b"], "dedupe_key": "k", "if_live": "reject"}, {"argv": ["c"]}]
+
+    answer = cli("submit", "--from-jsonl", "-", stdin="\n".join(map(json.dumps, lines)))
+
+    assert answer.code == 5
+    assert len(answer.lines) == 2
+    assert live in answer.err
+
+
+@pytest.mark.parametrize(("exit_code", "code"), [(0, 0), (3, 1)])
+def test_waiting_ends_with_the_run_and_tells_how(
+    cli: Cli, real: World, exit_code: int, code: int, background: Any
+) -> None:
+    background(lambda claim: _end(real, claim, exit_code))
+
+    answer = cli("submit", "--wait", "--json", "--", "true")
+
+    record = json.loads(answer.out)
+    assert record["outcome"]["exit_code"] == exit_code
+    assert record["state"] == ("failed" if exit_code else "completed")
+    assert answer.code == code
+    assert answer.err == ""
+
+
+def _end(real: World, claim: Any, exit_code: int) -> None:
+    if exit_code:
+        real.queue.fail(claim, Outcome.model_validate({"class": "exit", "exit_code": exit_code}))
+    else:
+        real.queue.finish([(claim, Outcome(exit_code=0))])
+
+
+def test_waiting_gives_up_when_told_to(cli: Cli) -> None:
+    run = cli("submit", "--queue", "lonely", "--", "true").out.strip()
+
+    answer = cli("wait", run, "--timeout", "10ms")
+
+    assert answer.code == 124
+    assert answer.err == f"agentq: The run {run} has not ended in time; it is pending.\n"

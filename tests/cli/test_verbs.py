@@ -1,0 +1,197 @@
+"""The commands that change runs and workers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cli.conftest import Cli, sentence
+from servers import until
+from world import World
+
+from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.logs import Chunk
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.settings import Settings
+
+
+@contextmanager
+def once_somebody_waits(real: World, act: Callable[[], object]) -> Iterator[None]:
+    """Do something when a blocking read waits on the server."""
+
+    def wait() -> None:
+        until(lambda: "blocked_clients:0" not in real.store.connection.command("INFO", "clients"), "a blocking read")
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_cancel_ends_what_waits_and_stops_what_runs(cli: Cli, real: World) -> None:
+    held = real.held("w1", started=True)
+    waiting = real.submit()
+
+    answer = cli("cancel", waiting, held.id, "--reason", "enough")
+
+    assert answer.lines == [f"{waiting}  cancelled", f"{held.id}  running  is being stopped"]
+    assert answer.code == 0
+    outcome = real.get(waiting).outcome
+    assert outcome is not None
+    assert outcome.error == "enough"
+    assert real.get(held.id).stop_at_ms is not None
+
+
+def test_one_that_cannot_be_cancelled_keeps_no_other_from_it(cli: Cli, real: World) -> None:
+    done = real.held("w1", started=True)
+    real.queue.finish([(done, Outcome())])
+    waiting = real.submit()
+
+    answer = cli("cancel", done.id, waiting, "--json")
+
+    assert json.loads(answer.out) == {"id": waiting, "state": "cancelled"}
+    assert answer.err == f"agentq: The run {done.id} is completed, where this verb does nothing.\n"
+    assert answer.code == 5
+
+
+def test_retry_lets_an_ended_run_begin_again(cli: Cli, real: World) -> None:
+    run = real.submit()
+    real.queue.cancel(run)
+
+    answer = cli("retry", run[:24])
+
+    assert answer.lines == [f"{run}  pending"]
+    assert real.state(run) == "pending"
+
+
+def test_wait_tells_how_each_ended(cli: Cli, real: World) -> None:
+    good, bad = real.held("w1", started=True), real.submit()
+    real.queue.finish([(good, Outcome(exit_code=0))])
+    real.queue.cancel(bad)
+
+    answer = cli("wait", good.id, bad)
+
+    assert answer.lines == [f"{good.id}  completed  exit 0", f"{bad}  cancelled  cancelled"]
+    assert answer.code == 1
+    assert cli("wait", good.id).code == 0
+
+
+def test_wait_hears_of_an_end_that_is_to_come(cli: Cli, real: World) -> None:
+    held = real.held("w1", started=True)
+
+    with once_somebody_waits(real, lambda: real.queue.finish([(held, Outcome(exit_code=0))])):
+        answer = cli("wait", held.id, "--timeout", "20s")
+
+    assert answer.lines == [f"{held.id}  completed  exit 0"]
+
+
+def test_a_worker_is_listed_shown_and_drained(cli: Cli, real: World) -> None:
+    lease = real.worker("host-1-abc", "a", "b", slots=3, labels={"gpu": "a100"})
+
+    assert cli("worker", "ls").lines[0].split("\t")[:3] == ["host-1-abc", "ready", "0/3"]
+    record = json.loads(cli("worker", "show", "host", "--json").out)
+    assert (record["queues"], record["labels"], record["runs"]) == (["a", "b"], {"gpu": "a100"}, [])
+    assert "gpu=a100" in cli("worker", "show", "host").out
+
+    assert cli("worker", "drain", "host-1").lines == ["host-1-abc  draining"]
+
+    assert lease.heartbeat().draining
+    assert cli("worker", "ls").lines[0].split("\t")[1] == "draining"
+
+
+def test_a_beginning_that_fits_several_workers_is_refused(cli: Cli, real: World) -> None:
+    real.worker("host-1-abc")
+    real.worker("host-1-def")
+
+    answer = cli("worker", "drain", "host")
+
+    assert "host-1-abc, host-1-def" in sentence(answer)
+    assert answer.code == 2
+
+
+def test_reap_finds_nothing_to_do(cli: Cli, real: World) -> None:
+    real.worker("w1")
+
+    answer = cli("reap", "--json")
+
+    assert json.loads(answer.out) == {"lost": [], "runs": 0, "doubtful": 0}
+    assert answer.code == 0
+
+
+def test_reap_requeues_what_a_dead_worker_held_and_says_so_by_its_code(
+    cli: Cli, real: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"heartbeat_ms": 10, "lease_ms": 100, "reap_grace_ms": 20, "forget_ms": 50, "tick_ms": 30}
+    for name, value in times.items():
+        monkeypatch.setenv(f"AGENTQ_{name.upper()}", str(value))
+    settings = Settings.model_validate(times)
+    lease = Lease(real.store, Identity(id="w1", queues=("default",)), settings)
+    lease.register()
+    run = real.submit()
+    (claim,) = lease.claim(1)
+    assert claim.id == run
+    # A reaper judges only after it has watched the server for a lease; it watches while this waits for the lease's end.
+    watcher = Reaper(real.store, settings)
+    until(lambda: watcher.reap(0).marked, "the worker to be marked")
+
+    answer = cli("reap")
+
+    assert answer.lines == ["Lost w1; 1 run requeued."]
+    assert answer.code == 10
+    assert real.state(run) == "pending"
+
+
+def test_logs_keep_the_streams_apart(cli: Cli, real: World) -> None:
+    held = real.held("w1", started=True)
+    real.queue.log(
+        held, 1, [Chunk("out", "one\n"), Chunk("err", "two\n"), Chunk("note", "three"), Chunk("out", "four\n")]
+    )
+
+    answer = cli("logs", held.id)
+
+    assert answer.out == "one\nfour\n"
+    assert answer.err == "two\nagentq: three\n"
+    records = [json.loads(line) for line in cli("logs", held.id, "--json").lines]
+    assert [(each["stream"], each["attempt"]) for each in records] == [("out", 1), ("err", 1), ("note", 1), ("out", 1)]
+
+
+def test_logs_follow_until_the_run_has_ended(cli: Cli, real: World) -> None:
+    held = real.held("w1", started=True)
+    real.queue.log(held, 1, [Chunk("out", "begin\n")])
+
+    def end() -> None:
+        real.queue.log(held, 2, [Chunk("out", "end\n")])
+        real.queue.finish([(held, Outcome(exit_code=0))])
+
+    with once_somebody_waits(real, end):
+        answer = cli("logs", "-f", held.id)
+
+    assert answer.out == "begin\nend\n"
+    assert answer.code == 0
+
+
+def test_logs_in_full_come_from_the_workers_file(
+    cli: Cli, real: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTQ_HOME", str(tmp_path))
+    run = real.submit()
+
+    assert "no file of what" in sentence(cli("logs", "--full", run))
+
+    folder = tmp_path / "logs" / run
+    folder.mkdir(parents=True)
+    for name, text in (
+        ("2-b.log.newer", "d"),
+        ("10-a.log", "e"),
+        ("2-b.log", "b"),
+        ("1-z.log", "a"),
+        ("2-b.log.older", "c"),
+    ):
+        (folder / name).write_text(text)
+    assert cli("logs", "--full", run).out == "abcde"

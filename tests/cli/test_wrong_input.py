@@ -1,0 +1,209 @@
+"""Every wrong input a user would try gets one sentence and the right code, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.conftest import Cli, sentence
+from servers import Server, free_port
+from world import World
+
+UNKNOWN = "run_00000000000000000000000"
+
+WRONG = {
+    "no such command": (["sumbit", "--", "true"], "Did you mean 'submit'?"),
+    "no such option": (["ls", "--stat", "failed"], "No such option: --stat"),
+    "an option of another command": (["wait", "--queue", "a", UNKNOWN], "No such option: --queue"),
+    "a global option behind": (["ls", "--namespace", "x"], "--namespace stands before the command"),
+    "no command to run": (["submit"], "There is no command to run"),
+    "a word for a number": (["submit", "--priority", "high", "--", "true"], "--priority"),
+    "a negative priority": (["submit", "--priority", "-1", "--", "true"], "--priority: it should be greater than"),
+    "too high a priority": (["submit", "--priority", "10", "--", "true"], "--priority: it should be less than"),
+    "negative retries": (["submit", "--retries", "-1", "--", "true"], "--retries"),
+    "a queue that is no name": (["submit", "--queue", "a b", "--", "true"], "--queue: 'a b' is not a name"),
+    "an empty queue": (["submit", "--queue", "", "--", "true"], "--queue: '' is not a name"),
+    "a label without =": (["submit", "--label", "fast", "--", "true"], "--label takes a name and a value"),
+    "a demand without =": (["submit", "--demand", "gpu", "--", "true"], "--demand takes a name and a value"),
+    "a label that is no name": (["submit", "--label", "a b=c", "--", "true"], "--label: 'a b' is not a name"),
+    "a variable without =": (["submit", "--env", "PATH", "--", "true"], "--env takes a name and a value"),
+    "a variable that is not here": (["submit", "--env-from", "NOWHERE", "--", "true"], "no such variable here"),
+    "a duration without unit": (["submit", "--delay", "5", "--", "true"], "--delay: '5' is not a duration"),
+    "a duration in words": (["submit", "--timeout", "soon", "--", "true"], "--timeout: 'soon' is not a duration"),
+    "no time at all": (["submit", "--timeout", "0s", "--", "true"], "--timeout: it should be greater than 0"),
+    "a negative duration": (["submit", "--expires=-5m", "--", "true"], "--expires: '-5m' is not a duration"),
+    "a duration of ages": (["submit", "--keep", "99999d", "--", "true"], "--keep: '99999d' is too long"),
+    "a time in words": (["submit", "--at", "noon", "--", "true"], "'noon' is not a time"),
+    "a time that does not exist": (["submit", "--at", "25:00", "--", "true"], "'25:00' is not a time of day"),
+    "a time that has passed": (["submit", "--at", "2020-01-01", "--", "true"], "has passed already"),
+    "a delay and a time": (["submit", "--delay", "5s", "--at", "14:30", "--", "true"], "contradict each other"),
+    "what to do on nothing": (["submit", "--on-failed", "run", "--", "true"], "means nothing without --after"),
+    "what to do without a key": (["submit", "--if-live", "reject", "--", "true"], "nothing without --dedupe-key"),
+    "an unknown way on": (["submit", "--after", UNKNOWN, "--on-failed", "cry", "--", "true"], "--on-failed: it should"),
+    "a size in words": (["submit", "--memory", "lots", "--", "true"], "--memory: 'lots' is not a size"),
+    "no niceness": (["submit", "--nice", "-5", "--", "true"], "--nice"),
+    "a folder that is not there": (["submit", "--cwd", "/nowhere", "--", "true"], "--cwd: there is no folder /nowhere"),
+    "a stdin that is not there": (["submit", "--stdin", "nothing", "--", "cat"], "--stdin cannot read nothing"),
+    "after an unknown run": (["submit", "--after", UNKNOWN, "--", "true"], f"wait for {UNKNOWN}, which does not exist"),
+    "after what is no run": (["submit", "--after", "Hello!", "--", "true"], "'Hello!' is not the id of a run"),
+    "following in JSON": (["submit", "--follow", "--json", "--", "true"], "--follow and --json contradict"),
+    "a name that is too long": (["submit", "--name", "x" * 200, "--", "true"], "--name"),
+    "a broken character": (["submit", "--", "echo", "\udcff"], "not valid UTF-8"),
+    "no file": (["submit", "--from-jsonl", "runs.jsonl"], "--from-jsonl cannot read runs.jsonl"),
+    "a file and a command": (["submit", "--from-jsonl", "-", "--", "true"], "leave the command away"),
+    "a file and an option": (["submit", "--from-jsonl", "-", "--queue", "a"], "leave --queue away"),
+    "an unknown run": (["show", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "an unknown beginning": (["show", "zzzz"], "There is no run whose id begins with run_zzzz"),
+    "what is no id": (["show", "../../etc"], "'../../etc' is not the id of a run"),
+    "no id": (["show"], "Missing argument 'RUN'"),
+    "an empty id": (["show", ""], "'' is not the id of a run"),
+    "logs of an unknown run": (["logs", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "follow an unknown run": (["logs", "-f", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "two ways to print": (["logs", "--full", "--json", UNKNOWN], "--full prints a file as it is"),
+    "why of an unknown run": (["why", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "wait for an unknown run": (["wait", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "wait for how long?": (["wait", UNKNOWN, "--timeout", "x"], "'x' is not a duration"),
+    "cancel an unknown run": (["cancel", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "retry an unknown run": (["retry", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "events of an unknown run": (["events", "--run", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "an unknown state": (["ls", "--state", "done"], "'done' is not a state; there are blocked"),
+    "no runs at all": (["ls", "--limit", "0"], "--limit"),
+    "since when?": (["ls", "--since", "yesterday"], "'yesterday' is not a duration"),
+    "an unknown worker": (["worker", "drain", "w9"], "There is no worker 'w9'"),
+    "an unknown verb of workers": (["worker", "kill", "w9"], "No such command 'kill'"),
+    "options for no worker": (["worker", "--slots", "2", "ls"], "--slots is for running a worker"),
+    "no slots": (["worker", "--slots", "0"], "--slots: it should be greater than or equal to 1"),
+    "a worker's label without =": (["worker", "--label", "gpu"], "--label takes a name and a value"),
+    "a worker's queue that is no name": (["worker", "--queue", "a b"], "--queue: 'a b' is not a name"),
+    "an unknown shell": (["completion", "cmd.exe"], "'cmd.exe' is not a shell"),
+    "a namespace that is no name": (["--namespace", "a b", "ls"], "The namespace 'a b' is not valid"),
+    "an address that is none": (["--url", "localhost", "ls"], "The address of the server is not valid"),
+}
+
+
+@pytest.mark.parametrize(("argv", "words"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_input_gets_a_sentence_and_changes_nothing(cli: Cli, real: World, argv: list[str], words: str) -> None:
+    real.submit()
+
+    with real.unchanged():
+        answer = cli(*argv)
+
+    assert words in sentence(answer)
+    assert answer.code == 2
+
+
+LINES = {
+    "no JSON": ('{"argv": ["true"]}\n{"argv": ["true"', "Line 2 of stdin is not JSON"),
+    "no object": ('{"argv": ["true"]}\n["true"]', "Line 2 of stdin is not a run"),
+    "an unknown field": ('{"argv": ["true"]}\n\n{"argv": ["true"], "prio": 3}', "Line 3 of stdin is not a run: prio"),
+    "a wrong value": ('{"argv": "true"}', "Line 1 of stdin is not a run: argv"),
+    "nothing": ("\n", "There are no runs in stdin"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), LINES.values(), ids=LINES.keys())
+def test_a_file_with_one_wrong_line_submits_nothing(cli: Cli, real: World, text: str, words: str) -> None:
+    with real.unchanged():
+        answer = cli("submit", "--from-jsonl", "-", stdin=text)
+
+    assert words in sentence(answer)
+    assert answer.code == 2
+
+
+def test_a_refusal_of_the_present_state_is_code_5(cli: Cli, real: World) -> None:
+    run = real.submit()
+
+    with real.unchanged():
+        answer = cli("retry", run)
+
+    assert f"The run {run} is pending, where this verb does nothing." in sentence(answer)
+    assert answer.code == 5
+
+
+def test_a_live_dedupe_key_can_be_refused(cli: Cli, real: World) -> None:
+    run = real.submit(dedupe_key="k")
+
+    with real.unchanged():
+        answer = cli("submit", "--dedupe-key", "k", "--if-live", "reject", "--", "true")
+
+    assert f"{run} is live and has its" in sentence(answer)
+    assert answer.code == 5
+
+
+def test_a_beginning_that_fits_several_runs_names_them(cli: Cli, real: World) -> None:
+    runs = [real.submit() for _ in range(3)]
+
+    answer = cli("show", runs[0][:8])
+
+    assert all(run in sentence(answer) for run in runs)
+    assert answer.code == 2
+
+
+def test_an_unreachable_server_is_code_3(cli: Cli) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    for argv in (["ls"], ["submit", "--", "true"], ["doctor"]):
+        answer = cli("--url", url, *argv)
+        assert "cannot be reached" in sentence(answer)
+        assert answer.code == 3
+
+
+def test_a_server_that_was_not_started_is_code_3(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("AGENTQ_URL")
+    for argv in (["ls"], ["doctor"], ["reap"], ["worker", "ls"]):
+        answer = cli(*argv)
+        assert sentence(answer).startswith("No server runs; start one with `agentq up`")
+        assert answer.code == 3
+    assert list(tmp_path.rglob("socket")) == []
+
+
+def test_a_wrong_password_is_code_4(cli: Cli, valkey: Server) -> None:
+    answer = cli("--url", f"{valkey.url}?username=nobody&password=wrong", "ls")
+
+    assert "does not accept the user and password" in sentence(answer)
+    assert answer.code == 4
+
+
+def test_a_namespace_of_another_version_is_refused(cli: Cli, real: World) -> None:
+    real.submit()
+    real.store.connection.command("SET", f"{real.store.keyspace.root}schema", "agentq 9.0")
+    try:
+        for argv in (["ls"], ["submit", "--", "true"]):
+            answer = cli(*argv)
+            assert "holds data of 'agentq 9.0'" in sentence(answer)
+            assert answer.code == 5
+    finally:
+        real.store.connection.command("SET", f"{real.store.keyspace.root}schema", "agentq 1.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("speed = 3", "There is no setting 'speed', which stands in {path}"),
+        ("url = ", "The settings in {path} cannot be read"),
+        ("lease_ms = 'long'", "A setting in {path} is wrong: lease_ms"),
+        ("lease_ms = 100", "lease_ms must be at least"),
+        ("[worker]\nslots = 2", "There is no setting 'worker', which stands in {path}"),
+    ],
+)
+def test_a_wrong_settings_file_is_named(cli: Cli, here: Path, text: str, words: str) -> None:
+    path = here / "agentq.toml"
+    path.write_text(text)
+
+    answer = cli("ls")
+
+    assert words.format(path=path) in sentence(answer)
+    assert answer.code == 2
+
+
+def test_a_full_server_says_try_later(cli: Cli, real: World) -> None:
+    """Nothing is taken in, and the code is 75."""
+    real.submit()
+    command = real.store.connection.command
+    command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        answer = cli("submit", "--", "true")
+    finally:
+        command("CONFIG", "SET", "maxmemory", "0")
+
+    assert "takes no new work" in sentence(answer)
+    assert answer.code == 75

@@ -1,0 +1,115 @@
+"""Settings: which layer counts, and what a wrong one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.settings import Settings, layered
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Path:
+    """A folder within a project, in the home of a user."""
+    folder = tmp_path / "project" / "src"
+    folder.mkdir(parents=True)
+    (tmp_path / ".config" / "agentq").mkdir(parents=True)
+    return folder
+
+
+def home(near: Path, **variables: str) -> dict[str, str]:
+    return {"HOME": str(near.parent.parent), **variables}
+
+
+def test_each_layer_stands_above_the_next(near: Path) -> None:
+    project, user = near.parent / "agentq.toml", near.parent.parent / ".config/agentq/config.toml"
+    user.write_text("namespace = 'user'\nurl = 'redis://user'\nlease_ms = 60000\ntick_ms = 1000\n")
+    project.write_text("namespace = 'project'\nurl = 'redis://project'\nlease_ms = 50000\n")
+    environment = home(near, AGENTQ_NAMESPACE="environment", AGENTQ_URL="redis://environment")
+
+    found = layered({"url": "redis://flag", "namespace": None}, environment, near)
+
+    assert found.settings == Settings(url="redis://flag", namespace="environment", lease_ms=50_000, tick_ms=1000)
+    assert {name: source for name, source in found.sources.items() if source != "default"} == {
+        "url": "--url",
+        "namespace": "AGENTQ_NAMESPACE",
+        "lease_ms": str(project),
+        "tick_ms": str(user),
+    }
+
+
+def test_without_anything_every_setting_has_its_default(near: Path) -> None:
+    found = layered({}, home(near), near)
+
+    assert found.settings == Settings()
+    assert set(found.sources) == set(Settings.model_fields)
+    assert set(found.sources.values()) == {"default"}
+
+
+def test_the_nearest_file_hides_those_further_up(near: Path) -> None:
+    (near.parent / "agentq.toml").write_text("namespace = 'far'\ntick_ms = 1000\n")
+    (near / "agentq.toml").write_text("namespace = 'near'\n")
+
+    settings = layered({}, home(near), near).settings
+
+    assert (settings.namespace, settings.tick_ms) == ("near", 5000)
+
+
+def test_the_users_file_may_be_elsewhere(near: Path, tmp_path: Path) -> None:
+    (tmp_path / "etc" / "agentq").mkdir(parents=True)
+    (tmp_path / "etc" / "agentq" / "config.toml").write_text("namespace = 'etc'\n")
+
+    assert layered({}, home(near, XDG_CONFIG_HOME=str(tmp_path / "etc")), near).settings.namespace == "etc"
+    assert layered({}, home(near, XDG_CONFIG_HOME="etc"), near).settings.namespace == "default"
+
+
+def test_a_set_but_empty_variable_counts(near: Path) -> None:
+    """So that `AGENTQ_URL= agentq ls` asks the server of one's own."""
+    (near / "agentq.toml").write_text("url = 'redis://team'\n")
+
+    found = layered({}, home(near, AGENTQ_URL=""), near)
+
+    assert (found.settings.url, found.sources["url"]) == ("", "AGENTQ_URL")
+
+
+def test_a_home_in_a_file_is_relative_to_the_file(near: Path) -> None:
+    (near.parent / "agentq.toml").write_text("home = '.agentq'\n")
+
+    assert layered({}, home(near), near).settings.home == str(near.parent / ".agentq")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nmespace = 'x'", "There is no setting 'nmespace', which stands in {path}; there are url, namespace"),
+        ("[runs]\nqueue = 'x'", "There is no setting 'runs', which stands in {path}"),
+        ("namespace = ", "The settings in {path} cannot be read: Invalid value (at"),
+        ("tick_ms = 'often'", "A setting in {path} is wrong: tick_ms: Input should be a valid integer"),
+        ("namespace = 3", "A setting in {path} is wrong: namespace"),
+        ("partitions = 0", "A setting in {path} is wrong: partitions"),
+        ("lease_ms = 1000", "A setting is wrong: lease_ms must be at least three times heartbeat_ms"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(near: Path, text: str, words: str) -> None:
+    path = near / "agentq.toml"
+    path.write_text(text)
+
+    with pytest.raises(Invalid) as refused:
+        layered({}, home(near), near)
+
+    assert words.format(path=path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_text_is_refused(near: Path) -> None:
+    (near / "agentq.toml").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(Invalid, match="cannot be read"):
+        layered({}, home(near), near)
+
+
+def test_a_wrong_variable_is_named(near: Path) -> None:
+    with pytest.raises(Invalid, match="A setting in AGENTQ_TICK_MS is wrong: tick_ms"):
+        layered({}, home(near, AGENTQ_TICK_MS="soon"), near)

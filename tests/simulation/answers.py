@@ -1,0 +1,166 @@
+"""What callers are told: every answer must be what the model knows, whether it grants, repeats or refuses."""
+
+from __future__ import annotations
+
+from simulation.heard import Heard, door_of
+from simulation.life import Life
+from simulation.seats import Seats
+
+from agentq.coordinator.lifecycle import BUDGETS, OutcomeClass
+
+WORKERS_WORDS = {"start", "report", "finish", "fail", "defer", "release", "park"}
+
+
+class Answers(Seats):
+    """The part of the model that judges replies."""
+
+    def __init__(self, *, gap_ms: int, lease_ms: int, grace_ms: int, forget_ms: int) -> None:
+        super().__init__(gap_ms=gap_ms, lease_ms=lease_ms, grace_ms=grace_ms, forget_ms=forget_ms)
+        self.keys: dict[str, str] = {}
+        """Dedupe key → the live run that has it."""
+        self.granted: set[str] = set()
+        """Claims that were answered with runs, as epoch and nonce."""
+        self.effects: dict[str, tuple[int, str]] = {}
+        """Run → attempt and fence of whoever last changed something in the world for it."""
+
+    def prepare(self, heard: Heard) -> None:
+        """What a call changes before its events."""
+        if heard.script == "depend":
+            self._depend(heard)
+        elif heard.script in ("reap", "heartbeat"):
+            getattr(self, f"hear_{heard.script}")(heard)
+
+    def judge(self, heard: Heard) -> None:
+        """Whether the answer is right, after its events."""
+        if heard.script in WORKERS_WORDS:
+            for run, fence, word in heard.words_of_worker():
+                self._word(heard, run, fence, word)
+        elif heard.script in ("reconcile", "groom"):
+            assert not heard.changed, f"the janitor changed {heard.changed}"
+            assert heard.script == "groom" or heard.reply[1] == 0, f"something had to be mended: {heard.reply}"
+        else:
+            judge = getattr(self, f"_answer_{heard.script}", None) or getattr(self, f"answer_{heard.script}", None)
+            if judge is not None:
+                judge(heard)
+
+    def budget_of(self, class_: str) -> str:
+        return BUDGETS[OutcomeClass(class_)].value
+
+    def wait_for(self, life: Life, parent: str) -> None:
+        """A run is to wait for another; if that has ended, it is told at once."""
+        other = self.runs[parent]
+        if other.ended:
+            life.told(other.state)
+        else:
+            life.needs.add(parent)
+
+    def _depend(self, heard: Heard) -> None:
+        life = self.runs.get(heard["id"])
+        if heard.reply != "ok" or life is None or life.state != "blocked" or not life.open:
+            return
+        for (parent,) in heard.rows:
+            self.wait_for(life, parent)
+        if str(heard["seal"]) == "1":
+            life.open = False
+            life.until = heard.now + int(heard["expires_ms"]) if int(heard["expires_ms"]) else None
+
+    # ---- submit, cancel, requeue, wake
+
+    def _answer_submit(self, heard: Heard) -> None:
+        for (run, _, spec, text), reply in zip(heard.rows, heard.reply, strict=True):
+            word, _, other = reply.partition(" ")
+            door, life = door_of(text), self.runs.get(run)
+            if word == "ok":
+                assert life is not None, f"{run} was acknowledged, and is not there"
+                assert life.spec == spec
+            elif word == "taken":
+                assert life is not None
+                assert life.spec != spec
+            elif word == "no_dependency":
+                assert other in door["after"]
+                assert other not in self.runs, f"{run} was refused, though {other} exists"
+            elif len(heard.rows) == 1:
+                assert word == ("duplicate" if door.get("if_live") == "reject" else "exists"), reply
+                assert self.keys[door["dedupe"]] == other, f"{other} does not have the key of {run}"
+                assert door.get("if_live") != "replace" or self.runs[other].attempt, f"{other} is not replaced by {run}"
+
+    def _answer_cancel(self, heard: Heard) -> None:
+        self._moved(heard, {"cancelled", "claimed", "running"})
+
+    def _answer_wake(self, heard: Heard) -> None:
+        self._moved(heard, {"pending", "claimed", "running"})
+
+    def _answer_requeue(self, heard: Heard) -> None:
+        life = self.runs.get(heard["id"])
+        if heard.reply == "settling":
+            assert life is not None
+            assert life.ended
+        elif heard.reply.startswith("duplicate "):
+            assert life is not None
+            assert self.keys[life.door["dedupe"]] == heard.reply.removeprefix("duplicate ") != life.id
+        elif heard.reply.startswith("ok "):
+            assert life is not None
+            assert life.operation == f"requeue {heard['op']}"
+            assert heard.reply == f"ok {life.state}"
+        else:
+            self._moved(heard, set())
+
+    def _moved(self, heard: Heard, fine: set[str]) -> None:
+        life = self.runs.get(heard["id"])
+        if life is None:
+            assert heard.reply == "not_found", f"{heard.reply} of a run that is not there"
+        else:
+            expected = f"ok {life.state}" if life.state in fine else f"wrong_state {life.state}"
+            assert heard.reply == expected, f"{heard.script} of {life.line} was answered {heard.reply}"
+
+    # ---- the words of workers
+
+    def _word(self, heard: Heard, run: str, fence: str, reply: str) -> None:
+        word, _, state = reply.partition(" ")
+        life, said = self.runs.get(run), f"{heard.script} {fence}"
+        if life is None:
+            assert word == "not_found", f"{said} of {run}, which is not there, was answered {reply}"
+        elif run in heard.changed:
+            assert word == "ok"
+            life.said.add(said)
+            self._effect(life, fence)
+        elif word == "ok":
+            repeated = said in life.said or (fence == life.fence and life.ended)
+            old = heard.script == "report" and fence == life.fence and int(heard["number"]) <= life.number
+            assert repeated or old, f"{said} was accepted and changed nothing: {life.line}"
+        elif word == "fenced":
+            assert fence != life.fence, f"{said} is the holder's word, and was refused: {life.line}"
+        elif word == "stopping":
+            assert fence == life.fence
+            assert life.stop_at is not None
+        else:
+            assert (word, state, fence) == ("wrong_state", life.state, life.fence), f"{said} of {life.line}: {reply}"
+
+    def _effect(self, life: Life, fence: str) -> None:
+        """The worker may act in the world on this; never after a later attempt has done so."""
+        attempt = int(fence.partition("-")[0])
+        last = self.effects.get(life.id, (0, ""))
+        assert (attempt, fence) == last or attempt > last[0], f"{life.id}: {fence} acted after {last[1]}"
+        self.effects[life.id] = (attempt, fence)
+
+    def _answer_claim(self, heard: Heard) -> None:
+        self._grant(heard, most=int(heard["count"]))
+
+    def _answer_adopt(self, heard: Heard) -> None:
+        self._grant(heard, most=len(heard.rows))
+
+    def _grant(self, heard: Heard, most: int) -> None:
+        worker, nonce = heard["worker"], heard["nonce"]
+        if heard.refusal:
+            self.may_not_claim(heard)
+            return
+        runs = heard.reply[2::4]
+        for run, fence in zip(runs, heard.reply[3::4], strict=True):
+            life = self.runs[run]
+            assert (life.worker, life.fence, life.held) == (worker, fence, True), f"{worker} got {fence}: {life.line}"
+        mine = {life.id for life in self.runs.values() if life.held and life.fence.endswith(f"-{nonce}")}
+        assert set(runs) == mine, f"{worker} got {mine} by {nonce}, and was told of {runs}"
+        call = f"{heard['epoch']} {nonce}"
+        assert call in self.granted or len(runs) <= most, f"{worker} has {most} slots, and got {len(runs)} runs"
+        if runs:
+            self.granted.add(call)

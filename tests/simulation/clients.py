@@ -1,0 +1,139 @@
+"""Those who submit: they send again what was not answered, much later at times, and cancel, wake and requeue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agentq.coordinator.errors import AgentqError, Unreachable
+from agentq.coordinator.run import RunSpec
+
+if TYPE_CHECKING:
+    from simulation.simulator import Simulator
+
+QUEUES = ("default", "default", "slow")
+LIVE_MOST = 12
+KNOWN_MOST = 30
+FIELDS: tuple[tuple[float, str, Callable[[Simulator], Any]], ...] = (
+    (0.2, "delay_ms", lambda sim: sim.chance.choice((0, 50, 3_000, 20_000))),
+    (0.1, "expires_ms", lambda sim: sim.chance.choice((0, 500, 5_000, 40_000))),
+    (0.3, "dedupe_key", lambda sim: sim.chance.choice(("a", "b"))),
+    (0.3, "if_live", lambda sim: sim.chance.choice(("return", "reject", "replace"))),
+    (0.3, "on_failed", lambda sim: sim.chance.choice(("skip", "run", "fail"))),
+    (0.4, "priority", lambda sim: sim.chance.choice((0, 9))),
+    (0.1, "demands", lambda _: {"gpu": "1"}),
+    (0.1, "plan", lambda _: "plan"),
+    (0.1, "session", lambda _: "session"),
+    (0.8, "retry", lambda sim: retry(sim)),
+)
+
+
+def retry(sim: Simulator) -> dict[str, Any]:
+    """A policy; few are generous."""
+    chance = sim.chance
+    policy: dict[str, Any] = {"failures": chance.choice((0, 1, 1, 2)), "delay_ms": chance.choice((0, 0, 2_000))}
+    policy |= {"crashes": chance.choice((0, 1, 3)), "deferrals": chance.choice((0, 1, 5)), "delay_ms_max": 10_000}
+    if chance.random() < 0.2:
+        policy["final"] = (chance.choice(("exit", "lost", "timeout")),)
+    return policy
+
+
+class Clients:
+    """All clients together; nothing tells one from another."""
+
+    def __init__(self, sim: Simulator) -> None:
+        self.sim = sim
+        self.unanswered: list[Callable[[], object]] = []
+        self.unsealed: list[tuple[str, list[str]]] = []
+
+    def say(self, what: Callable[[], object]) -> None:
+        """Say something; what was not answered is said again some time, or never."""
+        try:
+            what()
+        except Unreachable:
+            if self.sim.chance.random() < 0.8:
+                self.unanswered.append(what)
+        except AgentqError:
+            pass
+
+    def again(self) -> None:
+        """Say something again that was not answered."""
+        if self.unanswered:
+            self.say(self.unanswered.pop(self.sim.chance.randrange(len(self.unanswered))))
+
+    def submit(self) -> None:
+        chance, queue = self.sim.chance, self.sim.queue
+        if self._crowded():
+            return
+        if chance.random() < 0.15:
+            specs, ids = [self._spec(), self._spec()], [self.sim.run_id(), self.sim.run_id()]
+            self.say(lambda: list(queue.submit_many(specs, run_ids=ids)))
+            return
+        spec, run = self._spec(), self.sim.run_id()
+        self.say(lambda: queue.submit(spec, run_id=run))
+
+    def open(self) -> None:
+        """A submit in several calls, of which only the first is made now."""
+        if self._crowded():
+            return
+        parents = self._some_runs(3)
+        run, spec = self.sim.run_id(), RunSpec(kind="command", argv=("true",), keep_ms=60_000)
+        door = json.dumps({"open": True, "keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))})
+        self.unsealed.append((run, parents))
+        self.say(lambda: self.sim.store.call("submit", 0, run, spec.lane, spec.to_wire(), door))
+
+    def seal(self) -> None:
+        """The next call of such a submit, or the last; one whose client died is never made."""
+        if not self.unsealed:
+            return
+        run, parents = self.unsealed.pop()
+        if self.sim.chance.random() < 0.2:
+            return
+        last = self.sim.chance.random() < 0.5
+        now, later = (parents, []) if last else (parents[:1], parents[1:])
+        self.say(lambda: self.sim.store.call("depend", 0, run, int(last), 30_000 * len(parents), *now))
+        if not last:
+            self.unsealed.append((run, later))
+
+    def cancel(self) -> None:
+        chance = self.sim.chance
+        for run in self._some_runs(1, ended=False):
+            self.say(partial(self.sim.queue.cancel, run, stop_ms=chance.choice((10, 3_000, 60_000))))
+
+    def wake(self) -> None:
+        for run in self._some_runs(1, ended=False):
+            self.say(partial(self.sim.queue.wake, run))
+
+    def requeue(self) -> None:
+        for run in self._some_runs(1, ended=True):
+            self.say(partial(self.sim.queue.requeue, run, operation=self.sim.nonce()))
+
+    def _crowded(self) -> bool:
+        runs = self.sim.model.runs
+        return len(runs) >= KNOWN_MOST or sum(not life.ended for life in runs.values()) >= LIVE_MOST
+
+    def _some_runs(self, most: int, *, ended: bool | None = None) -> list[str]:
+        """Runs to speak of; now and then of some that are forgotten, or in no state for it."""
+        known = [life.id for life in self.sim.model.runs.values() if ended is None or life.ended == ended]
+        if not known or self.sim.chance.random() < 0.1:
+            known = self.sim.known
+        return self.sim.chance.sample(known, min(most, len(known)))
+
+    def _parents(self, most: int) -> list[str]:
+        """Often the same few, so that some runs have many dependents."""
+        oldest = [life.id for life in self.sim.model.runs.values() if not life.ended][:3]
+        if oldest and self.sim.chance.random() < 0.6:
+            return self.sim.chance.sample(oldest, min(most, len(oldest)))
+        return self._some_runs(most)
+
+    def _spec(self) -> RunSpec:
+        chance = self.sim.chance
+        fields: dict[str, Any] = {"queue": chance.choice(QUEUES), "keep_ms": chance.choice((0, 5_000, 60_000, 60_000))}
+        for likely, name, value in FIELDS:
+            if chance.random() < likely * self.sim.richness:
+                fields[name] = value(self.sim)
+        if chance.random() < 0.3 * self.sim.richness:
+            fields["after"] = tuple(self._parents(chance.choice((1, 1, 2, 3))))
+        return RunSpec(kind="command", argv=(str(chance.random()),), **fields)

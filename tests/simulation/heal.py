@@ -1,0 +1,110 @@
+"""The end of a seed: nothing is lost any more, duties run on time, and one patient worker does whatever is left.
+
+Then everything must have ended, or wait for something that has a name; and when time has passed over that as well,
+nothing may be left behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.life import Life
+
+from agentq.coordinator.duties.janitor import Janitor
+from agentq.coordinator.lease import Identity, Lease, Order
+from agentq.coordinator.run import Outcome
+
+if TYPE_CHECKING:
+    from simulation.simulator import Simulator
+
+NAME = "healer"
+ROUNDS = 40
+ROUND_MS = 9_000
+EMPTY_CLAIMS = 5
+CLAIMS = 1000
+FORGET_MS = 120_000
+LASTING = {"schema", "partitions", "queues", "worker", "events", "watch", "cursors"}
+
+
+def heal(sim: Simulator) -> None:
+    """Let everything go well, and demand that every run ends, or waits for something that has a name."""
+    for worker in sim.workers:
+        if not worker.dead and worker.registered and sim.chance.random() < 0.5:
+            worker.say(worker.deregister)
+    healer = Lease(
+        sim.store, Identity(id=NAME, queues=("default", "slow"), labels={"gpu": "1"}, slots=10), sim.settings
+    )
+    healer.register()
+    # Where a zombie read from a lane under a name that nobody remembers, its idle time alone tells, and it has passed.
+    janitor = Janitor(sim.store, idle_ms=0)
+    orders: list[Order] = []
+    for _ in range(ROUNDS):
+        sim.now_ms += ROUND_MS
+        orders = healer.heartbeat((), orders).orders
+        sim.reap()
+        sim.promote()
+        work_off(sim, healer)
+        if any(seat.present for worker, seat in sim.model.workers.items() if worker != NAME):
+            continue
+        if not any(unsettled(sim, life) for life in sim.model.runs.values()):
+            break
+        janitor.run_once(0)
+    left = [life.line for life in sim.model.runs.values() if unsettled(sim, life)]
+    assert not left, f"these neither end nor wait for anything: {left}"
+    groom(sim)
+    sim.inspect(settled=True)
+    end_what_waits(sim, healer)
+    forget(sim)
+
+
+def work_off(sim: Simulator, healer: Lease) -> None:
+    """Claim whatever there is, and finish it. One that meets much that stands for nothing may be empty."""
+    for _ in range(EMPTY_CLAIMS):
+        while claims := healer.claim(10):
+            assert not any(sim.queue.finish([(claim, Outcome()) for claim in claims]))
+        if not any(life.state == "pending" for life in sim.model.runs.values()):
+            return
+
+
+def unsettled(sim: Simulator, life: Life) -> bool:
+    """Whether a run is live and waits for nothing that has a name and is real."""
+    if life.ended or (life.state == "waiting" and life.due_at is None):
+        return False
+    waits_for = [sim.model.runs[parent] for parent in life.needs]
+    return life.state != "blocked" or not any(not other.ended and not unsettled(sim, other) for other in waits_for)
+
+
+def lanes(sim: Simulator) -> list[str]:
+    return list(sim.wire.command("ZRANGE", sim.probes.key("lanes"), 0, -1))
+
+
+def groom(sim: Simulator) -> None:
+    """All lanes, as a janitor does when nobody has used them for long."""
+    for lane in lanes(sim):
+        sim.store.call("groom", 0, lane, 0)
+    # A lane that is opened now must not look as old as one that was closed.
+    sim.now_ms += ROUND_MS
+
+
+def end_what_waits(sim: Simulator, healer: Lease) -> None:
+    """Somebody gives up what waits; the worker takes entries that stand for nothing out of the lanes, and leaves."""
+    for life in list(sim.model.runs.values()):
+        if not life.ended:
+            sim.queue.cancel(life.id)
+    for _ in range(CLAIMS):
+        work_off(sim, healer)
+        if not any(sim.wire.command("XLEN", sim.probes.key("lane", lane)) for lane in lanes(sim)):
+            break
+    healer.deregister()
+
+
+def forget(sim: Simulator) -> None:
+    """Let the time to keep what has ended pass, and demand that nothing is left of any of it."""
+    for _ in range(3):
+        sim.now_ms += FORGET_MS
+        sim.promote()
+    assert not sim.model.runs, f"these are never forgotten: {list(sim.model.runs.values())}"
+    groom(sim)
+    snapshot = sim.probes.snapshot()
+    left = snapshot.values.keys() - LASTING
+    assert not left, f"nobody is there any more, and yet there are: {[snapshot.of(kind) for kind in left]}"

@@ -1,0 +1,265 @@
+"""The model: what the runs and workers of a namespace must look like, after every script that the server ran.
+
+It overhears each call with its answer and the events that it appended. An event must be an arrow of the lifecycle that
+the script may take, its verb's own conditions must hold here too (below, one method for each verb), and afterwards the
+server must say of every live run what the model says. What workers are told is judged in `answers`, the reaper and the
+leases in `seats`.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from simulation.answers import Answers
+from simulation.heard import Event, Heard, arrows, door_of
+from simulation.life import Life
+
+from agentq.coordinator.limits import KEEP_MS, OPEN_MS
+
+UNHEARD = {"bootstrap", "count", "list"}
+
+
+class Model(Answers):
+    """All that is known of one namespace."""
+
+    def follow(self, heard: Heard, events: list[Event], found: str) -> None:
+        """Take in one call: its events, one by one, and all runs as they now stand."""
+        self.prepare(heard)
+        for event in events:
+            self._take(heard, event)
+        expected = "\n".join(sorted([life.line for life in self.runs.values()]))
+        if found != expected:
+            self._forget(heard, set(found.split("\n")), set(expected.split("\n")))
+        self.judge(heard)
+
+    def rewound(self) -> Model:
+        """A copy to go back to when the server loses what came after."""
+        return deepcopy(self)
+
+    def overdue(self, now: int) -> list[str]:
+        """What a full round of the promoter has left undone."""
+        late = [(life, life.overdue(now)) for life in self.runs.values()]
+        return [f"{life.id} is {life.state}: {what} it" for life, what in late if what]
+
+    def next_at(self) -> int | None:
+        """When time next does something to a run."""
+        return min((at for life in self.runs.values() if (at := life.next_at) is not None), default=None)
+
+    # ---- one event
+
+    def _take(self, heard: Heard, event: Event) -> None:
+        life = self.runs.get(event.run)
+        source = life.state if life else None
+        verbs = arrows(event.event, source, event.state, heard.verbs)
+        assert verbs, (
+            f"{heard.script} took {event.run} from {source} to {event.state} with {event.event!r}: no such arrow"
+        )
+        verb = verbs[0]
+        if life is not None and {"skip", "expire"} <= set(verbs):
+            verb = "skip" if life.doomed and life.on_failed == "fail" else "expire"
+        heard.changed.add(event.run)
+        if life is None:
+            self.submit(heard, event)
+            return
+        before = life.worker
+        getattr(self, verb)(heard, life, event.state)
+        worker = life.worker if verb == "claim" else before if verb != "requeue" else event.worker
+        assert (event.attempt, event.worker) == (str(life.attempt), worker), f"{event} of {life.line}"
+        life.state = event.state
+        if life.ended:
+            self._conclude(heard, life)
+
+    def _conclude(self, heard: Heard, life: Life) -> None:
+        """It has ended: time forgets it, its key is free, and whoever waits for it is told."""
+        life.stop_at = life.due_at = life.until = None
+        life.open = False
+        life.needs.clear()
+        life.forget_at = heard.now + life.door.get("keep_ms", KEEP_MS)
+        if self.keys.get(life.door.get("dedupe", "")) == life.id:
+            del self.keys[life.door["dedupe"]]
+        for child in self.runs.values():
+            if life.id in child.needs:
+                child.needs.discard(life.id)
+                child.told(life.state)
+
+    def _leave(self, heard: Heard, life: Life, verb: str, target: str) -> None:
+        """It leaves its worker; a stop that was ordered ends it whatever the worker says."""
+        assert (target == "cancelled") == (life.stop_at is not None), f"{verb} of {life.line}, stop at {life.stop_at}"
+        if target in ("completed", "failed", "cancelled"):
+            return
+        life.fence = life.worker = ""
+        life.number, life.wanted, life.unnamed_at = 0, False, None
+        if target == "pending":
+            life.due_at = None
+        life.operation = f"{verb} {heard.fence_of(life.id)}" if verb == heard.script else ""
+
+    def _by_its_worker(self, heard: Heard, life: Life) -> None:
+        fence = heard.fence_of(life.id)
+        assert fence == life.fence, f"{heard.script} was accepted from {fence} while {life.line}"
+
+    def _forget(self, heard: Heard, found: set[str], expected: set[str]) -> None:
+        """Lines differ. The only change without an event is that an ended run goes when its time has come."""
+        for line in expected - found:
+            life = self.runs[line.partition(" ")[0]]
+            may_go = (
+                heard.script == "tick" and life.ended and life.forget_at <= heard.now and not found - expected - {""}
+            )
+            assert may_go, f"after {heard.script}: the model has {line!r}, the server {found - expected}"
+            del self.runs[life.id]
+            self.effects.pop(life.id, None)
+        assert found - expected <= {""}, f"after {heard.script}: the server has {found - expected} more"
+
+    # ---- each verb: what must be true before it, and what it changes
+
+    def submit(self, heard: Heard, event: Event) -> None:
+        run, lane, spec, text = heard.row(event.run)
+        door, due_at = door_of(text), None
+        if "delay_ms" in door or "due_at_ms" in door:
+            due_at = heard.now + door["delay_ms"] if "delay_ms" in door else door["due_at_ms"]
+        patience = OPEN_MS if "open" in door else door.get("expires_ms")
+        until = None if patience is None else heard.now + patience
+        life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door)
+        for parent in door.get("after", ()):
+            self.wait_for(life, parent)
+        waits = "after" in door or life.open
+        later = due_at is not None and due_at > heard.now
+        assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {door}"
+        self.runs[run] = life
+        if "dedupe" in door:
+            assert door["dedupe"] not in self.keys, f"{run} and {self.keys[door['dedupe']]} both have {door['dedupe']}"
+            self.keys[door["dedupe"]] = run
+
+    def unblock(self, heard: Heard, life: Life, target: str) -> None:
+        assert not life.needs, f"{life.line} waits for {life.needs}"
+        assert not life.doomed, f"{life.line} cannot run: a parent has failed it"
+        assert not life.open, f"{life.line} has not been sealed"
+        later = life.due_at is not None and life.due_at > heard.now
+        assert target == ("scheduled" if later else "pending")
+
+    def promote(self, heard: Heard, life: Life, target: str) -> None:
+        assert target == "pending"
+        assert life.due_at is not None, f"{life.line} waits for no time"
+        assert life.due_at <= heard.now, f"{life.line} {life.due_at - heard.now} ms too early"
+        assert life.patient(heard.now), f"{life.line} had expired"
+        life.due_at = None
+
+    def claim(self, heard: Heard, life: Life, target: str) -> None:
+        assert target == "claimed"
+        worker, nonce = heard["worker"], heard["nonce"]
+        self.may_claim(heard)
+        repeated = heard.script == "claim" and f"{heard['epoch']} {nonce}" in self.granted
+        assert not repeated, f"{worker} got {life.line} by a call that was answered before"
+        assert life.patient(heard.now), f"{life.line} had expired"
+        life.attempt += 1
+        life.fence, life.worker = f"{life.attempt}-{nonce}", worker
+        life.claimed_at, life.unnamed_at = heard.now, None
+        owner = self.fences.setdefault(f"{life.id} {life.fence}", worker)
+        assert owner == worker, f"{life.line}: the fence was {owner}'s"
+
+    def start(self, heard: Heard, life: Life, target: str) -> None:
+        assert target == "running"
+        self._by_its_worker(heard, life)
+        assert life.stop_at is None, f"{life.line} was to stop, and started"
+
+    def report(self, heard: Heard, life: Life, target: str) -> None:
+        assert target == life.state
+        self._by_its_worker(heard, life)
+        assert int(heard["number"]) > life.number, f"{life.line} went back from report {life.number}"
+        life.number = int(heard["number"])
+
+    def finish(self, heard: Heard, life: Life, target: str) -> None:
+        assert target == "completed"
+        self._by_its_worker(heard, life)
+
+    def fail(self, heard: Heard, life: Life, target: str) -> None:
+        self._by_its_worker(heard, life)
+        class_ = heard["class"]
+        if life.stop_at is not None or class_ == "cancelled":
+            assert target == "cancelled", f"{life.line} was to stop, and is {target}"
+            return
+        assert target == ("scheduled" if life.pays(class_) else "failed"), f"{life.line}: {class_}, spent {life.spent}"
+        if target == "scheduled":
+            self._retry(heard, life, class_)
+        self._leave(heard, life, "fail", target)
+
+    def _retry(self, heard: Heard, life: Life, class_: str) -> None:
+        budget = self.budget_of(class_)
+        delay = heard["delay_ms"]
+        life.due_at = heard.now + (int(delay) if delay != "" else life.backoff_ms(life.spent[budget], heard["dice"]))
+        life.spent[budget] += 1
+
+    def defer(self, heard: Heard, life: Life, target: str) -> None:
+        self._by_its_worker(heard, life)
+        if life.stop_at is None:
+            assert target == ("scheduled" if life.pays("limit") else "failed"), f"{life.line}: spent {life.spent}"
+            life.due_at = int(heard["due_at_ms"])
+            life.spent["deferrals"] += 1
+        self._leave(heard, life, "defer", target)
+
+    def release(self, heard: Heard, life: Life, target: str) -> None:
+        if heard.script == "release":
+            self._by_its_worker(heard, life)
+        else:
+            self.taken_away(heard, life)
+            life.fence = ""
+        assert target in ("pending", "cancelled")
+        self._leave(heard, life, "release", target)
+
+    def park(self, heard: Heard, life: Life, target: str) -> None:
+        self._by_its_worker(heard, life)
+        alarm = int(heard["alarm_at_ms"]) if heard["alarm_at_ms"] != "" else None
+        wanted = life.wanted or (alarm is not None and alarm <= heard.now)
+        if life.stop_at is None:
+            assert target == ("pending" if wanted else "waiting"), f"{life.line}, {life.wanted=}, {alarm=}"
+            life.due_at = alarm
+        self._leave(heard, life, "park", target)
+
+    def wake(self, _: Heard, life: Life, target: str) -> None:
+        if target == "pending":
+            life.due_at = None
+            return
+        assert not life.wanted, f"{life.line} was wanted already"
+        life.wanted = True
+
+    def cancel(self, heard: Heard, life: Life, target: str) -> None:
+        if heard.script == "submit":
+            assert (target, life.attempt) == ("cancelled", 0), f"{life.line} had begun, and was replaced"
+        if target != "cancelled":
+            assert life.stop_at is None, f"{life.line} was ordered to stop already"
+            life.stop_at, life.stop_told = heard.now + int(heard["stop_ms"]), False
+
+    def lose(self, heard: Heard, life: Life, target: str) -> None:
+        self.taken_away(heard, life)
+        life.fence = ""
+        if life.stop_at is None:
+            spent = life.spent["crashes"]
+            expected = "failed" if not life.pays("lost") else "scheduled" if spent else "pending"
+            assert target == expected, f"{life.line} is {target} after {spent} crashes"
+            life.due_at = heard.now + life.backoff_ms(spent - 1, heard["dice"]) if spent else None
+            life.spent["crashes"] += 1
+        self._leave(heard, life, "lose", target)
+
+    def expire(self, heard: Heard, life: Life, target: str) -> None:
+        if life.held:
+            assert target == "cancelled"
+            assert life.stop_at is not None, f"{life.line} was never to stop"
+            assert life.stop_at <= heard.now, f"{life.line} had time to confirm the stop"
+            life.fence = ""
+        else:
+            assert target == "failed"
+            assert not life.patient(heard.now), f"{life.line} expired before its time"
+
+    def skip(self, _: Heard, life: Life, target: str) -> None:
+        assert life.doomed, f"{life.line} waits for {life.needs}, none of which failed it"
+        assert target == ("failed" if life.on_failed == "fail" else "skipped")
+
+    def requeue(self, heard: Heard, life: Life, target: str) -> None:
+        assert target == "pending"
+        life.fence = life.worker = ""
+        life.until = life.due_at = None
+        life.number, life.wanted, life.doomed = 0, False, False
+        life.spent.clear()
+        life.operation = f"requeue {heard['op']}"
+        if "dedupe" in life.door:
+            key = life.door["dedupe"]
+            assert self.keys.setdefault(key, life.id) == life.id, f"{life.id} and {self.keys[key]} both have {key}"

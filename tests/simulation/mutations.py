@@ -1,0 +1,105 @@
+"""Bugs to plant: what is done to which script. Each is one that a careful person could make."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from simulation.tapped import once
+
+from agentq.coordinator.scripts import Patch
+
+
+class Mutation(NamedTuple):
+    """In one file, one piece of text for another."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "_")
+
+    def plant(self) -> Patch:
+        return lambda name, text: once(text, self.old, self.new) if name == self.file else text
+
+
+M = Mutation
+MUTATIONS = (
+    M("the fence is not looked at", "prelude",
+      "if run.fence ~= fence then return", "if false then return"),
+    M("a run that is taken away keeps its fence", "prelude",
+      "'entry', entry, 'fence', '', 'worker', ''", "'entry', entry, 'worker', ''"),
+    M("a run that was lost for good keeps its fence", "prelude",
+      "if taken then call('HSET', run.key, 'fence', '') end", ""),
+    M("what is finished is not acknowledged", "prelude",
+      "push(acked, run.lane, run.entry)", ""),
+    M("holds are not cleared", "prelude",
+      "push(unheld, run.worker, id)", ""),
+    M("the first of several parents is enough", "prelude",
+      "if call('EXISTS', key_needs(id)) == 0 and not call('HGET', run.key, 'open') then", "if true then"),
+    M("a parent that failed counts as completed", "prelude",
+      "if ended ~= 'completed' and policy ~= 'run' then", "if false then"),
+    M("dependents are not told", "prelude",
+      "if #unsettled > 0 then settle(SETTLE_A_CALL) end", ""),
+    M("a claim forgets its nonce", "claiming",
+      "call('HSET', key_worker(worker), 'claim', nonce)", ""),
+    M("a worker may claim when its lease is over", "claiming",
+      "if not lease or tonumber(lease) <= now then return 'unrenewed' end", ""),
+    M("an old entry is as good as the new one", "claiming",
+      "if state ~= 'pending' or f[2] ~= entry then", "if state ~= 'pending' then"),
+    M("a claim does not look at patience", "claiming",
+      "if patience and patience <= now and attempt == 0 then", "if false then"),
+    M("the reaper sweeps without a second look", "reap",
+      "elseif swept or (now >= missing + grace_ms and now >= judge_at) then", "elseif true then"),
+    M("the reaper trusts a server that it does not know", "reap",
+      "now >= missing + grace_ms and now >= judge_at", "now >= missing + grace_ms"),
+    M("a heartbeat after the verdict is as good as before", "heartbeat",
+      "if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end", ""),
+    M("a cancel leaves what is pending", "cancel",
+      "if not is_held(run) then", "if not is_held(run) and run.state ~= 'pending' then"),
+    M("a run that is to stop starts", "start",
+      "if run and run.stop_at_ms then", "if false then"),
+    M("a retry is not counted", "fail",
+      "budget, spent + 1)", "budget, spent)"),
+    M("a crash is not counted", "prelude",
+      "'crashes', spent + 1)", "'crashes', spent)"),
+    M("nothing expires", "tick",
+      "elseif run.until_ms and run.until_ms <= now then", "elseif false then"),
+    M("a stop that nobody confirms is forgotten", "tick",
+      "elseif run.stop_at_ms then", "elseif false then"),
+    M("a requeued run keeps what it has spent", "requeue",
+      "'failures', 'crashes', 'deferrals',", ""),
+    M("a run sleeps though it is wanted", "park",
+      "local wanted = call('HEXISTS', run.key, 'wanted') == 1 or", "local wanted ="),
+    M("a dedupe key is never free again", "prelude",
+      "call('DEL', key_dedupe(run.dedupe))", "run.dedupe = nil"),
+    M("a submit that is sent again begins anew", "submit",
+      "if before then", "if false then"),
+    M("what was delivered to the dead stays with them", "retiring",
+      "call('HSET', key_run(id), 'entry', enqueue(id, run))", ""),
+    M("a lane is trimmed to what was delivered last", "groom",
+      "oldest or group['last-delivered-id']", "group['last-delivered-id']"),
+    M("an attempt has no number", "claiming",
+      "attempt = attempt + 1,", "attempt = math.max(attempt, 1),"),
+    M("a forgotten run stays in its index", "tick",
+      "reindex(id, run.lane, run.state, nil)", ""),
+    M("old reports overwrite new ones", "report",
+      "if tonumber(number) <= tonumber(call('HGET', run.key, 'progress_number') or 0) then return 'ok' end", ""),
+    M("a stop order is not written", "cancel",
+      "call('XADD', key_inbox(run.worker), '*', 'order', 'stop', 'run', id, 'fence', run.fence, 'detail', reason)", ""),
+    M("a second cancel moves the deadline", "cancel",
+      "if not run.stop_at_ms then", "if true then"),
+    M("a worker that was started again is taken for the old one", "register",
+      "local same = record[1] and (record[1] == epoch or record[3] == op)", "local same = record[1]"),
+    M("what a worker has forgotten stays with it", "heartbeat",
+      "elseif now - marked >= tonumber(grace_ms) then", "elseif false then"),
+    M("a parent is forgotten before its dependents are told", "tick",
+      "if call('ZSCORE', key_settling(), id) then", "if false then"),
+    M("a parent begins again before its dependents are told", "requeue",
+      "if call('ZSCORE', key_settling(), id) then return 'settling' end", ""),
+    M("a lane is closed with runs in it", "groom",
+      "call('XLEN', key) == 0 and", ""),
+    M("a draining worker claims", "claiming",
+      "if record[2] == 'draining' then return 'draining' end", ""),
+)  # fmt: skip

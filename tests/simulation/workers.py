@@ -1,0 +1,264 @@
+"""A worker: it acts on what it believes, which is what it was last told, however long ago that was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simulation.wire import Loss
+
+from agentq.coordinator.connection import NoGroup
+from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Stopping, TryLater, Unreachable
+from agentq.coordinator.keys import GROUP
+from agentq.coordinator.lease import Identity, Lease, Order
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome
+
+if TYPE_CHECKING:
+    from simulation.simulator import Simulator
+
+USUAL = (OutcomeClass.EXIT, OutcomeClass.EXIT, OutcomeClass.SPAWN)
+CLASSES = (*(class_ for class_ in OutcomeClass if class_ is not OutcomeClass.OK), *USUAL * 4)
+
+
+@dataclass(slots=True)
+class Hold:
+    """A run that the worker believes to hold."""
+
+    claim: Claim
+    running: bool = False
+    reports: int = 0
+    stopping: bool = False
+
+
+class Worker:
+    """One process. It is alive until `dead`; while it is away it does nothing, and knows nothing of that."""
+
+    def __init__(self, sim: Simulator, name: str) -> None:
+        chance = sim.chance
+        self.sim = sim
+        self.name = name
+        self.slots = chance.choice((1, 2, 3))
+        labels = {"gpu": "1"} if chance.random() < 0.5 else {}
+        queues = ("default", "slow") if chance.random() < 0.8 else ("default",)
+        identity = Identity(id=name, queues=queues, labels=labels, slots=self.slots)
+        self.lease = Lease(sim.store, identity, sim.settings)
+        self.held: dict[str, Hold] = {}
+        self.registered = False
+        self.draining = False
+        self.dead = False
+        self.away_until = 0
+        self.applied: list[Order] = []
+        self.delivered: list[tuple[str, str]] = []
+        self.unanswered: Callable[[], object] | None = None
+
+    # ---- what it does in one step
+
+    def step(self) -> None:
+        """One thing, whatever it believes to be next."""
+        chance = self.sim.chance
+        if self.unanswered is not None and chance.random() < 0.6:
+            self.say(self.unanswered)
+        elif not self.registered:
+            self.say(self.register)
+        elif self.delivered and chance.random() < 0.4:
+            self.say(self.adopt)
+        elif self.draining and not self.held and chance.random() < 0.5:
+            self.say(self.deregister)
+        elif self.held and chance.random() < 0.7:
+            self.work(self.held[chance.choice(list(self.held))])
+        else:
+            self.say(partial(self.sim.pick(IDLE), self))
+
+    def say(self, what: Callable[[], object]) -> None:
+        """Say something, and again some time if there was no answer."""
+        self.unanswered = None
+        try:
+            what()
+        except Unreachable:
+            if self.sim.chance.random() < 0.8:
+                self.unanswered = what
+        except Evicted:
+            self.held.clear()
+            self.registered = False
+        except Duplicate:
+            self.away_until = self.sim.now_ms + 10_000
+        except AgentqError:
+            pass
+
+    def register(self) -> None:
+        held = self.lease.register()
+        self.registered, self.draining = True, False
+        self.held = {run: hold for run, hold in self.held.items() if (run, hold.claim.fence) in held}
+
+    def heartbeat(self) -> None:
+        named = [hold.claim for hold in self.held.values()]
+        if named and self.sim.chance.random() < 0.05:
+            named.pop()
+        beat = self.lease.heartbeat(named, self.applied)
+        self.applied.clear()
+        self.draining = beat.draining
+        for claim in beat.disowned:
+            self.held.pop(claim.id, None)
+        for order in beat.orders:
+            hold = self.held.get(order.run)
+            if order.order == "stop" and hold is not None and hold.claim.fence == order.fence:
+                hold.stopping = True
+        if self.sim.chance.random() < 0.7:
+            self.applied.extend(beat.orders)
+
+    def claim(self) -> None:
+        free = self.slots - len(self.held)
+        if free > 0:
+            self.take(self.lease.claim(free))
+
+    def take(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            self.held[claim.id] = Hold(claim)
+
+    def read(self) -> None:
+        """The blocking read: an entry is delivered, and adopted later, or never."""
+        lanes = self.lease.lanes(0)
+        names = [self.sim.probes.key("lane", lane) for lane in lanes]
+        if not lanes:
+            return
+        tail = (*names, *(">" for _ in names))
+        try:
+            reply = self.sim.wire.command("XREADGROUP", "GROUP", GROUP, self.name, "COUNT", 1, "STREAMS", *tail) or []
+        except NoGroup:
+            return
+        found = [(lanes[names.index(name)], entry) for name, entries in reply for entry, _ in entries]
+        self.sim.delivered.update(found)
+        if self.sim.fate("read") is Loss.NOTHING:
+            self.delivered += found
+
+    def adopt(self) -> None:
+        """Take what a read has delivered; from the pending list, if the read's answer may have been lost."""
+        try:
+            entries = self.delivered or self.lease.pending(0)
+        except NoGroup:
+            return
+        self.take(self.lease.adopt(0, entries))
+        self.delivered = []
+
+    def drain(self) -> None:
+        self.lease.drain()
+        self.draining = True
+
+    def deregister(self) -> None:
+        self.lease.deregister()
+        self.held.clear()
+        self.dead = True
+
+    def stall(self) -> None:
+        """It stops, as a process does that is swapped out; when it comes back it knows of nothing."""
+        self.away_until = self.sim.now_ms + self.sim.chance.choice((1_000, 10_000, 40_000, 90_000))
+
+    def die(self) -> None:
+        self.dead = True
+
+    def be_reborn(self) -> None:
+        """It starts again under the same name, and has forgotten everything."""
+        self.lease = Lease(self.sim.store, self.lease.identity, self.sim.settings)
+        self.held.clear()
+        self.delivered.clear()
+        self.registered = False
+
+    # ---- work on a run
+
+    def work(self, hold: Hold) -> None:
+        chance, claim, queue = self.sim.chance, hold.claim, self.sim.queue
+        if hold.stopping and chance.random() < 0.8:
+            self.end(claim, lambda: queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED)))
+        elif not hold.running and chance.random() < 0.8:
+            self.say(lambda: self.start(hold))
+        else:
+            self.sim.pick(WORK if hold.running else UNSTARTED)(self, hold)
+
+    def start(self, hold: Hold) -> None:
+        (refused,) = self.sim.queue.start([hold.claim])
+        if isinstance(refused, Stopping):
+            hold.stopping = True
+        elif refused is not None:
+            self.held.pop(hold.claim.id, None)
+        else:
+            hold.running = True
+
+    def report(self, hold: Hold) -> None:
+        hold.reports += 1
+        number = hold.reports if self.sim.chance.random() < 0.9 else 1
+        self.say(lambda: self.sim.queue.report(hold.claim, number, {"at": number}))
+
+    def finish(self, hold: Hold) -> None:
+        """Finish it, and at times everything else in the same call."""
+        every = self.sim.chance.random() < 0.3
+        claims = [each.claim for each in self.held.values()] if every else [hold.claim]
+
+        def said() -> None:
+            self.sim.queue.finish([(claim, Outcome()) for claim in claims])
+            for claim in claims:
+                self.drop(claim)
+
+        self.say(said)
+
+    def fail(self, hold: Hold) -> None:
+        class_, delay = self.sim.chance.choice(CLASSES), self.sim.chance.choice((None, None, 0, 1_500))
+        outcome = Outcome(class_=class_)
+        self.end(hold.claim, lambda: self.sim.queue.fail(hold.claim, outcome, delay_ms=delay))
+
+    def defer(self, hold: Hold) -> None:
+        due = self.sim.now_ms + self.sim.chance.choice((0, 500, 9_000))
+        outcome = Outcome(class_=OutcomeClass.LIMIT)
+        self.end(hold.claim, lambda: self.sim.queue.defer(hold.claim, due, outcome))
+
+    def release(self, hold: Hold) -> None:
+        self.end(hold.claim, lambda: self.sim.queue.release(hold.claim))
+
+    def park(self, hold: Hold) -> None:
+        alarm = self.sim.chance.choice((None, self.sim.now_ms, self.sim.now_ms + 4_000))
+        self.end(hold.claim, lambda: self.sim.queue.park(hold.claim, "an answer", alarm_at_ms=alarm))
+
+    def end(self, claim: Claim, word: Callable[[], object]) -> None:
+        """Say the last word on an attempt; whatever the answer, it is over, unless there was none."""
+
+        def said() -> None:
+            try:
+                word()
+            except (Unreachable, TryLater):
+                raise
+            except AgentqError:
+                pass
+            self.drop(claim)
+
+        self.say(said)
+
+    def drop(self, claim: Claim) -> None:
+        """It is over, unless the worker has claimed the run anew since."""
+        hold = self.held.get(claim.id)
+        if hold is not None and hold.claim.fence == claim.fence:
+            del self.held[claim.id]
+
+
+IDLE = (
+    (15, Worker.heartbeat),
+    (35, Worker.claim),
+    (6, Worker.read),
+    (8, Worker.adopt),
+    (0.6, Worker.drain),
+    (0.4, Worker.deregister),
+    (4, Worker.stall),
+    (1.2, Worker.die),
+    (0.6, Worker.be_reborn),
+)
+UNSTARTED = ((4, Worker.fail), (3, Worker.finish), (2, Worker.release), (1, Worker.defer), (1, Worker.report))
+WORK = (
+    (35, Worker.finish),
+    (35, Worker.fail),
+    (15, Worker.report),
+    (8, Worker.defer),
+    (8, Worker.release),
+    (12, Worker.park),
+)

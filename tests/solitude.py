@@ -1,0 +1,24 @@
+"""Which tests need a process of their own: those of processes and their trees; see tests/worker/test_alone.py.
+
+They make the process that runs them the one that gets orphans, and look at all its children. Among other tests there
+are servers and workers that are children of the same process, and orphans that are somebody else's.
+"""
+
+from __future__ import annotations
+
+import os
+
+FILES = (
+    "test_caps.py",
+    "test_cgroups.py",
+    "test_lesser_systems.py",
+    "test_process.py",
+    "test_sweep.py",
+    "test_tree.py",
+)
+ALONE = "AGENTQ_TESTED_ALONE"
+"""Set in that process."""
+
+
+def is_alone() -> bool:
+    return bool(os.environ.get(ALONE))

@@ -1,0 +1,97 @@
+"""What a worker left that was killed is ended by whoever sweeps on its host, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+from spawning import FOREVER, NAMESPACE, PATH, READY, WORKER, runs_of, worker
+from spawning import nobody_left as nobody_left
+from spawning import workers as workers
+from starters import as_root
+
+from agentq.worker import proc, tree
+
+pytestmark = pytest.mark.usefixtures("nobody_left")
+
+DAEMON = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nready()\n"
+CHILD = "if not os.fork():\n  os.setsid()\n  ready()\n  " + FOREVER
+
+
+def test_what_a_killed_worker_left_is_swept_by_another_process(workers: list[subprocess.Popen[bytes]]) -> None:
+    plain = "ready()\n"
+    dead = worker(workers, f"{NAMESPACE}dead", plain, DAEMON, CHILD)
+    worker(workers, f"{NAMESPACE}live", plain, DAEMON)
+    live = runs_of(f"{NAMESPACE}live")
+    count = len(runs_of(f"{NAMESPACE}dead"))
+    assert count == 4
+
+    assert asyncio.run(tree.sweep(f"{NAMESPACE}dead")) == 0  # it still lives
+    dead.kill()
+    dead.wait()
+    assert asyncio.run(tree.sweep(f"{NAMESPACE}dea")) == 0  # no part of a name
+    assert asyncio.run(tree.sweep([f"{NAMESPACE}dead/run_0/2-a"])) == 0
+    assert asyncio.run(tree.sweep([f"{NAMESPACE}dead/run_0/1-a"])) == 1
+    assert asyncio.run(tree.sweep(f"{NAMESPACE}live")) == 0
+    swept = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import asyncio\nfrom agentq.worker.tree import sweep\nprint(asyncio.run(sweep('{NAMESPACE}dead')))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert int(swept.stdout) == count - 1
+    assert runs_of(f"{NAMESPACE}dead") == set()
+    assert runs_of(f"{NAMESPACE}live") == live
+    assert len(live) == 2
+
+
+def test_a_sweeper_that_carries_the_mark_of_a_dead_run_spares_itself(workers: list[subprocess.Popen[bytes]]) -> None:
+    dead = worker(workers, f"{NAMESPACE}dead", "ready()\n")
+    (left,) = runs_of(f"{NAMESPACE}dead")
+    marks = proc.environment(left, tree.COOKIE, tree.KEEPER)
+    dead.kill()
+    dead.wait()
+    text = f"import asyncio\nfrom agentq.worker.tree import sweep\nprint(asyncio.run(sweep('{NAMESPACE}dead')))"
+    swept = subprocess.run(
+        ["sh", "-c", '"$0" "$@"; echo over', sys.executable, "-c", text], env={**PATH, **marks}, capture_output=True
+    )
+
+    assert swept.stdout == b"1\nover\n"
+    assert runs_of(f"{NAMESPACE}dead") == set()
+
+
+@as_root
+def test_a_container_whose_processes_are_seen_from_here_is_not_swept(workers: list[subprocess.Popen[bytes]]) -> None:
+    """Inside, the worker has a number that nobody has here: it would seem to be dead."""
+    inside = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", WORKER, f"{NAMESPACE}box"]
+    argv = [*inside, READY + "ready()\n" + FOREVER]
+    workers.append(subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True))
+    assert workers[-1].stdout is not None
+    assert workers[-1].stdout.readline() == b"ready\n"
+    (boxed,) = runs_of(f"{NAMESPACE}box")
+
+    assert asyncio.run(tree.sweep(f"{NAMESPACE}box")) == 0
+    assert runs_of(f"{NAMESPACE}box") == {boxed}
+
+
+def test_a_keeper_whose_number_is_anothers_by_now_is_gone(workers: list[subprocess.Popen[bytes]]) -> None:
+    """The number of the dead worker is taken by a process of this test, which began later."""
+    dead = worker(workers, f"{NAMESPACE}dead", "ready()\n")
+    (left,) = runs_of(f"{NAMESPACE}dead")
+    dead.kill()
+    dead.wait()
+    keeper = proc.environment(left, tree.KEEPER)[tree.KEEPER]
+    pid, _, began = keeper.partition("-")
+    successor = proc.Stat(int(pid), 1, 1, 1, int(began) + 5, True)
+
+    assert proc.stat(successor.pid) is None
+    assert tree.keeper(os.getpid()) != keeper
+    assert asyncio.run(tree.sweep(f"{NAMESPACE}dead")) == 1
