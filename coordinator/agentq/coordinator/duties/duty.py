@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.errors import AgentqError, TryLater
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.store import Store
 
@@ -92,7 +92,11 @@ class Ticker:
 
     def _locked(self, duty: Duty, partition: int) -> bool:
         key = self.store.key(partition, "duty", duty.name)
-        if self.store.connection.command("SET", key, self._owner, "NX", "PX", 2 * self.tick_ms) is not None:
+        try:
+            if self.store.connection.command("SET", key, self._owner, "NX", "PX", 2 * self.tick_ms) is not None:
+                return True
+        except TryLater:
+            # A full server takes no lock; its duties, which let work out, matter all the more.
             return True
         if self.store.connection.command("GET", key) != self._owner:
             return False
