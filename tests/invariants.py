@@ -13,6 +13,7 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.keys import GROUP, KEYS, Key
 from agentq.coordinator.lifecycle import HELD, TERMINAL, State
 from agentq.coordinator.limits import LOG_BYTES, LOG_ENTRIES
+from agentq.coordinator.link import fields_of
 
 _PATTERNS = [
     (kind, re.compile(re.sub(r"<\w+>", "(.+)", kind.pattern)))
@@ -69,10 +70,10 @@ def _read_key(connection: Connection, snapshot: Snapshot, name: str) -> None:
     snapshot.ttls[name] = connection.command("PTTL", name)
     read: dict[str, Callable[[], Any]] = {
         "string": lambda: connection.command("GET", name),
-        "hash": lambda: _pairs(connection.command("HGETALL", name)),
+        "hash": lambda: fields_of(connection.command("HGETALL", name)),
         "set": lambda: set(connection.command("SMEMBERS", name)),
-        "zset": lambda: _pairs(connection.command("ZRANGE", name, 0, -1, "WITHSCORES")),
-        "stream": lambda: {entry: _pairs(flat) for entry, flat in connection.command("XRANGE", name, "-", "+")},
+        "zset": lambda: fields_of(connection.command("ZRANGE", name, 0, -1, "WITHSCORES")),
+        "stream": lambda: {entry: fields_of(flat) for entry, flat in connection.command("XRANGE", name, "-", "+")},
     }
     if snapshot.types[name] == "none":
         return
@@ -81,10 +82,6 @@ def _read_key(connection: Connection, snapshot: Snapshot, name: str) -> None:
     if kind.name == "lane":
         found = connection.command("XPENDING", name, GROUP, "-", "+", 100_000)
         snapshot.pending[parts[0]] = {item[0]: item[1] for item in found}
-
-
-def _pairs(flat: list[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def check(snapshot: Snapshot, *, healthy: bool = True) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.lifecycle import State
+from agentq.coordinator.link import fields_of
 from agentq.coordinator.store import Store
 
 EVENTS_A_READ = 1000
@@ -96,7 +97,7 @@ class Events:
 
     def _event(self, entry: Any) -> Event:
         place, flat = entry
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        fields = fields_of(flat)
         return Event.model_validate({"id": place, "partition": self.partition, **fields})
 
 

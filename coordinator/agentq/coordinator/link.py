@@ -43,6 +43,11 @@ def exchange(link: Link, words: tuple[Word, ...]) -> Any:
     return link.read_response()
 
 
+def fields_of(flat: list[Any]) -> dict[Any, Any]:
+    """The fields of a hash, an entry or a map, which servers tell as one flat list of names and values."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
 def exchange_asking(link: Link, words: tuple[Word, ...]) -> Any:
     """Send one command to the node of a cluster that is about to get the slot, as another node told us to."""
     exchange(link, ("ASKING",))

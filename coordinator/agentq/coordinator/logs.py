@@ -20,6 +20,7 @@ from agentq.coordinator.events import BEGINNING
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.limits import LOG_BYTES
+from agentq.coordinator.link import fields_of
 from agentq.coordinator.store import Store
 
 ENTRIES_A_READ = 500
@@ -112,7 +113,7 @@ class Logs:
         words = ("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", block_ms, "STREAMS", *keys, place, events)
         reply = dict(self._own().block(*words, timeout_ms=block_ms) or ())
         heard = reply.get(keys[1], [])
-        facts = [_fields(flat) for _, flat in heard]
+        facts = [fields_of(flat) for _, flat in heard]
         told = any(fact["run"] == run_id and fact["state"] in TERMINAL for fact in facts)
         return [_entry(item) for item in reply.get(keys[0], [])], heard[-1][0] if heard else events, told or not reply
 
@@ -189,10 +190,6 @@ def _end(entry: LogEntry) -> int:
 
 def _entry(item: Any) -> LogEntry:
     place, flat = item
-    fields = _fields(flat)
+    fields = fields_of(flat)
     attempt = fields.pop("fence").partition("-")[0]
     return LogEntry.model_validate({"id": place, "attempt": attempt, **fields})
-
-
-def _fields(flat: list[str]) -> dict[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -15,6 +15,7 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.identity import LENGTH, check_run_id, partition_of, run_id_prefix
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import LIST_A_CALL
+from agentq.coordinator.link import fields_of
 from agentq.coordinator.run import Run, Summary, lane_parts
 from agentq.coordinator.store import Store
 
@@ -160,8 +161,7 @@ class Records:
 
     def _hash(self, key: str) -> dict[str, str]:
         self.store.guard()
-        flat = self.store.connection.command("HGETALL", key)
-        return dict(zip(flat[::2], flat[1::2], strict=True))
+        return fields_of(self.store.connection.command("HGETALL", key))
 
 
 def _worker(worker: str, partition: int, until_ms: int, fields: dict[str, str], runs: list[str]) -> WorkerRecord:

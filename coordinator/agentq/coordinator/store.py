@@ -14,6 +14,7 @@ from agentq.coordinator import errors
 from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.identity import new_nonce, partition_of
 from agentq.coordinator.keys import Keyspace, key
+from agentq.coordinator.link import fields_of
 from agentq.coordinator.scripts import SCRIPTS, ScriptSet
 
 SCHEMA = (1, 0)
@@ -75,7 +76,7 @@ class Store:
                 flat = self.connection.command("CONFIG", "GET", "append*")
             except errors.NotAllowed:
                 flat = ["appendonly", "yes"]
-            found = dict(zip(flat[::2], flat[1::2], strict=True))
+            found = fields_of(flat)
             always = found.get("appendfsync") == "always"
             waits = self.connection.command("COMMAND", "INFO", "WAITAOF")[0] is not None
             if found["appendonly"] != "yes" or not (always or waits):
