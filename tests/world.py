@@ -13,6 +13,7 @@ from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.events import Event, Events
+from agentq.coordinator.flow import Flow
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.outcomes import Outcomes
@@ -47,6 +48,7 @@ class World:
         self.queue = Queue(self.store)
         self.records = Records(self.store)
         self.outcomes = Outcomes(self.store)
+        self.flow = Flow(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")
         self.janitor = Janitor(self.store)

@@ -15,7 +15,7 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.lifecycle import VERBS
 from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, read_header
 
-SHARED = {"prelude", "claiming", "retiring"}
+SHARED = {"prelude", "limiting", "ending", "claiming", "retiring"}
 REFUSED_WHEN_FULL = {"submit", "depend", "requeue", "wake", "report", "log"}
 """What lets work, or words, in."""
 
@@ -112,7 +112,8 @@ def test_two_versions_share_a_server_and_a_namespace(world: World) -> None:
     """Each calls its own scripts by their digest; neither overwrites the other's."""
 
     def changed(name: str, text: str) -> str:
-        return text.replace("'cancelled on request'", "'cancelled, said the newer one'") if name == "prelude" else text
+        newer_words = text.replace("'cancelled on request'", "'cancelled, said the newer one'")
+        return f"{newer_words}\n-- newer" if name == "prelude" else newer_words
 
     newer = ScriptSet(changed)
     sources = [ScriptSet().source(script) for script in SCRIPTS.values()]

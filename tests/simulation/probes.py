@@ -13,7 +13,8 @@ from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Source, Word
 from agentq.coordinator.keys import GROUP, key, lua_builders
 
-_HEAD = f"#!lua\nlocal base, call = KEYS[1], redis.call\n{lua_builders()}\n"
+_USED = {"events", "lane", "alive", "worker"}
+_HEAD = f"#!lua\nlocal base, call = KEYS[1], redis.call\n{lua_builders(_USED)}\n"
 
 _READ = """
 local read = {

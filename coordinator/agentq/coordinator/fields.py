@@ -23,7 +23,9 @@ PLACE_PARTS = 6
 
 _NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.@+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _LABEL = rf"^[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}$"
+_LIMIT = rf"^[A-Za-z0-9][A-Za-z0-9_.@/:+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _SAID = {
+    _LIMIT: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / : + -, beginning with a letter or digit",
     _NAME: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ + -, beginning with a letter or digit",
     _LABEL: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -, beginning with a letter or digit",
 }
@@ -33,6 +35,21 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 
 Label = Annotated[str, StringConstraints(pattern=_LABEL)]
 """The name or value of a label or demand."""
+
+
+LimitKey = Annotated[str, StringConstraints(pattern=_LIMIT), AfterValidator(lambda key: _own(key))]
+"""What a run names to need room under it."""
+
+LimitName = Annotated[str, StringConstraints(pattern=_LIMIT)]
+"""The same, or a limit that applies by itself."""
+
+Units = Annotated[int, Field(ge=1, le=limits.UNITS_MAX)]
+
+
+def _own(key: str) -> str:
+    if key == "global" or key.startswith("queue:"):
+        raise ValueError(f"the limit {key!r} applies by itself, where it is set; a run does not name it")
+    return key
 
 
 def bounded(most: int, what: str) -> AfterValidator:

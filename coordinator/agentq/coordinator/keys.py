@@ -9,6 +9,7 @@ from the same table.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, zip_longest
@@ -47,6 +48,18 @@ KEYS = (
     Key("lanes", "lanes", "zset", "lanes by the time they were opened", "a member lives as long as its lane"),
     Key("spared", "spared", "hash", "lanes' entries that are done with, but were read last while older ones live",
         "a field leaves when more is read"),
+    Key("line", "lane:<lane>:line", "zset", "runs of a lane in which keys take turns, by virtual time",
+        "a member leaves for the lane's stream, or with its run"),
+    Key("shares", "lane:<lane>:shares", "zset", "up to where each key of that lane has had its turns",
+        "while anybody stands in the line"),
+    Key("weights", "weights", "hash", "how many turns a key of a queue gets, where it is not one", "until it is one again"),
+    Key("paused", "paused", "hash", "queues that nothing is claimed from, or `*` for all, and why", "until resumed"),
+    Key("limits", "limits", "set", "keys with a limit", "until it is removed"),
+    Key("limit", "limit:<limit>", "hash", "how much of a key there is, its bucket, its gate", "until it is removed"),
+    Key("holders", "limit:<limit>:holders", "zset", "runs that have room under a key, by since when",
+        "a member leaves its room, at the latest with its run"),
+    Key("waiters", "limit:<limit>:waiters", "zset", "runs blocked by a key, by priority and age",
+        "a member leaves when it is let in"),
     Key("queues", "queues", "set", "every queue that has had a run", "for ever: one short name a queue"),
     Key("index", "index:<queue>:<state>", "zset", "runs of a queue in a state, by id", "a member leaves with its run"),
     Key("plan", "plan:<plan>:runs", "zset", "runs of a plan, by id", "a member leaves with its run"),
@@ -119,10 +132,10 @@ def _pieces(name: str) -> list[str]:
     return re.split(r"<\w+>", _BY_NAME[name].pattern)
 
 
-def lua_builders() -> str:
-    """The same builders for the scripts, as `key_run(run)`."""
+def lua_builders(used: Set[str]) -> str:
+    """The same builders for a script that uses some of them, as `key_run(run)`."""
     lines = []
-    for kind in KEYS:
+    for kind in (kind for kind in KEYS if kind.name in used):
         pieces = re.split(r"<(\w+)>", kind.pattern)
         terms = [piece if place % 2 else f"'{piece}'" for place, piece in enumerate(pieces) if piece]
         lines.append(f"local function key_{kind.name}({', '.join(kind.parts)}) return base .. {' .. '.join(terms)} end")

@@ -23,7 +23,7 @@ from agentq.coordinator.errors import AgentqError, Evicted, Invalid, TryLater, r
 from agentq.coordinator.fields import Label, Name
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import lane_parts
+from agentq.coordinator.run import is_front, lane_parts
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
@@ -242,9 +242,8 @@ class Lease:
         seat = self._seats[partition]
         if seat.revision == revision:
             return
-        flat = self.store.connection.command("ZRANGE", self.store.key(partition, "lanes"), 0, -1, "WITHSCORES")
-        seat.lanes = serves(self.identity, flat[::2])
-        seat.revision = flat[-1] if flat else "0"
+        seat.revision, *lanes = self.store.call("lanes", partition)
+        seat.lanes = serves(self.identity, lanes)
 
     def drain(self) -> None:
         """Take no more runs; the ones that are held go on."""
@@ -267,12 +266,12 @@ class Lease:
 def serves(identity: Identity, lanes: Iterable[str]) -> list[str]:
     """The lanes of a worker's queues whose demands its labels meet, by priority, then in the order of its queues."""
     rank = {queue: place for place, queue in enumerate(identity.queues)}
-    mine: list[tuple[int, int, str]] = []
+    mine: list[tuple[int, int, bool, str]] = []
     for lane in lanes:
         parts = lane_parts(lane)
         if parts["queue"] in rank and _meets(identity.labels, parts["demands"]):
-            mine.append((-parts["priority"], rank[parts["queue"]], lane))
-    return [lane for _, _, lane in sorted(mine)]
+            mine.append((-parts["priority"], rank[parts["queue"]], not is_front(lane), lane))
+    return [lane for *_, lane in sorted(mine)]
 
 
 def _meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:

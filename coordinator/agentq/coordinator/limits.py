@@ -71,4 +71,10 @@ STOP_GRACE_MS = 10_000
 WORKER_RECORD_MS = 3_600_000
 """How long the record of a worker that is gone is kept, so that it learns why it is refused."""
 LOW_EVERY = 10
-"""One claimed run in so many is taken from the least urgent lane first, so that none starves."""
+"""One claimed run in so many is taken from one of the less urgent lanes, in turn, so that none starves."""
+TURNS = LOW_EVERY * 5040
+"""After how many claimed runs the turns of the less urgent lanes begin again; up to ten of them come out even."""
+LET_IN_A_CALL = 100
+"""Runs that one script lets in under limits that have room again; a timer goes on with the rest."""
+LIMITS_A_RUN = 16
+UNITS_MAX = 1_000_000_000_000

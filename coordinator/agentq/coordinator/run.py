@@ -23,17 +23,19 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
-from agentq.coordinator import limits
+from agentq.coordinator import limits as most
 from agentq.coordinator.errors import Incompatible, Invalid
 from agentq.coordinator.fields import (
     Classes,
     Label,
+    LimitKey,
     Milliseconds,
     Name,
     RunIds,
     Text,
     Texts,
     Timeout,
+    Units,
     Values,
     bounded,
     named,
@@ -51,12 +53,12 @@ class _Strict(BaseModel):
 class RetryPolicy(_Strict):
     """What a run may spend, and how long it waits in between: exponential, with full jitter."""
 
-    failures: Annotated[int, Field(ge=0, le=limits.RETRIES_MAX)] = limits.FAILURES
-    crashes: Annotated[int, Field(ge=0, le=limits.RETRIES_MAX)] = limits.CRASHES
-    deferrals: Annotated[int, Field(ge=0, le=limits.RETRIES_MAX)] = limits.DEFERRALS
-    delay_ms: Milliseconds = limits.DELAY_MS
-    factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = limits.DELAY_FACTOR
-    delay_ms_max: Milliseconds = limits.BACKOFF_MS_MAX
+    failures: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.FAILURES
+    crashes: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.CRASHES
+    deferrals: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.DEFERRALS
+    delay_ms: Milliseconds = most.DELAY_MS
+    factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = most.DELAY_FACTOR
+    delay_ms_max: Milliseconds = most.BACKOFF_MS_MAX
     final: Classes = ()
     """Classes that are never tried again."""
 
@@ -76,45 +78,49 @@ class RunSpec(_Strict):
     """What is to be run, where and when."""
 
     kind: Literal["command", "function", "agent", "actor"]
-    name: Annotated[Text, StringConstraints(max_length=limits.NAME_LENGTH)] | None = None
+    name: Annotated[Text, StringConstraints(max_length=most.NAME_LENGTH)] | None = None
 
-    argv: Annotated[Texts, bounded(limits.ARGUMENTS_BYTES, "the command line")] = ()
-    stdin: Annotated[str, bounded(limits.STDIN_BYTES, "stdin")] | None = None
-    env: Annotated[dict[Text, Text], AfterValidator(named), bounded(limits.ENVIRONMENT_BYTES, "the environment")] = (
+    argv: Annotated[Texts, bounded(most.ARGUMENTS_BYTES, "the command line")] = ()
+    stdin: Annotated[str, bounded(most.STDIN_BYTES, "stdin")] | None = None
+    env: Annotated[dict[Text, Text], AfterValidator(named), bounded(most.ENVIRONMENT_BYTES, "the environment")] = (
         Field(default_factory=dict)
     )
     cwd: Text | None = None
     function: Annotated[str, StringConstraints(pattern=r"^[\w.]+:[\w.]+$")] | None = None
-    args: Annotated[Values, bounded(limits.ARGUMENTS_BYTES, "the JSON of the arguments")] = ()
-    kwargs: Annotated[dict[str, JsonValue], bounded(limits.ARGUMENTS_BYTES, "the JSON of the arguments")] = Field(
+    args: Annotated[Values, bounded(most.ARGUMENTS_BYTES, "the JSON of the arguments")] = ()
+    kwargs: Annotated[dict[str, JsonValue], bounded(most.ARGUMENTS_BYTES, "the JSON of the arguments")] = Field(
         default_factory=dict
     )
     agent: Name | None = None
-    prompt: Annotated[str, bounded(limits.PROMPT_BYTES, "the prompt")] | None = None
-    labels: Annotated[dict[Label, Label], Field(max_length=limits.LABELS)] = Field(default_factory=dict)
+    prompt: Annotated[str, bounded(most.PROMPT_BYTES, "the prompt")] | None = None
+    labels: Annotated[dict[Label, Label], Field(max_length=most.LABELS)] = Field(default_factory=dict)
     timeout_ms: Timeout | None = None
     """The longest that one attempt may run."""
     silence_timeout_ms: Timeout | None = None
     """The longest that it may run without a byte of output."""
-    stop_grace_ms: Milliseconds = limits.STOP_GRACE_MS
+    stop_grace_ms: Milliseconds = most.STOP_GRACE_MS
     """From the polite signal to the one that cannot be refused."""
     caps: Caps | None = None
 
     queue: Name = "default"
-    priority: Annotated[int, Field(ge=0, le=limits.PRIORITY_MAX)] = 5
-    demands: Annotated[dict[Label, Label], Field(max_length=limits.DEMANDS)] = Field(default_factory=dict)
+    priority: Annotated[int, Field(ge=0, le=most.PRIORITY_MAX)] = 5
+    demands: Annotated[dict[Label, Label], Field(max_length=most.DEMANDS)] = Field(default_factory=dict)
 
+    fair_key: Label | None = None
+    """Whose run it is, among those that take turns in its queue."""
     delay_ms: Milliseconds | None = None
-    due_at_ms: Annotated[int, Field(ge=0, le=limits.DUE_AT_MS_MAX)] | None = None
+    due_at_ms: Annotated[int, Field(ge=0, le=most.DUE_AT_MS_MAX)] | None = None
     expires_ms: Milliseconds | None = None
     after: RunIds = ()
     on_failed: Literal["skip", "run", "fail"] = "skip"
-    dedupe_key: Annotated[Text, StringConstraints(min_length=1, max_length=limits.DEDUPE_KEY_LENGTH)] | None = None
+    dedupe_key: Annotated[Text, StringConstraints(min_length=1, max_length=most.DEDUPE_KEY_LENGTH)] | None = None
     if_live: Literal["return", "reject", "replace"] = "return"
     plan: Name | None = None
     session: Name | None = None
     retry: RetryPolicy | None = None
-    keep_ms: Milliseconds = limits.KEEP_MS
+    keep_ms: Milliseconds = most.KEEP_MS
+    limits: Annotated[dict[LimitKey, Units], Field(max_length=most.LIMITS_A_RUN)] = Field(default_factory=dict)
+    """What it needs room under, and how much of what has a rate."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -141,18 +147,19 @@ class RunSpec(_Strict):
     @property
     def lane(self) -> str:
         """The name of the lane that the run waits in."""
+        mark = "" if self.fair_key is None else "~"
         if not self.demands:
-            return f"{self.queue}:{self.priority}:"
+            return f"{self.queue}:{self.priority}{mark}:"
         demands = ",".join(f"{name}={value}" for name, value in sorted(self.demands.items()))
-        return f"{self.queue}:{self.priority}:{demands}"
+        return f"{self.queue}:{self.priority}{mark}:{demands}"
 
     def to_wire(self) -> bytes:
         """The spec as the executor will read it."""
-        left_out = _IN_LANE | {"after"} if len(self.after) > limits.DEPENDENCIES_A_CALL else _IN_LANE
+        left_out = _IN_LANE | {"after"} if len(self.after) > most.DEPENDENCIES_A_CALL else _IN_LANE
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
-        if len(body) > limits.SPEC_BYTES:
+        if len(body) > most.SPEC_BYTES:
             raise Invalid(
-                f"The run has {len(body)} bytes; {limits.SPEC_BYTES} is the most. Pass large input as a file."
+                f"The run has {len(body)} bytes; {most.SPEC_BYTES} is the most. Pass large input as a file."
             )
         return _OPENING + body[1:]
 
@@ -166,11 +173,15 @@ class RunSpec(_Strict):
         said = {name: getattr(self, name) for name in _AS_IT_IS if name in self.model_fields_set}
         door: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         if self.after:
-            door["after"] = self.after[: limits.DEPENDENCIES_A_CALL]
-        if len(self.after) > limits.DEPENDENCIES_A_CALL:
+            door["after"] = self.after[: most.DEPENDENCIES_A_CALL]
+        if len(self.after) > most.DEPENDENCIES_A_CALL:
             door["open"] = True
         if self.dedupe_key is not None:
             door["dedupe"] = self.dedupe_key
+        if self.limits:
+            door["limits"] = ",".join(f"{key} {units}" for key, units in self.limits.items())
+        if self.fair_key is not None:
+            door["fair"] = self.fair_key
         if self.retry is not None:
             door["retry"] = self.retry.model_dump_json(exclude_defaults=True)
         return door
@@ -180,14 +191,19 @@ _to_json = RunSpec.__pydantic_serializer__.to_json
 _OPENING = b'{"v":%d,' % WIRE_VERSION
 _IN_LANE = {"queue", "priority", "demands"}
 _AS_IT_IS = ("delay_ms", "due_at_ms", "expires_ms", "on_failed", "if_live", "plan", "session", "keep_ms")
-_AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry"}
+_AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry", "limits", "fair_key"}
 
 
 def lane_parts(lane: str) -> dict[str, Any]:
     """Queue, priority and demands, as a lane's name tells them."""
     queue, priority, demands = lane.split(":", 2)
     pairs = dict(pair.split("=", 1) for pair in demands.split(",")) if demands else {}
-    return {"queue": queue, "priority": int(priority), "demands": pairs}
+    return {"queue": queue, "priority": int(priority[0]), "demands": pairs}
+
+
+def is_front(lane: str) -> bool:
+    """Whether it is the lane before another, for runs that have had their wait."""
+    return lane.split(":", 2)[1].endswith("+")
 
 
 def spec_from_wire(text: str, lane: str) -> RunSpec:
@@ -230,9 +246,9 @@ class Outcome(BaseModel):
     class_: Annotated[OutcomeClass, Field(alias="class"), PlainSerializer(str)] = OutcomeClass.OK
     exit_code: int | None = None
     signal: int | None = None
-    error: Annotated[str, StringConstraints(max_length=limits.ERROR_CHARACTERS)] | None = None
-    tail: Annotated[str, StringConstraints(max_length=limits.TAIL_CHARACTERS)] | None = None
-    result: Annotated[JsonValue, bounded(limits.RESULT_BYTES, "the result")] = None
+    error: Annotated[str, StringConstraints(max_length=most.ERROR_CHARACTERS)] | None = None
+    tail: Annotated[str, StringConstraints(max_length=most.TAIL_CHARACTERS)] | None = None
+    result: Annotated[JsonValue, bounded(most.RESULT_BYTES, "the result")] = None
     usage: Usage | None = None
 
     def to_wire(self) -> str:

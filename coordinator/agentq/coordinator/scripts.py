@@ -79,16 +79,19 @@ class Script:
     def assemble(self, patch: Patch | None = None) -> Source:
         """The text for the server; a patch sees each file's text first, with its name."""
         patched = patch or (lambda _, text: text)
+        shared = [_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)]
+        body = _body(self.name, patched(self.name, self.text))
+        used = set(re.findall(r"\bkey_(\w+)", "\n".join((*shared, body))))
         parts = [
             f"#!lua flags={self.header.flags.replace(' ', ',')}" if self.header.flags else "#!lua",
             "local base = KEYS[1]",
-            lua_builders(),
+            lua_builders(used),
             _limits_lua(),
             _arrows_lua(self.header.verbs),
-            *(_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)),
+            *shared,
             self._arguments_lua(),
             "local function main()",
-            _body(self.name, patched(self.name, self.text)),
+            body,
             "end",
             "local reply = main()",
             "close()" if "no-writes" not in self.header.flags else "",
@@ -147,6 +150,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
         script.name: script
         for script in (
             Script("adopt", "worker epoch nonce count", "lane entry"),
+            Script("audit", "limit"),
             Script("bootstrap", "schema partitions"),
             Script("cancel", "id reason stop_ms"),
             Script("claim", "worker epoch nonce count", "lane"),
@@ -157,22 +161,29 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("drain", "worker epoch detail"),
             Script("fail", "id fence class outcome dice delay_ms"),
             Script("finish", "", "id fence outcome"),
+            Script("gate", "limit until_ms why"),
             Script("groom", "lane idle_ms"),
             Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
+            Script("lanes"),
+            Script("limit", "limit max units per_ms burst when_full"),
+            Script("limits", "", "limit"),
             Script("list", "plan session before after count", "queue state"),
             Script("log", "id fence number", "stream text"),
             Script("park", "id fence alarm_at_ms reason"),
+            Script("pause", "queue why"),
             Script("reap", "server gap_ms lease_ms grace_ms dice"),
             Script("reconcile", "queue state dice"),
             Script("register", "worker epoch op lease_ms dice identity"),
             Script("release", "id fence reason"),
             Script("report", "id fence number progress"),
             Script("requeue", "id op"),
+            Script("resume", "queue"),
             Script("settle"),
             Script("start", "", "id fence"),
             Script("submit", "", "id lane spec door"),
             Script("tick"),
             Script("wake", "id"),
+            Script("weigh", "queue fair weight"),
         )
     }
 )

@@ -33,6 +33,8 @@ class Janitor:
             reply = self.store.call("groom", partition, lane, self.idle_ms)
             for name, number in zip(("given_back", "consumers", "trimmed", "closed"), reply, strict=True):
                 done[name] += number
+        for limit in self._some_limits(partition):
+            done["mended"] += int(self.store.call("audit", partition, limit))
         for queue in self.store.connection.command("SMEMBERS", self.store.key(partition, "queues")):
             for state in State:
                 done["mended"] += self.reconcile(partition, queue, state)
@@ -42,6 +44,12 @@ class Janitor:
         """Compare the next stretch of an index with the runs; returns how many were mended."""
         _, mended, _ = self.store.call("reconcile", partition, queue, state.value, self.store.dice())
         return int(mended)
+
+    def _some_limits(self, partition: int) -> list[str]:
+        limits: list[str] = self.store.connection.command(
+            "SRANDMEMBER", self.store.key(partition, "limits"), LANES_A_ROUND
+        )
+        return limits
 
     def _some_lanes(self, partition: int) -> list[str]:
         """All lanes, or a random part where there are very many."""

@@ -3,13 +3,13 @@ KEYS   base
 ARGV   now_ms worker epoch nonce count
 ROWS   lane entry
 REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
-VERBS  claim expire unblock skip
+VERBS  claim block cancel expire unblock skip
 FLAGS  allow-oom
-USES   claiming retiring
+USES   limiting ending claiming retiring
 An entry that is not in this worker's pending list is left alone; one that stands for nothing is dropped; one of a run
 that the worker holds already is passed over. A worker that may not claim gets nothing: its entries go to others, at
 once if it is draining, and else when it is retired. A blocking read over several lanes can deliver an entry of each:
-what exceeds `count` goes to others. After a call whose reply was lost, a claim or an adopt, the reply has what that one
+what exceeds `count`, or is from a queue that is paused, goes to others. After a call whose reply was lost, a claim or an adopt, the reply has what that one
 took, too. ]]
 
 -- Whether an entry is in this worker's pending list and its run not yet in the worker's hands; and the run's id.
@@ -33,7 +33,8 @@ if word then return word end
 local given = granted(worker, nonce)
 for lane, entry in next_row do
   local open, id = is_open(lane, entry)
-  if open and #given - 2 >= 4 * count then
+  if is_fair(lane) then uneven[lane] = true end
+  if open and (#given - 2 >= 4 * count or is_paused(lane)) then
     give_back(lane, entry, worker)
   elseif open then
     take(lane, entry, id, worker, nonce, given)

@@ -4,6 +4,7 @@ ARGV   now_ms id reason stop_ms
 REPLY  ok STATE, not_found, wrong_state STATE
 VERBS  cancel unblock skip
 FLAGS  allow-oom
+USES   limiting ending
 A second cancel of a run that is stopping is `ok` and orders nothing twice: the first deadline stays. ]]
 
 local run = load(id)
@@ -14,10 +15,5 @@ if not is_held(run) then
   end_with(id, run, 'cancel', 'cancelled', 'cancelled', reason)
   return 'ok cancelled'
 end
-if not run.stop_at_ms then
-  run.stop_at_ms = now + stop_ms
-  move(id, run, 'cancel', run.state, reason, 'more', 1, 'stop_at_ms', run.stop_at_ms, 'reason',
-    'stopping: ' .. reason)
-  call('XADD', key_inbox(run.worker), '*', 'order', 'stop', 'run', id, 'fence', run.fence, 'detail', reason)
-end
+if not run.stop_at_ms then order_stop(id, run, reason, stop_ms) end
 return 'ok ' .. run.state

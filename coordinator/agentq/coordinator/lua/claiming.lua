@@ -11,8 +11,7 @@ end
 
 -- The beginning of the reply; or, for a call sent again, the whole reply as it was.
 local function granted(worker, nonce)
-  local newest = call('ZRANGE', key_lanes(), -1, -1, 'WITHSCORES')
-  local given = { 'ok', newest[2] or '0' }
+  local given = { 'ok', lanes_revision() }
   if call('HGET', key_worker(worker), 'claim') ~= nonce then return given, false end
   local holds = call('HGETALL', key_holds(worker))
   for at = 1, #holds, 2 do
@@ -25,9 +24,24 @@ local function granted(worker, nonce)
   return given, true
 end
 
+local paused = nil
+
+-- Whether nothing is to be claimed from a lane at the moment.
+local function is_paused(lane)
+  if not paused then
+    paused = {}
+    for _, queue in ipairs(call('HKEYS', key_paused())) do paused[queue] = true end
+  end
+  return paused['*'] or paused[queue_of(lane)]
+end
+
 -- Read new entries of a lane into the worker's pending list; a group that was destroyed is made again, from the start.
 local function read_lane(lane, worker, wanted)
   local key = key_lane(lane)
+  if is_fair(lane) then
+    top_up(lane, wanted)
+    uneven[lane] = true
+  end
   local reply = redis.pcall('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', wanted, 'STREAMS', key, '>')
   if reply and reply.err then
     if not call('ZSCORE', key_lanes(), lane) then return {} end
@@ -52,7 +66,7 @@ local held = {}
 -- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
 local function take(lane, entry, id, worker, nonce, given)
   local key = key_run(id)
-  local f = call('HMGET', key, 'state', 'entry', 'attempt', 'until_ms', 'reason', 'spec')
+  local f = call('HMGET', key, 'state', 'entry', 'attempt', 'until_ms', 'reason', 'spec', 'limits', 'reserved')
   local state, attempt, patience = f[1], tonumber(f[3] or 0), tonumber(f[4] or nil)
   if state ~= 'pending' or f[2] ~= entry then
     put_right(lane, entry, (state == 'claimed' or state == 'running') and f[2] == entry and call('HGET', key, 'worker'))
@@ -63,7 +77,21 @@ local function take(lane, entry, id, worker, nonce, given)
     end_with(id, load(id), 'expire', 'failed', 'timeout', 'not started in time')
     return false
   end
-  local run = { key = key, state = state, lane = lane, attempt = attempt + 1, worker = worker, until_ms = patience }
+  local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, until_ms = patience,
+    limits = f[7] }
+  local needs = needs_of(run)
+  if f[8] then
+    call('HDEL', key, 'reserved')
+  elseif needs then
+    local obstructed, room_at = obstacle(needs)
+    if obstructed then
+      drop(lane, entry)
+      hold_up(id, load(id), obstructed, room_at)
+      return false
+    end
+    seize(id, needs)
+  end
+  run.attempt = attempt + 1
   local fence = run.attempt .. '-' .. nonce
   if present(f[5]) then call('HDEL', key, 'reason') end
   move(id, run, 'claim', 'claimed', '', 'attempt', run.attempt, 'fence', fence, 'worker', worker, 'claimed_at_ms', stamp)

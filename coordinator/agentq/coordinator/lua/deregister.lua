@@ -4,7 +4,7 @@ ARGV   now_ms worker epoch
 REPLY  ok, retiring, evicted
 VERBS  release unblock skip
 FLAGS  allow-oom
-USES   retiring
+USES   limiting ending retiring
 `retiring` means that there is more to hand back than one call may do: call again. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state')

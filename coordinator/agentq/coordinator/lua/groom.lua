@@ -4,7 +4,7 @@ ARGV   now_ms lane idle_ms
 REPLY  [entries given back, consumers removed, entries trimmed, 1 if the lane was closed]
 VERBS
 FLAGS  allow-oom
-USES   retiring
+USES   limiting ending retiring
 A consumer goes if no registered worker has its name. A lane goes if it has been empty for `idle_ms`; the next submit
 opens it again. The head is trimmed to the oldest entry that is undelivered, or that is in somebody's hands and stands
 for a run. ]]
@@ -52,9 +52,12 @@ local trimmed = call('XTRIM', key, 'MINID', '=', oldest or group['last-delivered
 local last = string.match(pairs_of(call('XINFO', 'STREAM', key))['last-generated-id'], '^%d+')
 local opened_at = tonumber(call('ZSCORE', key_lanes(), lane))
 local idle_since = math.max(tonumber(last), opened_at)
-if call('XLEN', key) == 0 and not fresh and now - idle_since >= tonumber(idle_ms) then
+if call('EXISTS', key_line(lane)) == 1 then
+  uneven[lane] = true
+elseif call('XLEN', key) == 0 and not fresh and now - idle_since >= tonumber(idle_ms) then
   call('DEL', key)
   call('ZREM', key_lanes(), lane)
+  call('HINCRBY', key_cursors(), 'lanes', 1)
   return { given_back, removed, trimmed, 1 }
 end
 return { given_back, removed, trimmed, 0 }

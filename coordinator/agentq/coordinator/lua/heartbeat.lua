@@ -5,6 +5,7 @@ ROWS   run fence
 REPLY  [ok, state, revision, number of disowned, run, fence, ..., order id, order, run, fence, detail, ...], evicted
 VERBS  release lose unblock skip
 FLAGS  allow-oom
+USES   limiting ending
 `applied` lists the orders carried out, with commas; they are deleted, all others come again. `disowned` are runs named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
 `grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_MS
@@ -60,8 +61,7 @@ for id, hold in pairs(holds) do
   end
 end
 
-local newest = call('ZRANGE', key_lanes(), -1, -1, 'WITHSCORES')
-local reply = { 'ok', record[2], newest[2] or '0', #disowned / 2 }
+local reply = { 'ok', record[2], lanes_revision(), #disowned / 2 }
 for _, value in ipairs(disowned) do reply[#reply + 1] = value end
 for _, entry in ipairs(call('XRANGE', key_inbox(worker), '-', '+', 'COUNT', 100)) do
   local f = entry[2]

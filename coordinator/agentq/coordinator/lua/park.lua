@@ -4,6 +4,7 @@ ARGV   now_ms id fence alarm_at_ms reason
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  park unblock skip
 FLAGS  allow-oom
+USES   limiting ending
 What wanted it awake while it was on its way to sleep counts: it is pending again at once. ]]
 
 local run, word = load_held(id, fence, 'park')

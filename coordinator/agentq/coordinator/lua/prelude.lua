@@ -1,6 +1,7 @@
 --[[ What every script shares. Before it stand, made from the Python tables: `base` and the key builders (keys.py), the
-limits (limits.py), SOURCES and EVENTS of this script's verbs and BUDGETS (lifecycle.py). After it stands the script as
-the body of `main`; `close` then carries out what was put off, so that a batch costs few commands. ]]
+limits (limits.py), SOURCES and EVENTS of this script's verbs and BUDGETS (lifecycle.py). After it stand what the script
+USES, and the script as the body of `main`; `close` then carries out what was put off, so that a batch costs few
+commands. ]]
 
 local call = redis.call
 local now = tonumber(ARGV[1])
@@ -15,8 +16,11 @@ local forget_at, events_kept = string.format('%.0f', now + KEEP_MS), tostring(EV
 
 -- What `close` does for all runs of the call at once.
 local moved, gone, come, timers = {}, {}, {}, {}
-local acked, unheld, unsettled = {}, {}, {}
+local acked, unheld, uneven = {}, {}, {}
 local soonest = nil
+
+-- What the shared files have put off, to be done first.
+local closing = {}
 
 local function queue_of(lane) return string.match(lane, '^[^:]*') end
 
@@ -42,10 +46,12 @@ local function load(id)
   local run = { key = key, state = f[1], lane = f[2], entry = f[3], attempt = tonumber(f[4] or 0), fence = f[5],
     worker = f[6] }
   if f[7] then
-    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason', 'until_ms')
+    local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason',
+      'until_ms', 'limits', 'reserved', 'fair')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe, run.dependents, run.reason = m[5], m[6], present(m[7])
     run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
+    run.limits, run.reserved, run.fair = m[9], m[10], m[11]
   end
   return run
 end
@@ -142,184 +148,76 @@ local function move(id, run, verb, state, detail, ...)
   append(event, id, state, run, detail)
 end
 
+-- A number that changes whenever the lanes that workers may serve do; with it workers notice.
+local function lanes_revision() return call('HGET', key_cursors(), 'lanes') or '0' end
+
+-- The lanes have changed in a way that workers should hear of at once.
+local function announce_lanes(detail)
+  call('HINCRBY', key_cursors(), 'lanes', 1)
+  for _, worker in ipairs(call('ZRANGE', key_workers(), 0, 999)) do
+    call('XADD', key_inbox(worker), '*', 'order', 'lanes', 'run', '', 'fence', '', 'detail', detail)
+  end
+end
+
 local opened = {}
 
 -- Make sure that a lane, its group and its queue exist, and tell the workers of a new one.
 local function open_lane(lane)
   if opened[lane] then return end
   opened[lane] = true
-  if call('ZSCORE', key_lanes(), lane) then return end
-  local newest = call('ZRANGE', key_lanes(), -1, -1, 'WITHSCORES')
-  call('ZADD', key_lanes(), math.max(now, tonumber(newest[2] or 0) + 1), lane)
+  if call('ZADD', key_lanes(), 'NX', now, lane) == 0 then return end
   call('SADD', key_queues(), queue_of(lane))
   redis.pcall('XGROUP', 'CREATE', key_lane(lane), 'workers', '0', 'MKSTREAM')
-  for _, worker in ipairs(call('ZRANGE', key_workers(), 0, 999)) do
-    call('XADD', key_inbox(worker), '*', 'order', 'lanes', 'run', '', 'fence', '', 'detail', lane)
-  end
+  announce_lanes(lane)
 end
 
--- Give a run an entry in its lane.
+-- A lane is named `queue:priority:demands`. After the priority, `~` marks one in which keys take turns, and `+` the one
+-- before it, for runs that have had their wait.
+local function plain(lane) return (string.gsub(lane, '^([^:]*:%d~?)%+', '%1')) end
+
+local function front(lane) return (string.gsub(plain(lane), '^([^:]*:%d~?)', '%1+')) end
+
+local function is_fair(lane) return string.find(lane, '~:', 1, true) ~= nil end
+
+-- Runs of a fair lane stand in a line, by their virtual time: each key's runs follow one another at a distance of 1 by
+-- its weight, and a key that comes anew begins at the present. The stream gets the next ones, as they are asked for.
+local function line_up(id, run)
+  local shares, key = key_shares(run.lane), run.fair or call('HGET', run.key, 'fair')
+  local present_time, own = call('ZSCORE', shares, ''), call('ZSCORE', shares, '=' .. key)
+  local start = math.max(tonumber(present_time or 0), tonumber(own or 0))
+  local weight = tonumber(call('HGET', key_weights(), queue_of(run.lane) .. ' ' .. key) or 1)
+  call('ZADD', shares, string.format('%.17g', start + 1 / weight), '=' .. key)
+  call('ZADD', key_line(run.lane), string.format('%.17g', start), id)
+  uneven[run.lane] = true
+  return ''
+end
+
+-- See to it that a fair lane's stream has so many undelivered entries, while there are runs in the line.
+local function top_up(lane, wanted)
+  local line, key = key_line(lane), key_lane(lane)
+  if call('EXISTS', line) == 0 then return end
+  local group = redis.pcall('XINFO', 'GROUPS', key)[1]
+  local ready = #call('XRANGE', key, '(' .. (group and group[8] or '0-0'), '+', 'COUNT', wanted)
+  if ready >= wanted then return end
+  open_lane(lane)
+  local heads = call('ZPOPMIN', line, wanted - ready)
+  for at = 1, #heads, 2 do
+    call('HSET', key_run(heads[at]), 'entry', call('XADD', key, '*', 'run', heads[at]))
+  end
+  if call('EXISTS', line) == 0 then return call('DEL', key_shares(lane)) end
+  call('ZADD', key_shares(lane), heads[#heads], '')
+  call('ZREMRANGEBYSCORE', key_shares(lane), '-inf', '(' .. heads[#heads])
+end
+
+-- Let a run wait in its lane: as an entry, or in the line of a fair one.
 local function enqueue(id, run)
   open_lane(run.lane)
-  run.entry = call('XADD', key_lane(run.lane), '*', 'run', id)
+  run.entry = is_fair(run.lane) and line_up(id, run) or call('XADD', key_lane(run.lane), '*', 'run', id)
   return run.entry
 end
 
 -- Throw away an entry that stands for nothing (any more).
 local function drop(lane, entry) push(acked, lane, entry) end
-
--- Take a held run out of its lane and out of its worker's hands.
-local function vacate(id, run)
-  push(acked, run.lane, run.entry)
-  push(unheld, run.worker, id)
-  run.entry = ''
-end
-
--- The record of the attempt that ends, as a field and its value; the oldest record goes.
-local function archive(run, verb, outcome)
-  if run.attempt > ATTEMPTS_KEPT then call('HDEL', run.key, 'attempt:' .. (run.attempt - ATTEMPTS_KEPT)) end
-  local times = call('HMGET', run.key, 'claimed_at_ms', 'started_at_ms')
-  return 'attempt:' .. run.attempt, '{"attempt":' .. run.attempt .. ',"worker":' .. json(run.worker or '')
-    .. ',"claimed_at_ms":' .. (times[1] or 'null')
-    .. ',"started_at_ms":' .. (times[2] or 'null')
-    .. ',"ended_at_ms":' .. stamp .. ',"verb":"' .. verb .. '"'
-    .. ',"outcome":' .. (outcome or 'null') .. '}'
-end
-
--- End a run. The fence stays when its own worker ended it, and goes when it was `taken` from the worker, so that what
--- the worker says later is refused as fenced.
-local function conclude(id, run, verb, state, why, outcome, taken)
-  if is_held(run) then vacate(id, run) end
-  if run.state == 'blocked' then call('UNLINK', key_needs(id)) end
-  if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'open') end
-  if taken then call('HSET', run.key, 'fence', '') end
-  run.stop_at_ms = nil
-  move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
-  timers[id] = run.keep_ms and now + run.keep_ms or forget_at
-  if run.dedupe and call('GET', key_dedupe(run.dedupe)) == id then call('DEL', key_dedupe(run.dedupe)) end
-  if run.dependents then unsettled[#unsettled + 1] = { id = id, state = state } end
-end
-
--- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
-local function leave(id, run, verb, state, reason, outcome, op, ...)
-  local record, value = archive(run, verb, outcome)
-  call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wanted', 'stop_at_ms')
-  vacate(id, run)
-  run.fence, run.stop_at_ms = '', nil
-  local entry = state == 'pending' and enqueue(id, run) or ''
-  move(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'op', op, 'reason', reason,
-    'due_at_ms', run.due_at_ms or '', 'more', 1, record, value, ...)
-end
-
--- End a run for a reason of ours, rather than with an outcome that its worker reports.
-local function end_with(id, run, verb, state, class, why, taken)
-  conclude(id, run, verb, state, why, outcome_json(class, why), taken)
-end
-
-local function conclude_stopped(id, run, verb, taken)
-  end_with(id, run, verb, 'cancelled', 'cancelled', 'cancelled on request', taken)
-end
-
-local function retry_policy(run)
-  local text = call('HGET', run.key, 'retry')
-  local policy = text and cjson.decode(text) or {}
-  local final = {}
-  for _, class in ipairs(policy.final or {}) do final[class] = true end
-  return { failures = policy.failures or FAILURES, crashes = policy.crashes or CRASHES,
-    deferrals = policy.deferrals or DEFERRALS, delay_ms = policy.delay_ms or DELAY_MS,
-    factor = policy.factor or DELAY_FACTOR, delay_ms_max = policy.delay_ms_max or BACKOFF_MS_MAX, final = final }
-end
-
--- Exponential with full jitter; `dice` is between 0 and 1, thrown by the caller.
-local function backoff_ms(policy, spent, dice)
-  local ceiling = math.min(policy.delay_ms * policy.factor ^ math.min(spent, 60), policy.delay_ms_max)
-  return math.max(1, math.floor(ceiling * tonumber(dice)))
-end
-
--- The reaper's verb: the worker of this attempt is gone, or does not know of it.
-local function lose(id, run, dice, why)
-  if run.stop_at_ms then return conclude_stopped(id, run, 'lose', true) end
-  local policy = retry_policy(run)
-  local spent = tonumber(call('HGET', run.key, 'crashes') or 0)
-  if spent >= policy.crashes or policy.final.lost then return end_with(id, run, 'lose', 'failed', 'lost', why, true) end
-  local state = 'pending'
-  if spent > 0 then
-    state = 'scheduled'
-    run.due_at_ms = now + backoff_ms(policy, spent - 1, dice)
-  end
-  leave(id, run, 'lose', state, why, outcome_json('lost', why), '', 'crashes', spent + 1)
-end
-
--- Give a run back, at no cost to it; used by a draining worker, and for what its worker never heard of.
-local function release(id, run, reason, op)
-  if run.stop_at_ms then
-    conclude_stopped(id, run, 'release', not op)
-  else
-    run.due_at_ms = nil
-    leave(id, run, 'release', 'pending', reason, nil, op or '')
-  end
-  return run.state
-end
-
--- Let a blocked run go where it would have gone without its dependencies.
-local function unblock(id, run)
-  call('UNLINK', key_needs(id))
-  if run.due_at_ms and run.due_at_ms > now then return move(id, run, 'unblock', 'scheduled', '', 'reason', 'delay') end
-  move(id, run, 'unblock', 'pending', '', 'entry', enqueue(id, run), 'reason', '')
-end
-
--- One dependency of a run has ended. A run that was forgotten and submitted again may not wait for it any more.
-local function satisfy(id, parent, ended)
-  local run = load(id)
-  if not run or run.state ~= 'blocked' then return end
-  if call('SREM', key_needs(id), parent) == 0 then return end
-  local policy = call('HGET', run.key, 'on_failed') or 'skip'
-  if ended ~= 'completed' and policy ~= 'run' then
-    local state = policy == 'fail' and 'failed' or 'skipped'
-    return end_with(id, run, 'skip', state, 'rejected', 'dependency ' .. parent .. ' is ' .. ended)
-  end
-  if call('EXISTS', key_needs(id)) == 0 and not call('HGET', run.key, 'open') then unblock(id, run) end
-end
-
--- Make a run wait for others. Those that have ended already are in its needs too, until `satisfy` takes them out: so
--- the last one decides, whatever the order. Returns them.
-local function await(id, parents)
-  local ended = {}
-  for _, parent in ipairs(parents) do
-    local run = load(parent)
-    call('SADD', key_needs(id), parent)
-    if is_ended(run) then
-      ended[#ended + 1] = { id = parent, state = run.state }
-    else
-      call('ZADD', key_dependents(parent), 0, id)
-      if not run.dependents then call('HSET', run.key, 'dependents', 1, 'more', 1) end
-    end
-  end
-  return ended
-end
-
--- The first of the given runs that does not exist.
-local function first_missing(ids)
-  for _, id in ipairs(ids) do
-    if call('EXISTS', key_run(id)) == 0 then return id end
-  end
-end
-
--- Tell the dependents of ended runs, a bounded number in one call; the settler goes on with the rest.
-local function settle(budget)
-  while #unsettled > 0 do
-    local parent = table.remove(unsettled)
-    local children = budget > 0 and call('ZPOPMIN', key_dependents(parent.id), budget) or {}
-    budget = budget - #children / 2
-    for at = 1, #children, 2 do satisfy(children[at], parent.id, parent.state) end
-    if call('EXISTS', key_dependents(parent.id)) == 1 then
-      call('ZADD', key_settling(), 'NX', now, parent.id)
-      soonest = now
-    else
-      call('ZREM', key_settling(), parent.id)
-    end
-  end
-end
 
 -- Acknowledge and delete entries of a lane. Where older ones live on, deleting the one that was read last would turn the
 -- group's lag, which autoscalers and dashboards read, into nil: that one is spared until more has been read.
@@ -370,11 +268,13 @@ local function close_timers()
 end
 
 local function close()
-  if #unsettled > 0 then settle(SETTLE_A_CALL) end
+  for _, finish in ipairs(closing) do finish() end
+  for lane in pairs(uneven) do top_up(lane, 1) end
   for lane, entries in pairs(acked) do erase(lane, entries) end
   for worker, ids in pairs(unheld) do
     each_chunk(ids, 1000, function(...) call('HDEL', key_holds(worker), ...) end)
   end
+  acked, unheld, uneven = {}, {}, {}
   close_index()
   close_timers()
 end

@@ -4,6 +4,7 @@ ARGV   now_ms queue state dice
 REPLY  [runs looked at, mended, 1 if the end of the index was reached]
 VERBS  submit lose release unblock skip
 FLAGS  allow-oom
+USES   limiting ending
 The scripts keep all of these together; this is for what happens to Redis itself: a stream, a hash or a group that was
 deleted by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in nobody's
 hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
@@ -28,8 +29,9 @@ end
 local last_read = {}
 
 -- Whether somebody will claim the run: its entry has not been read yet, or has been and is in somebody's hands.
-local function has_home(run)
+local function has_home(id, run)
   local name, entry = key_lane(run.lane), run.entry
+  if entry == '' then return call('ZSCORE', key_line(run.lane), id) end
   if #call('XRANGE', name, entry, entry) == 0 then return false end
   if not last_read[name] then
     local group = redis.pcall('XINFO', 'GROUPS', name)[1]
@@ -47,6 +49,13 @@ end
 
 local function mend_blocked(id, run)
   if call('HEXISTS', key_run(id), 'open') == 1 then return false end
+  local limit = line_of(run)
+  if limit then
+    if call('ZSCORE', key_waiters(limit), id) then return false end
+    stand_in_line(id, run, limit)
+    freed[#freed + 1] = limit
+    return true
+  end
   local needs, mended = call('SRANDMEMBER', key_needs(id), 20), false
   for _, parent in ipairs(needs) do
     local other = load(parent)
@@ -75,7 +84,7 @@ local function mend(id)
     reindex(id, run.lane, state, run.state)
     return true
   end
-  if state == 'pending' and not has_home(run) then
+  if state == 'pending' and not has_home(id, run) then
     call('HSET', key_run(id), 'entry', enqueue(id, run))
     return true
   end

@@ -4,7 +4,7 @@ ARGV   now_ms worker epoch op lease_ms dice identity
 REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, retiring
 VERBS  lose unblock skip
 FLAGS  allow-oom
-USES   retiring
+USES   limiting ending retiring
 `epoch` is the one the worker has, or 0. Within its lease, or later if nobody declared it lost, a worker that comes
 back keeps its epoch and its runs, which the reply lists. Otherwise it gets a new epoch, and what an earlier life
 still held is lost first; `retiring` means that there is more of that than one call may do: call again. `duplicate`
@@ -34,8 +34,7 @@ call('PERSIST', key_worker(worker))
 call('SET', key_alive(worker), now + lease_ms, 'PX', lease_ms)
 call('ZADD', key_workers(), now + lease_ms, worker)
 
-local newest = call('ZRANGE', key_lanes(), -1, -1, 'WITHSCORES')
-local reply = { 'ok', epoch, resumed and 1 or 0, newest[2] or '0' }
+local reply = { 'ok', epoch, resumed and 1 or 0, lanes_revision() }
 local holds = resumed and call('HGETALL', key_holds(worker)) or {}
 for at = 1, #holds, 2 do
   reply[#reply + 1] = holds[at]

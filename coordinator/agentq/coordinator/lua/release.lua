@@ -3,7 +3,8 @@ KEYS   base
 ARGV   now_ms id fence reason
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  release unblock skip
-FLAGS  allow-oom ]]
+FLAGS  allow-oom
+USES   limiting ending ]]
 
 local run, word = load_held(id, fence, 'release')
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end

@@ -4,6 +4,7 @@ ARGV   now_ms id op
 REPLY  ok STATE, not_found, duplicate ID, settling, wrong_state STATE
 VERBS  requeue
 FLAGS
+USES   limiting ending
 `op` names the call: sent again it changes nothing. `settling` means that dependents are still being told how the run
 ended; try later. `duplicate ID` means that another run has taken its dedupe key meanwhile. ]]
 
@@ -24,6 +25,7 @@ end
 call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
   'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms')
 run.until_ms, run.due_at_ms = nil, nil
-move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '',
+run.lane = plain(run.lane)
+move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '', 'lane', run.lane,
   'op', 'requeue ' .. op, 'more', 1)
 return 'ok pending'

@@ -3,7 +3,8 @@ KEYS   base
 ARGV   now_ms
 REPLY  number of ended runs with dependents left
 VERBS  unblock skip
-FLAGS  allow-oom ]]
+FLAGS  allow-oom
+USES   limiting ending ]]
 
 for _, id in ipairs(call('ZRANGE', key_settling(), 0, SETTLE_A_CALL - 1)) do
   unsettled[#unsettled + 1] = { id = id, state = call('HGET', key_run(id), 'state') or 'missing' }

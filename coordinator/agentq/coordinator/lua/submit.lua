@@ -3,13 +3,14 @@ KEYS   base
 ARGV   now_ms
 ROWS   id lane spec door
 REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID
-VERBS  submit unblock skip cancel promote
+VERBS  submit unblock skip cancel
 FLAGS
+USES   limiting ending
 `spec` is what the executor needs, opaque here. `door` is empty for a plain run, or JSON of what is decided here:
-due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, plan, session, retry.
+due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, plan, session, retry, limits, fair.
 `exists ID` means that a live run has the dedupe key and is returned in place of a new one. ]]
 
-local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms' }
+local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair' }
 
 local function birth(id, lane, spec, run, reason, door)
   local key = run.key
@@ -40,6 +41,22 @@ local function make_room(door)
   return nil, other, run
 end
 
+-- A run that could go at once finds no room under one of its keys; returns why it is not even to wait.
+local function stop_short(id, run)
+  local needs = needs_of(run)
+  local key, when
+  if needs then key, when = obstacle(needs) end
+  if not key then
+    enqueue(id, run)
+    return nil
+  end
+  local unwanted = make_way(id, key)
+  run.state, run.reason = 'blocked', 'limit ' .. key
+  stand_in_line(id, run, key)
+  if when then set_timer(run.reason, when) end
+  return unwanted
+end
+
 local function submit_with_door(id, lane, spec, door)
   local orphan = first_missing(door.after or {})
   if orphan then return 'no_dependency ' .. orphan end
@@ -48,23 +65,26 @@ local function submit_with_door(id, lane, spec, door)
   if other then
     end_with(other, replaced, 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id)
   end
-  local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms) }
+  local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
+    limits = door.limits, fair = door.fair }
   if door.delay_ms then run.due_at_ms = now + door.delay_ms end
   if door.open then
     run.until_ms = now + OPEN_MS
   elseif door.expires_ms then
     run.until_ms = now + door.expires_ms
   end
-  local ended, reason = {}, ''
+  local ended, reason, unwanted = {}, '', nil
   if door.after or door.open then
     ended, run.state, reason = await(id, door.after or {}), 'blocked', 'dependency'
   elseif run.due_at_ms and run.due_at_ms > now then
     run.state, reason = 'scheduled', 'delay'
   else
-    enqueue(id, run)
+    unwanted = stop_short(id, run)
+    reason = run.reason or ''
   end
   call('SADD', key_queues(), queue_of(lane))
   birth(id, lane, spec, run, reason, door)
+  if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
   if door.dedupe then call('SET', key_dedupe(door.dedupe), id) end
   if door.plan then call('ZADD', key_plan(door.plan), 0, id) end
   if door.session then call('ZADD', key_session(door.session), 0, id) end
@@ -78,13 +98,13 @@ for id, lane, spec, door in next_row do
   local before = call('HGET', key, 'spec')
   if before then
     words[#words + 1] = before == spec and 'ok' or 'taken'
-  elseif door == '' then
+  elseif door == '' and not needs_of({ lane = lane }) then
     local run = { key = key, lane = lane, state = 'pending' }
     enqueue(id, run)
     birth(id, lane, spec, run)
     words[#words + 1] = 'ok'
   else
-    words[#words + 1] = submit_with_door(id, lane, spec, cjson.decode(door))
+    words[#words + 1] = submit_with_door(id, lane, spec, door == '' and {} or cjson.decode(door))
   end
 end
 return words

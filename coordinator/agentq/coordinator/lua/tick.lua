@@ -3,7 +3,9 @@ KEYS   base
 ARGV   now_ms
 REPLY  [runs done, when the next is due or 0]
 VERBS  promote expire unblock skip
-FLAGS  allow-oom ]]
+FLAGS  allow-oom
+USES   limiting ending
+A timer that cannot be rung, because of what was done to its run's key by hand, is put off, and the others ring. ]]
 
 -- Delete what is left of an ended run whose time is up; not while its dependents are still being told.
 local function forget(id, run)
@@ -20,6 +22,8 @@ local function forget(id, run)
 end
 
 local function ring(id)
+  local key = string.match(id, '^limit (.*)')
+  if key then return ring_limit(key) end
   local run = load(id)
   if not run then
     timers[id] = false
@@ -37,7 +41,9 @@ local function ring(id)
 end
 
 local due = call('ZRANGE', key_timers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, TICK_A_CALL)
-for _, id in ipairs(due) do ring(id) end
-close_timers()
+for _, id in ipairs(due) do
+  if not pcall(ring, id) then timers[id] = now + OPEN_MS end
+end
+close()
 local first = call('ZRANGE', key_timers(), 0, 0, 'WITHSCORES')
 return { #due, first[2] or '0' }

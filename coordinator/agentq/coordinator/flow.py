@@ -1,0 +1,186 @@
+"""What an operator says of queues and limits, while everything runs: pause, resume, weigh, limit, shut, open.
+
+A limit says how much there is of a key that runs name: so many at once, so many units in a time, or nothing until a
+time. The limits `queue:NAME` and `global` are of every run of a queue, and of every run, unnamed. Runs that find no room
+wait in the order of priority and age, and are let in by whoever makes room (see `lua/limiting.lua`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from agentq.coordinator.connection import Word
+from agentq.coordinator.errors import Invalid, NotFound, refusal
+from agentq.coordinator.fields import Label, LimitName, Name, Timeout, Units, one_sentence
+from agentq.coordinator.limits import DUE_AT_MS_MAX, ERROR_CHARACTERS
+from agentq.coordinator.store import Store
+
+EVERY_QUEUE = "*"
+
+
+class WhenFull(StrEnum):
+    """What becomes of a run that finds no room at once."""
+
+    QUEUE = "queue"
+    CANCEL_NEWEST = "cancel_newest"
+    CANCEL_RUNNING = "cancel_running"
+    KEEP_LATEST = "keep_latest"
+
+
+class Rate(BaseModel):
+    """So many units in a time; `burst` is how many may come at once after a quiet time."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    units: Units
+    per_ms: Timeout
+    burst: Units
+
+
+class Limit(BaseModel):
+    """What there is of a key, how much of it is taken, and who waits."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    key: str
+    max: Annotated[int, Field(ge=0)] | None = None
+    rate: Rate | None = None
+    when_full: WhenFull = WhenFull.QUEUE
+    shut_until_ms: int | None = None
+    shut_why: str = ""
+    held: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Since when nothing is claimed from a queue, and why."""
+
+    queue: str
+    at_ms: int
+    why: str
+
+
+_limit_name: TypeAdapter[str] = TypeAdapter(LimitName)
+_queue_name: TypeAdapter[str] = TypeAdapter(Name)
+_label: TypeAdapter[str] = TypeAdapter(Label)
+
+
+class Flow:
+    """The operator's verbs of one namespace. Each is said in every partition, and holds in each by itself."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    # ---- queues
+
+    def pause(self, queue: str, why: str = "") -> None:
+        """Claim nothing from a queue, or with `*` from any; what is held goes on."""
+        self._say("pause", _queue(queue), why[:ERROR_CHARACTERS])
+
+    def resume(self, queue: str) -> None:
+        """Let a queue go on, or with `*` all that were not paused by name."""
+        if "ok" not in self._say("resume", _queue(queue)):
+            what = "All queues together are" if queue == EVERY_QUEUE else f"The queue {queue} is"
+            raise NotFound(f"{what} not paused; `agentq queue ls` shows what is.")
+
+    def paused(self) -> dict[str, Pause]:
+        """What is paused, by queue; `*` is all of them."""
+        found: dict[str, Pause] = {}
+        for partition in self.store.partitions():
+            flat = self.store.connection.command("HGETALL", self.store.key(partition, "paused"))
+            for queue, told in zip(flat[::2], flat[1::2], strict=True):
+                at_ms, _, why = told.partition(" ")
+                found[queue] = Pause(queue, int(at_ms), why)
+        return found
+
+    def weigh(self, queue: str, fair_key: str, weight: float) -> None:
+        """Give a key so many turns in a queue where others get one; for the runs that come from now on."""
+        if not 0.01 <= weight <= 1000:
+            raise Invalid(f"A weight is a number from 0.01 to 1000, not {weight}.")
+        self._say("weigh", _checked(_queue_name, queue, "queue"), _checked(_label, fair_key, "fair key"), f"{weight:g}")
+
+    # ---- limits
+
+    def limit(
+        self, key: str, *, most: int | None = None, rate: Rate | None = None, when_full: WhenFull = WhenFull.QUEUE
+    ) -> None:
+        """Say how much there is of a key from now on; who holds more than that keeps it."""
+        if most is None and rate is None:
+            raise Invalid("A limit needs a number of runs, or a rate.")
+        if most is not None and not 0 <= most <= 1_000_000_000:
+            raise Invalid(f"A limit is a number of runs from 0 to 1000000000, not {most}.")
+        if when_full is WhenFull.CANCEL_RUNNING and not most:
+            raise Invalid("A limit that cancels what runs needs a number of runs, of 1 or more.")
+        bucket: tuple[Word, ...] = ("", "", "") if rate is None else (rate.units, rate.per_ms, rate.burst)
+        self._say("limit", _limit(key), "" if most is None else most, *bucket, when_full.value)
+
+    def unlimit(self, key: str) -> None:
+        """A key is not limited any more; whoever waits for it goes on."""
+        if "ok" not in self._say("limit", _limit(key), "", "", "", "", ""):
+            raise NotFound(f"There is no limit {key}; `agentq limit ls` shows those that there are.")
+
+    def shut(self, key: str, until_ms: int, why: str = "") -> None:
+        """Let nobody in under a key until a time; who has room goes on."""
+        self._say("gate", _limit(key), min(max(0, until_ms), DUE_AT_MS_MAX), why[:ERROR_CHARACTERS])
+
+    def open(self, key: str) -> None:
+        """Open a gate before its time."""
+        self._say("gate", _limit(key), 0, "")
+
+    def limits(self, keys: Iterable[str] = ()) -> list[Limit]:
+        """What is limited, or what there is of these keys; numbers of all partitions together."""
+        names = [_limit(key) for key in keys]
+        found: dict[str, dict[str, Any]] = {}
+        for partition in self.store.partitions():
+            flat = self.store.call("limits", partition, *names)
+            for at in range(0, len(flat), 4):
+                key, fields, held, waiting = flat[at : at + 4]
+                told = found.setdefault(key, {"key": key, "held": 0, "waiting": 0, **_fields(json.loads(fields))})
+                told["held"], told["waiting"] = told["held"] + held, told["waiting"] + waiting
+        return [Limit.model_validate(found[key]) for key in sorted(found)]
+
+    def holders(self, partition: int, key: str, most: int) -> list[str]:
+        """Some of the runs that have room under a key, the oldest first."""
+        name = self.store.key(partition, "holders", key)
+        ids: list[str] = self.store.connection.command("ZRANGE", name, 0, most - 1)
+        return ids
+
+    def place(self, partition: int, key: str, run_id: str) -> int | None:
+        """How many stand before a run in the line of a key."""
+        rank = self.store.connection.command("ZRANK", self.store.key(partition, "waiters", key), run_id)
+        return None if rank is None else int(rank)
+
+    def _say(self, script: str, *words: Word) -> list[str]:
+        replies = [str(self.store.call(script, partition, *words)) for partition in self.store.partitions()]
+        for reply in replies:
+            refused = refusal(reply, words[0]) if reply not in ("not_found", "not_paused") else None
+            if refused is not None:
+                raise refused
+        return replies
+
+
+def _fields(told: dict[str, str]) -> dict[str, Any]:
+    rate = {name: told.pop(name) for name in ("units", "per_ms", "burst") if name in told}
+    return {**told, "rate": rate or None}
+
+
+def _queue(name: str) -> str:
+    return name if name == EVERY_QUEUE else _checked(_queue_name, name, "queue")
+
+
+def _limit(key: str) -> str:
+    return _checked(_limit_name, key, "limit")
+
+
+def _checked(adapter: TypeAdapter[str], text: str, what: str) -> str:
+    try:
+        return adapter.validate_python(text)
+    except ValidationError as error:
+        raise Invalid(f"{text[:80]!r} is not the name of a {what}: {one_sentence(error)}") from error

@@ -1,0 +1,171 @@
+--[[ How attempts and runs end, and who is told: the dependents, and who waits for room under a limit. ]]
+
+local unsettled = {}
+
+-- Take a held run out of its lane and out of its worker's hands.
+local function vacate(id, run)
+  push(acked, run.lane, run.entry)
+  push(unheld, run.worker, id)
+  run.entry = ''
+  unseize(id, run)
+end
+
+-- The record of the attempt that ends, as a field and its value; the oldest record goes.
+local function archive(run, verb, outcome)
+  if run.attempt > ATTEMPTS_KEPT then call('HDEL', run.key, 'attempt:' .. (run.attempt - ATTEMPTS_KEPT)) end
+  local times = call('HMGET', run.key, 'claimed_at_ms', 'started_at_ms')
+  return 'attempt:' .. run.attempt, '{"attempt":' .. run.attempt .. ',"worker":' .. json(run.worker or '')
+    .. ',"claimed_at_ms":' .. (times[1] or 'null')
+    .. ',"started_at_ms":' .. (times[2] or 'null')
+    .. ',"ended_at_ms":' .. stamp .. ',"verb":"' .. verb .. '"'
+    .. ',"outcome":' .. (outcome or 'null') .. '}'
+end
+
+-- End a run. The fence stays when its own worker ended it, and goes when it was `taken` from the worker, so that what
+-- the worker says later is refused as fenced.
+local function conclude(id, run, verb, state, why, outcome, taken)
+  if is_held(run) then vacate(id, run) elseif run.reserved then unseize(id, run) end
+  if run.state == 'blocked' then leave_line(id, run) end
+  if run.state == 'pending' and run.entry == '' then call('ZREM', key_line(run.lane), id) end
+  if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'open') end
+  if taken then call('HSET', run.key, 'fence', '') end
+  run.stop_at_ms = nil
+  move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
+  timers[id] = run.keep_ms and now + run.keep_ms or forget_at
+  if run.dedupe and call('GET', key_dedupe(run.dedupe)) == id then call('DEL', key_dedupe(run.dedupe)) end
+  if run.dependents then unsettled[#unsettled + 1] = { id = id, state = state } end
+end
+
+-- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
+local function leave(id, run, verb, state, reason, outcome, op, ...)
+  local record, value = archive(run, verb, outcome)
+  call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wanted', 'stop_at_ms')
+  vacate(id, run)
+  run.fence, run.stop_at_ms, run.lane = '', nil, plain(run.lane)
+  local entry = state == 'pending' and enqueue(id, run) or ''
+  move(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'lane', run.lane, 'op', op,
+    'reason', reason, 'due_at_ms', run.due_at_ms or '', 'more', 1, record, value, ...)
+end
+
+-- End a run for a reason of ours, rather than with an outcome that its worker reports.
+function end_with(id, run, verb, state, class, why, taken)
+  conclude(id, run, verb, state, why, outcome_json(class, why), taken)
+end
+
+-- Order the worker of a held run to stop it; the run ends when that is confirmed, or after `stop_ms`.
+function order_stop(id, run, reason, stop_ms)
+  run.stop_at_ms = now + stop_ms
+  move(id, run, 'cancel', run.state, reason, 'more', 1, 'stop_at_ms', run.stop_at_ms, 'reason', 'stopping: ' .. reason)
+  call('XADD', key_inbox(run.worker), '*', 'order', 'stop', 'run', id, 'fence', run.fence, 'detail', reason)
+end
+
+local function conclude_stopped(id, run, verb, taken)
+  end_with(id, run, verb, 'cancelled', 'cancelled', 'cancelled on request', taken)
+end
+
+local function retry_policy(run)
+  local text = call('HGET', run.key, 'retry')
+  local policy = text and cjson.decode(text) or {}
+  local final = {}
+  for _, class in ipairs(policy.final or {}) do final[class] = true end
+  return { failures = policy.failures or FAILURES, crashes = policy.crashes or CRASHES,
+    deferrals = policy.deferrals or DEFERRALS, delay_ms = policy.delay_ms or DELAY_MS,
+    factor = policy.factor or DELAY_FACTOR, delay_ms_max = policy.delay_ms_max or BACKOFF_MS_MAX, final = final }
+end
+
+-- Exponential with full jitter; `dice` is between 0 and 1, thrown by the caller.
+local function backoff_ms(policy, spent, dice)
+  local ceiling = math.min(policy.delay_ms * policy.factor ^ math.min(spent, 60), policy.delay_ms_max)
+  return math.max(1, math.floor(ceiling * tonumber(dice)))
+end
+
+-- The reaper's verb: the worker of this attempt is gone, or does not know of it.
+local function lose(id, run, dice, why)
+  if run.stop_at_ms then return conclude_stopped(id, run, 'lose', true) end
+  local policy = retry_policy(run)
+  local spent = tonumber(call('HGET', run.key, 'crashes') or 0)
+  if spent >= policy.crashes or policy.final.lost then return end_with(id, run, 'lose', 'failed', 'lost', why, true) end
+  local state = 'pending'
+  if spent > 0 then
+    state = 'scheduled'
+    run.due_at_ms = now + backoff_ms(policy, spent - 1, dice)
+  end
+  leave(id, run, 'lose', state, why, outcome_json('lost', why), '', 'crashes', spent + 1)
+end
+
+-- Give a run back, at no cost to it; used by a draining worker, and for what its worker never heard of.
+local function release(id, run, reason, op)
+  if run.stop_at_ms then
+    conclude_stopped(id, run, 'release', not op)
+  else
+    run.due_at_ms = nil
+    leave(id, run, 'release', 'pending', reason, nil, op or '')
+  end
+  return run.state
+end
+
+-- Let a blocked run go where it would have gone without its dependencies.
+local function unblock(id, run)
+  call('UNLINK', key_needs(id))
+  if run.due_at_ms and run.due_at_ms > now then return move(id, run, 'unblock', 'scheduled', '', 'reason', 'delay') end
+  move(id, run, 'unblock', 'pending', '', 'entry', enqueue(id, run), 'reason', '')
+end
+
+-- One dependency of a run has ended. A run that was forgotten and submitted again may not wait for it any more.
+local function satisfy(id, parent, ended)
+  local run = load(id)
+  if not run or run.state ~= 'blocked' then return end
+  if call('SREM', key_needs(id), parent) == 0 then return end
+  local policy = call('HGET', run.key, 'on_failed') or 'skip'
+  if ended ~= 'completed' and policy ~= 'run' then
+    local state = policy == 'fail' and 'failed' or 'skipped'
+    return end_with(id, run, 'skip', state, 'rejected', 'dependency ' .. parent .. ' is ' .. ended)
+  end
+  if call('EXISTS', key_needs(id)) == 0 and not call('HGET', run.key, 'open') then unblock(id, run) end
+end
+
+-- Make a run wait for others. Those that have ended already are in its needs too, until `satisfy` takes them out: so
+-- the last one decides, whatever the order. Returns them.
+local function await(id, parents)
+  local ended = {}
+  for _, parent in ipairs(parents) do
+    local run = load(parent)
+    call('SADD', key_needs(id), parent)
+    if is_ended(run) then
+      ended[#ended + 1] = { id = parent, state = run.state }
+    else
+      call('ZADD', key_dependents(parent), 0, id)
+      if not run.dependents then call('HSET', run.key, 'dependents', 1, 'more', 1) end
+    end
+  end
+  return ended
+end
+
+-- The first of the given runs that does not exist.
+local function first_missing(ids)
+  for _, id in ipairs(ids) do
+    if call('EXISTS', key_run(id)) == 0 then return id end
+  end
+end
+
+-- Tell the dependents of ended runs, a bounded number in one call; the settler goes on with the rest.
+local function settle(budget)
+  while #unsettled > 0 do
+    local parent = table.remove(unsettled)
+    local children = budget > 0 and call('ZPOPMIN', key_dependents(parent.id), budget) or {}
+    budget = budget - #children / 2
+    for at = 1, #children, 2 do satisfy(children[at], parent.id, parent.state) end
+    if call('EXISTS', key_dependents(parent.id)) == 1 then
+      call('ZADD', key_settling(), 'NX', now, parent.id)
+      soonest = now
+    else
+      call('ZREM', key_settling(), parent.id)
+    end
+  end
+end
+
+closing[#closing + 1] = function()
+  let_in(LET_IN_A_CALL)
+  if #unsettled > 0 then settle(SETTLE_A_CALL) end
+  let_in(0)
+end
