@@ -93,6 +93,8 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
         _check_homes(snapshot)
         _check_timers(snapshot)
         _check_dependencies(snapshot)
+        _check_limits(snapshot)
+        _check_fair_lanes(snapshot)
     _check_dedupe(snapshot)
     _check_ends(snapshot)
     _check_logs(snapshot)
@@ -119,7 +121,9 @@ def _check_homes(snapshot: Snapshot) -> None:
     live = {}
     for run, fields in runs(snapshot).items():
         state = State(fields["state"])
-        if state is State.PENDING or state in HELD:
+        if state is State.PENDING and not fields["entry"]:
+            assert run in snapshot.of("line").get((fields["lane"],), {}), f"{run} is pending and waits nowhere"
+        elif state is State.PENDING or state in HELD:
             live[fields["lane"], fields["entry"]] = run
             entry = snapshot.of("lane").get((fields["lane"],), {}).get(fields["entry"])
             assert entry == {"run": run}, f"{run} is {state} and has no entry in its lane"
@@ -147,7 +151,7 @@ def _check_holders(snapshot: Snapshot) -> None:
 
 
 def _check_timers(snapshot: Snapshot) -> None:
-    timers = {run: int(float(at)) for run, at in snapshot.one("timers").items()}
+    timers = {run: int(float(at)) for run, at in snapshot.one("timers").items() if not run.startswith("limit ")}
     for run, fields in runs(snapshot).items():
         expected = _timer(fields)
         if expected is not None:
@@ -182,7 +186,50 @@ def _check_dependencies(snapshot: Snapshot) -> None:
             assert not ended or parent in snapshot.one("settling"), f"{parent} has ended and {child} was never told"
     for run, fields in all_runs.items():
         if fields["state"] == State.BLOCKED:
-            assert snapshot.of("needs").get((run,)) or fields.get("open"), f"{run} is blocked and waits for nothing"
+            waits = snapshot.of("needs").get((run,)) or fields.get("open") or _line_of(fields)
+            assert waits, f"{run} is blocked and waits for nothing"
+
+
+def _line_of(fields: dict[str, str]) -> str:
+    """The key that a blocked run waits for room under."""
+    return fields["reason"].removeprefix("limit ") if fields.get("reason", "").startswith("limit ") else ""
+
+
+def _check_limits(snapshot: Snapshot) -> None:
+    """Whoever has room is held, or was let in and is about to be; whoever waits stands in one line."""
+    timers = snapshot.one("timers")
+    for run, fields in runs(snapshot).items():
+        state, key = State(fields["state"]), _line_of(fields)
+        needs = fields.get("limits", "").split()[::2]
+        entitled = state in HELD or bool(fields.get("reserved"))
+        assert state is State.PENDING or not fields.get("reserved"), f"{run} is {state} with room reserved"
+        for need in needs:
+            assert (run in snapshot.of("holders").get((need,), {})) == entitled, f"{run} is {state}: room under {need}?"
+        if state is State.BLOCKED and key:
+            assert run in snapshot.of("waiters").get((key,), {}), f"{run} waits for {key}, and stands in no line"
+    for (key,), waiting in snapshot.of("waiters").items():
+        for run in waiting:
+            fields = runs(snapshot)[run]
+            assert (fields["state"], _line_of(fields)) == (State.BLOCKED, key), f"{run} stands in the line of {key}"
+        limit = snapshot.of("limit").get((key,), {})
+        held = len(snapshot.of("holders").get((key,), {}))
+        full = "max" in limit and held >= int(limit["max"])
+        assert full or f"limit {key}" in timers, f"{len(waiting)} wait for {key} though {held} of {limit} are taken"
+    for (key,), holding in snapshot.of("holders").items():
+        for run in holding:
+            fields = runs(snapshot)[run]
+            assert State(fields["state"]) in HELD or fields.get("reserved"), f"{run} has room under {key} for nothing"
+    assert {key for (key,) in snapshot.of("limit")} == set(snapshot.one("limits")), "limits and their list differ"
+
+
+def _check_fair_lanes(snapshot: Snapshot) -> None:
+    """While runs stand in a line, the lane has an entry that nobody has read, or somebody is about to adopt one."""
+    for (lane,), line in snapshot.of("line").items():
+        for run in line:
+            fields = runs(snapshot)[run]
+            assert (fields["state"], fields["lane"], fields["entry"]) == (State.PENDING, lane, ""), f"{run} is in line"
+        assert snapshot.of("lane").get((lane,)), f"{len(line)} stand in the line of {lane}, whose stream is empty"
+        assert (lane,) in snapshot.of("shares"), f"the line of {lane} has no time"
 
 
 def _check_dedupe(snapshot: Snapshot) -> None:

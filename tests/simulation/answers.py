@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from simulation.heard import Heard, door_of
 from simulation.life import Life
-from simulation.seats import Seats
+from simulation.room import Room
 
 from agentq.coordinator.lifecycle import BUDGETS, OutcomeClass
 
 WORKERS_WORDS = {"start", "report", "finish", "fail", "defer", "release", "park"}
 
 
-class Answers(Seats):
+class Answers(Room):
     """The part of the model that judges replies."""
 
     def __init__(self, *, gap_ms: int, lease_ms: int, grace_ms: int, forget_ms: int) -> None:
@@ -27,7 +27,7 @@ class Answers(Seats):
         """What a call changes before its events."""
         if heard.script == "depend":
             self._depend(heard)
-        elif heard.script in ("reap", "heartbeat"):
+        elif heard.script in ("reap", "heartbeat", "limit", "gate"):
             getattr(self, f"hear_{heard.script}")(heard)
 
     def judge(self, heard: Heard) -> None:

@@ -13,6 +13,7 @@ from agentq.coordinator.run import RunSpec
 if TYPE_CHECKING:
     from simulation.simulator import Simulator
 
+LIMITS = ("a", "a", "b", "queue:default", "queue:slow", "global")
 QUEUES = ("default", "default", "slow")
 LIVE_MOST = 12
 KNOWN_MOST = 30
@@ -27,6 +28,8 @@ FIELDS: tuple[tuple[float, str, Callable[[Simulator], Any]], ...] = (
     (0.1, "plan", lambda _: "plan"),
     (0.1, "session", lambda _: "session"),
     (0.8, "retry", lambda sim: retry(sim)),
+    (0.3, "limits", lambda sim: dict.fromkeys(sim.chance.choice((("a",), ("b",), ("a", "b"))), 1)),
+    (0.2, "fair_key", lambda sim: sim.chance.choice(("x", "y", "z"))),
 )
 
 
@@ -109,6 +112,30 @@ class Clients:
     def requeue(self) -> None:
         for run in self._some_runs(1, ended=True):
             self.say(partial(self.sim.queue.requeue, run, operation=self.sim.nonce()))
+
+    # ---- operators
+
+    def limit(self) -> None:
+        flow, chance = self.sim.flow, self.sim.chance
+        key, most = chance.choice(LIMITS), chance.choice((0, 1, 1, 2, 3))
+        self.say(lambda: flow.limit(key, most=most))
+
+    def unlimit(self) -> None:
+        key = self.sim.chance.choice(LIMITS)
+        self.say(lambda: self.sim.flow.unlimit(key))
+
+    def shut(self) -> None:
+        key, until = self.sim.chance.choice(LIMITS), self.sim.now_ms + self.sim.chance.choice((0, 500, 5_000, 50_000))
+        self.say(lambda: self.sim.flow.shut(key, until))
+
+    def pause(self) -> None:
+        queue = self.sim.chance.choice(("default", "slow", "*"))
+        verb = self.sim.flow.pause if self.sim.chance.random() < 0.4 else self.sim.flow.resume
+        self.say(lambda: verb(queue))
+
+    def weigh(self) -> None:
+        weight = self.sim.chance.choice((1, 0.5, 3))
+        self.say(lambda: self.sim.flow.weigh("default", "x", weight))
 
     def _crowded(self) -> bool:
         runs = self.sim.model.runs

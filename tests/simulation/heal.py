@@ -23,11 +23,12 @@ ROUND_MS = 9_000
 EMPTY_CLAIMS = 5
 CLAIMS = 1000
 FORGET_MS = 120_000
-LASTING = {"schema", "partitions", "queues", "worker", "events", "watch", "cursors"}
+LASTING = {"schema", "partitions", "queues", "worker", "events", "watch", "cursors", "limits", "limit", "weights"}
 
 
 def heal(sim: Simulator) -> None:
     """Let everything go well, and demand that every run ends, or waits for something that has a name."""
+    relent(sim)
     for worker in sim.workers:
         if not worker.dead and worker.registered and sim.chance.random() < 0.5:
             worker.say(worker.deregister)
@@ -55,6 +56,16 @@ def heal(sim: Simulator) -> None:
     sim.inspect(settled=True)
     end_what_waits(sim, healer)
     forget(sim)
+
+
+def relent(sim: Simulator) -> None:
+    """No queue stays paused, and no limit lets nobody in."""
+    for queue in sim.flow.paused():
+        sim.flow.resume(queue)
+    for limit in sim.flow.limits():
+        sim.flow.open(limit.key)
+        if limit.max == 0:
+            sim.flow.limit(limit.key, most=1)
 
 
 def work_off(sim: Simulator, healer: Lease) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,8 @@ class Life:
     stop_told: bool = False
     doomed: bool = False
     operation: str = ""
+    in_line: bool = False
+    reserved: bool = False
     needs: set[str] = field(default_factory=set)
     spent: Counter[str] = field(default_factory=Counter)
     said: set[str] = field(default_factory=set)
@@ -53,6 +56,11 @@ class Life:
     @property
     def line(self) -> str:
         return f"{self.id} {self.state} {self.attempt} {self.fence} {self.worker}"
+
+    def keys(self, implied: Iterable[str]) -> list[str]:
+        """What it needs room under, where those limits apply that nobody names."""
+        own = self.door.get("limits", "").split()[::2]
+        return [*own, *(key for key in implied if key in ("global", "queue:" + self.lane.split(":")[0]))]
 
     @property
     def policy(self) -> dict[str, Any]:

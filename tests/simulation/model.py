@@ -16,7 +16,7 @@ from simulation.life import Life
 
 from agentq.coordinator.limits import KEEP_MS, OPEN_MS
 
-UNHEARD = {"bootstrap", "count", "list"}
+UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "weigh"}
 
 
 class Model(Answers):
@@ -72,7 +72,7 @@ class Model(Answers):
     def _conclude(self, heard: Heard, life: Life) -> None:
         """It has ended: time forgets it, its key is free, and whoever waits for it is told."""
         life.stop_at = life.due_at = life.until = None
-        life.open = False
+        life.open = life.in_line = life.reserved = False
         life.needs.clear()
         life.forget_at = heard.now + life.door.get("keep_ms", KEEP_MS)
         if self.keys.get(life.door.get("dedupe", "")) == life.id:
@@ -123,6 +123,10 @@ class Model(Answers):
             self.wait_for(life, parent)
         waits = "after" in door or life.open
         later = due_at is not None and due_at > heard.now
+        if not waits and not later:
+            life.in_line = waits = event.state == "blocked"
+            wrong = self.must_wait(heard, life) if not waits else not self.may_wait(heard, life)
+            assert not wrong, f"{life.line}: {door} under {self.room}"
         assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {door}"
         self.runs[run] = life
         if "dedupe" in door:
@@ -133,8 +137,15 @@ class Model(Answers):
         assert not life.needs, f"{life.line} waits for {life.needs}"
         assert not life.doomed, f"{life.line} cannot run: a parent has failed it"
         assert not life.open, f"{life.line} has not been sealed"
+        if life.in_line:
+            self.let_in(heard, life)
         later = life.due_at is not None and life.due_at > heard.now
         assert target == ("scheduled" if later else "pending")
+
+    def block(self, heard: Heard, life: Life, target: str) -> None:
+        assert target == "blocked"
+        assert self.may_wait(heard, life), f"{life.line} was held up, and there is room: {self.room}"
+        life.reserved, life.in_line = False, True
 
     def promote(self, heard: Heard, life: Life, target: str) -> None:
         assert target == "pending"
@@ -150,6 +161,7 @@ class Model(Answers):
         repeated = heard.script == "claim" and f"{heard['epoch']} {nonce}" in self.granted
         assert not repeated, f"{worker} got {life.line} by a call that was answered before"
         assert life.patient(heard.now), f"{life.line} had expired"
+        self.take_room(heard, life)
         life.attempt += 1
         life.fence, life.worker = f"{life.attempt}-{nonce}", worker
         life.claimed_at, life.unnamed_at = heard.now, None

@@ -29,6 +29,7 @@ from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.errors import Unreachable
+from agentq.coordinator.flow import Flow
 from agentq.coordinator.identity import run_id_prefix
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.queue import Queue
@@ -62,6 +63,7 @@ class Simulator:
         self.store = Store(wire, keyspace, scripts=scripts, clock=lambda: self.now_ms, dice=self.chance.random,
                            nonce=self.nonce)  # fmt: skip
         self.queue = Queue(self.store)
+        self.flow = Flow(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")
         self.janitor = Janitor(self.store, idle_ms=60_000)
@@ -184,7 +186,8 @@ class Simulator:
         """What went wrong, what came before it, and how to see it again."""
         replay = f"uv run pytest tests/simulation -n 0 --seed {self.seed} --steps {steps}"
         what = f"{type(fault).__name__}: {fault}"
-        return "\n".join([f"seed {self.seed}, step {self.step} ({self.doing}): {what}", *self.told(), what, replay])
+        told = [line[:400] for line in self.told()]
+        return "\n".join([f"seed {self.seed}, step {self.step} ({self.doing}): {what}", *told, what, replay])
 
     def told(self) -> list[str]:
         """The last that happened."""
@@ -279,7 +282,7 @@ def _told(entry: tuple[Any, ...]) -> str:
         return (
             f"         {entry.event} {entry.run[-6:]}: {entry.state} {entry.attempt} {entry.worker} {entry.detail[:80]}"
         )
-    return "    ".join(str(part) for part in entry)[:400]
+    return "    ".join(str(part) for part in entry)
 
 
 def by_clients(verb: Callable[[Clients], None]) -> Callable[[Simulator], None]:
@@ -301,6 +304,11 @@ STEPS: tuple[tuple[float, Callable[[Simulator], None]], ...] = (
     (3, by_clients(Clients.cancel)),
     (4, by_clients(Clients.wake)),
     (4, by_clients(Clients.requeue)),
+    (1.5, by_clients(Clients.limit)),
+    (0.7, by_clients(Clients.unlimit)),
+    (0.7, by_clients(Clients.shut)),
+    (0.7, by_clients(Clients.pause)),
+    (0.2, by_clients(Clients.weigh)),
     (9, Simulator.clock),
     (0.7, Simulator.watch),
     (0.7, Simulator.crash),

@@ -123,6 +123,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "The {subject} throws keys away when its memory is full ({detail}), and runs with them; set maxmemory-policy "
         "noeviction.",
     ),
+    "barred": (TryLater, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
     "retiring": (TryLater, "The {subject} still has runs of an earlier life to give back; call again."),
     "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
 }

@@ -16,8 +16,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import Invalid, NotFound, refusal
+from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.fields import Label, LimitName, Name, Timeout, Units, one_sentence
+from agentq.coordinator.lifecycle import QUEUED, State
 from agentq.coordinator.limits import DUE_AT_MS_MAX, ERROR_CHARACTERS
 from agentq.coordinator.store import Store
 
@@ -90,11 +91,42 @@ class Flow:
             what = "All queues together are" if queue == EVERY_QUEUE else f"The queue {queue} is"
             raise NotFound(f"{what} not paused; `agentq queue ls` shows what is.")
 
+    def drain(self, queue: str, why: str = "") -> None:
+        """Let no new runs into a queue until it is resumed; what is there goes on."""
+        self._say("bar", _checked(_queue_name, queue, "queue"), why[:ERROR_CHARACTERS])
+
     def paused(self) -> dict[str, Pause]:
         """What is paused, by queue; `*` is all of them."""
+        return self._noted("paused")
+
+    def drained(self) -> dict[str, Pause]:
+        """The queues that take no new runs."""
+        return self._noted("barred")
+
+    def purge(self, queue: str, why: str, states: Iterable[State] = QUEUED) -> int:
+        """Cancel what waits in a queue, in calls of bounded size; returns how many runs that were."""
+        return sum(self._work_off("purge", _checked(_queue_name, queue, "queue"), state, why) for state in states)
+
+    def move(self, queue: str, target: str) -> int:
+        """Move what waits in a queue to another; returns how many runs that were."""
+        source, target = (_checked(_queue_name, name, "queue") for name in (queue, target))
+        if source == target:
+            raise Invalid(f"Runs of {queue} are in that queue already; name another.")
+        return sum(self._work_off("transfer", source, state, target) for state in QUEUED)
+
+    def _work_off(self, script: str, queue: str, state: State, word: str) -> int:
+        done = 0
+        for partition in self.store.partitions():
+            more = True
+            while more:
+                number, more = self.store.call(script, partition, queue, state.value, word)
+                done += number
+        return done
+
+    def _noted(self, key: str) -> dict[str, Pause]:
         found: dict[str, Pause] = {}
         for partition in self.store.partitions():
-            flat = self.store.connection.command("HGETALL", self.store.key(partition, "paused"))
+            flat = self.store.connection.command("HGETALL", self.store.key(partition, key))
             for queue, told in zip(flat[::2], flat[1::2], strict=True):
                 at_ms, _, why = told.partition(" ")
                 found[queue] = Pause(queue, int(at_ms), why)
@@ -160,9 +192,7 @@ class Flow:
     def _say(self, script: str, *words: Word) -> list[str]:
         replies = [str(self.store.call(script, partition, *words)) for partition in self.store.partitions()]
         for reply in replies:
-            refused = refusal(reply, words[0]) if reply not in ("not_found", "not_paused") else None
-            if refused is not None:
-                raise refused
+            assert reply in ("ok", "not_found", "not_paused"), reply
         return replies
 
 

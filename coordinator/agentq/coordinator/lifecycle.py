@@ -120,6 +120,7 @@ def _rows() -> tuple[Transition, ...]:
         t("expire", HELD, s.CANCELLED, "cancelled", who.DUTY, "a stop that nobody confirmed in time"),
         t("skip", (s.BLOCKED,), s.SKIPPED, "skipped", who.SCRIPT, "a dependency did not complete"),
         t("skip", (s.BLOCKED,), s.FAILED, "failed", who.SCRIPT, "the same, where the spec says `fail`"),
+        t("transfer", QUEUED, None, "moved", who.CLIENT, "to another queue"),
         t("requeue", TERMINAL, s.PENDING, "requeued", who.CLIENT, "an operator's word, with fresh budgets"),
     )
 

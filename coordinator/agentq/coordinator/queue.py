@@ -110,7 +110,8 @@ class Queue:
         """The partition that a run must live in; None if any will do.
 
         What belongs together lives together: a session, a plan, a run and its dependents, the users of a key. The first
-        of these decides, so a dedupe key that is used in several plans is told apart by them.
+        of these decides, so a dedupe key that is used in several plans is told apart by them, and a limit counts in each
+        partition by itself.
         """
         partitions = self.store.keyspace.partitions
         if partitions == 1:
@@ -118,7 +119,7 @@ class Queue:
         together = spec.session or spec.plan
         if together is None and spec.after:
             return partition_of(spec.after[0])
-        together = together or spec.dedupe_key
+        together = together or spec.dedupe_key or next(iter(spec.limits), None)
         return None if together is None else crc32(together.encode()) % partitions
 
     # ---- the worker that holds it; see lease.py for how it comes to hold any
@@ -161,9 +162,12 @@ class Queue:
         dice = self.store.dice()
         return self._move("fail", claim.id, claim.fence, outcome.class_.value, outcome.to_wire(), dice, delay)
 
-    def defer(self, claim: Claim, due_at_ms: int, outcome: Outcome) -> State:
-        """Put an attempt off until a usage limit has passed; it costs the run no attempt."""
-        return self._move("defer", claim.id, claim.fence, _a_time(due_at_ms), outcome.to_wire())
+    def defer(self, claim: Claim, due_at_ms: int, outcome: Outcome, *, gate: str = "") -> State:
+        """Put an attempt off until a usage limit has passed; it costs the run no attempt.
+
+        With a gate, the key that the limit is of, nobody else is let in under it before that time either.
+        """
+        return self._move("defer", claim.id, claim.fence, _a_time(due_at_ms), outcome.to_wire(), gate)
 
     def release(self, claim: Claim, reason: str = "released") -> State:
         """Hand a run back, its processes ended; it costs the run nothing."""

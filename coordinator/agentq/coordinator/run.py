@@ -179,7 +179,7 @@ class RunSpec(_Strict):
         if self.dedupe_key is not None:
             door["dedupe"] = self.dedupe_key
         if self.limits:
-            door["limits"] = ",".join(f"{key} {units}" for key, units in self.limits.items())
+            door["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
         if self.fair_key is not None:
             door["fair"] = self.fair_key
         if self.retry is not None:

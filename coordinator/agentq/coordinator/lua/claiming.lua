@@ -80,10 +80,10 @@ local function take(lane, entry, id, worker, nonce, given)
   local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, until_ms = patience,
     limits = f[7] }
   local needs = needs_of(run)
-  if f[8] then
-    call('HDEL', key, 'reserved')
-  elseif needs then
-    local obstructed, room_at = obstacle(needs)
+  if f[8] then call('HDEL', key, 'reserved') end
+  if needs and f[8] then needs = still_needed(id, needs) end
+  if needs then
+    local obstructed, room_at = obstacle(needs, f[8])
     if obstructed then
       drop(lane, entry)
       hold_up(id, load(id), obstructed, room_at)

@@ -1,11 +1,12 @@
 --[[ defer: an attempt met a usage limit; the run goes on at a stated time and spends no attempt.
 KEYS   base
-ARGV   now_ms id fence due_at_ms outcome
+ARGV   now_ms id fence due_at_ms outcome gate
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  defer unblock skip
 FLAGS  allow-oom
 USES   limiting ending
-A run that was deferred more often than its policy allows fails. ]]
+A run that was deferred more often than its policy allows fails. `gate`, if given, is the limit that was met: nobody is let
+in under it before that time. ]]
 
 local run, word = load_held(id, fence, 'defer')
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
@@ -19,6 +20,7 @@ if spent >= retry_policy(run).deferrals then
   conclude(id, run, 'defer', 'failed', 'deferred too often', outcome)
   return 'ok failed'
 end
+if gate ~= '' then shut(gate, due_at_ms, 'run ' .. id .. ' met it') end
 run.due_at_ms = tonumber(due_at_ms)
 leave(id, run, 'defer', 'scheduled', 'usage limit', outcome, 'defer ' .. fence, 'deferrals', spent + 1)
 return 'ok scheduled'

@@ -26,7 +26,7 @@ end
 local function conclude(id, run, verb, state, why, outcome, taken)
   if is_held(run) then vacate(id, run) elseif run.reserved then unseize(id, run) end
   if run.state == 'blocked' then leave_line(id, run) end
-  if run.state == 'pending' and run.entry == '' then call('ZREM', key_line(run.lane), id) end
+  step_out(id, run)
   if run.reason or run.stop_at_ms then call('HDEL', run.key, 'reason', 'stop_at_ms', 'open') end
   if taken then call('HSET', run.key, 'fence', '') end
   run.stop_at_ms = nil

@@ -71,6 +71,17 @@ local function seize(id, needs)
   end
 end
 
+-- What a run that was let in needs besides the room it has: a limit that was set since, and applies by itself.
+local function still_needed(id, needs)
+  local more = {}
+  for at = 1, #needs, 2 do
+    if not call('ZSCORE', key_holders(needs[at]), id) then
+      more[#more + 1], more[#more + 2] = needs[at], needs[at + 1]
+    end
+  end
+  return #more > 0 and more or nil
+end
+
 local function unseize(id, run)
   local needs = needs_of(run)
   for at = 1, needs and #needs or 0, 2 do
@@ -85,10 +96,13 @@ end
 -- The key in whose line a blocked run stands.
 local function line_of(run) return run.reason and string.match(run.reason, '^limit (.*)') end
 
--- In a line the more urgent come first, then the older.
-local function stand_in_line(id, run, key)
-  local priority, since = string.match(run.lane, '^[^:]*:(%d)'), call('HGET', run.key, 'submitted_at_ms') or stamp
-  call('ZADD', key_waiters(key), string.format('%.0f', (9 - priority) * 2 ^ 44 + since), id)
+-- In a line the more urgent come first, then who came first; whoever comes from another line keeps the `place` it had.
+local function stand_in_line(id, run, key, place)
+  if not place then
+    local priority = string.match(run.lane, '^[^:]*:(%d)')
+    place = string.format('%.0f', (9 - priority) * 2 ^ 48 + call('HINCRBY', key_cursors(), 'line', 1))
+  end
+  call('ZADD', key_waiters(key), place, id)
 end
 
 -- A blocked run that ends leaves the line that it stands in, and waits for nobody.
@@ -125,6 +139,7 @@ end
 
 -- A pending run finds no room when it is claimed.
 local function hold_up(id, run, key, when)
+  unseize(id, run)
   local unwanted = make_way(id, key)
   if unwanted then return end_with(id, run, 'cancel', 'cancelled', 'cancelled', unwanted) end
   run.lane, run.entry, run.reason = plain(run.lane), '', 'limit ' .. key
@@ -135,15 +150,15 @@ end
 
 -- Let the first of a line in, or move it to the line of the key that it now has to wait for.
 local function let_one_in(id, key)
+  local place, run = call('ZSCORE', key_waiters(key), id), load(id)
   call('ZREM', key_waiters(key), id)
-  local run = load(id)
   if not run or run.state ~= 'blocked' or line_of(run) ~= key then return end
   local needs = needs_of(run) or {}
   local other, when = obstacle(needs, true)
   if other then
     run.reason = 'limit ' .. other
     call('HSET', run.key, 'reason', run.reason)
-    stand_in_line(id, run, other)
+    stand_in_line(id, run, other, place)
     if when then set_timer(run.reason, when) end
     return
   end

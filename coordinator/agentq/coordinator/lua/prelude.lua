@@ -192,6 +192,18 @@ local function line_up(id, run)
   return ''
 end
 
+-- When nobody stands in a line, nobody has had a turn.
+local function close_line(lane)
+  if call('EXISTS', key_line(lane)) == 0 then call('DEL', key_shares(lane)) end
+end
+
+-- A run that ends, or goes elsewhere, leaves the line it may stand in.
+local function step_out(id, run)
+  if run.state ~= 'pending' or run.entry ~= '' then return end
+  call('ZREM', key_line(run.lane), id)
+  close_line(run.lane)
+end
+
 -- See to it that a fair lane's stream has so many undelivered entries, while there are runs in the line.
 local function top_up(lane, wanted)
   local line, key = key_line(lane), key_lane(lane)
@@ -204,9 +216,9 @@ local function top_up(lane, wanted)
   for at = 1, #heads, 2 do
     call('HSET', key_run(heads[at]), 'entry', call('XADD', key, '*', 'run', heads[at]))
   end
-  if call('EXISTS', line) == 0 then return call('DEL', key_shares(lane)) end
   call('ZADD', key_shares(lane), heads[#heads], '')
   call('ZREMRANGEBYSCORE', key_shares(lane), '-inf', '(' .. heads[#heads])
+  close_line(lane)
 end
 
 -- Let a run wait in its lane: as an entry, or in the line of a fair one.
@@ -217,7 +229,10 @@ local function enqueue(id, run)
 end
 
 -- Throw away an entry that stands for nothing (any more).
-local function drop(lane, entry) push(acked, lane, entry) end
+local function drop(lane, entry)
+  push(acked, lane, entry)
+  if is_fair(lane) then uneven[lane] = true end
+end
 
 -- Acknowledge and delete entries of a lane. Where older ones live on, deleting the one that was read last would turn the
 -- group's lag, which autoscalers and dashboards read, into nil: that one is spared until more has been read.

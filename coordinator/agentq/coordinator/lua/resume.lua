@@ -1,4 +1,4 @@
---[[ resume: let a queue go on that was paused.
+--[[ resume: let a queue go on that was paused, or that took no new runs.
 KEYS   base
 ARGV   now_ms queue
 REPLY  ok, not_paused
@@ -6,6 +6,6 @@ VERBS
 FLAGS  allow-oom
 The queue `*` ends the pause of all, and leaves the queues that were paused by name. ]]
 
-if call('HDEL', key_paused(), queue) == 0 then return 'not_paused' end
-announce_lanes(queue)
-return 'ok'
+local was_barred, was_paused = call('HDEL', key_barred(), queue), call('HDEL', key_paused(), queue)
+if was_paused == 1 then announce_lanes(queue) end
+return was_barred + was_paused > 0 and 'ok' or 'not_paused'

@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms
 ROWS   id lane spec door
-REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID
+REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE
 VERBS  submit unblock skip cancel
 FLAGS
 USES   limiting ending
@@ -92,12 +92,21 @@ local function submit_with_door(id, lane, spec, door)
   return 'ok'
 end
 
-local words = {}
+local words, barred = {}, nil
+
+-- Whether a queue takes no new runs.
+local function is_barred(queue)
+  if barred == nil then barred = call('EXISTS', key_barred()) == 1 end
+  return barred and call('HEXISTS', key_barred(), queue) == 1
+end
+
 for id, lane, spec, door in next_row do
   local key = key_run(id)
   local before = call('HGET', key, 'spec')
   if before then
     words[#words + 1] = before == spec and 'ok' or 'taken'
+  elseif is_barred(queue_of(lane)) then
+    words[#words + 1] = 'barred ' .. queue_of(lane)
   elseif door == '' and not needs_of({ lane = lane }) then
     local run = { key = key, lane = lane, state = 'pending' }
     enqueue(id, run)

@@ -1,0 +1,18 @@
+--[[ purge: cancel runs of a queue that have not been claimed, a bounded number in one call, the oldest first.
+KEYS   base
+ARGV   now_ms queue state why
+REPLY  [runs cancelled, 1 if there may be more]
+VERBS  cancel unblock skip
+FLAGS  allow-oom
+USES   limiting ending ]]
+
+local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
+local cancelled = 0
+for _, id in ipairs(ids) do
+  local run = load(id)
+  if run and run.state == state and SOURCES.cancel[state] and not is_held(run) then
+    end_with(id, run, 'cancel', 'cancelled', 'cancelled', why)
+    cancelled = cancelled + 1
+  end
+end
+return { cancelled, cancelled > 0 and #ids == SWEEP_A_CALL and 1 or 0 }

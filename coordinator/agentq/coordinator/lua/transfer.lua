@@ -1,0 +1,26 @@
+--[[ transfer: move runs of a queue that have not been claimed to another, a bounded number in one call, the oldest first.
+KEYS   base
+ARGV   now_ms queue state target
+REPLY  [runs moved, 1 if there may be more]
+VERBS  transfer unblock
+FLAGS  allow-oom
+USES   limiting ending
+They keep their priority and demands. One that had room reserved under a limit asks for it again. ]]
+
+local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
+local moves = 0
+for _, id in ipairs(ids) do
+  local run = load(id)
+  if run and run.state == state and SOURCES.transfer[state] then
+    if run.reserved then unseize(id, run) end
+    step_out(id, run)
+    reindex(id, run.lane, state, nil)
+    run.lane, run.entry = target .. string.match(plain(run.lane), ':.*'), ''
+    reindex(id, run.lane, nil, state)
+    local entry = state == 'pending' and enqueue(id, run) or ''
+    move(id, run, 'transfer', state, queue .. ' to ' .. target, 'lane', run.lane, 'entry', entry)
+    moves = moves + 1
+  end
+end
+if moves > 0 then call('SADD', key_queues(), target) end
+return { moves, moves > 0 and #ids == SWEEP_A_CALL and 1 or 0 }
