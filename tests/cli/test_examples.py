@@ -15,6 +15,7 @@ from docs import every_command
 from servers import until
 from world import World
 
+from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.run import Outcome
 
 EXAMPLES = [
@@ -32,8 +33,12 @@ def test_an_example_in_the_help_works(cli: Cli, real: World, example: str, backg
     if "--wait" in example:
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
     run = real.submit(queue="other") if example.startswith("cancel") else done.id
+    real.flow.shut("some:limit", wall_ms() + 3_600_000)
+    real.flow.limit("some:limit", most=1)
+    real.flow.pause("other")
+    words = example.replace("RUN", run).replace("WORKER", "w1").replace("LIMIT", "some:limit").replace("QUEUE", "other")
 
-    answer = cli(*shlex.split(example.replace("RUN", run).replace("WORKER", "w1")))
+    answer = cli(*shlex.split(words))
 
     assert answer.code == 0, answer.err
 

@@ -10,6 +10,7 @@ from agentq.coordinator.lifecycle import OutcomeClass
 
 Build = Callable[[Stage], object]
 
+LIMIT = "some:limit"
 RETRY = {"failures": 1, "crashes": 2, "deferrals": 1}
 
 
@@ -54,6 +55,35 @@ def forgotten(stage: Stage) -> None:
 
 def blocked(parents: int = 1, **fields: object) -> Build:
     return lambda stage: stage.submit(after=stage.add_parents(parents), **fields)
+
+
+def shut_out(stage: Stage) -> None:
+    """The limit that it needs room under lets nobody in."""
+    stage.world.flow.shut(LIMIT, stage.world.now_ms + 3_600_000, "for a while")
+
+
+def limited(**fields: object) -> Build:
+    return then(shut_out, submitted(limits={LIMIT: 1}, **fields))
+
+
+def held_up(stage: Stage) -> None:
+    """There was room when it was submitted, and none when it was claimed."""
+    stage.submit(limits={LIMIT: 1})
+    shut_out(stage)
+
+
+def held_up_and_claimed(stage: Stage) -> None:
+    held_up(stage)
+    assert stage.lease("w0").claim(1) == []
+
+
+def unborn_and_shut_out(stage: Stage) -> None:
+    shut_out(stage)
+    stage.imagine(limits={LIMIT: 1})
+
+
+def open_gate(stage: Stage) -> None:
+    stage.world.flow.open(LIMIT)
 
 
 def one_parent_ends(stage: Stage) -> None:

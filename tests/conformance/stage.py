@@ -195,6 +195,10 @@ class Stage:
         score = self.world.store.connection.command("ZSCORE", self.key("timers"), self.run)
         return None if score is None else int(float(score))
 
+    def lane(self) -> str:
+        """The lane that the run is in, or would be."""
+        return str(self.world.store.connection.command("HGET", self.key("run", self.run), "lane") or self.spec.lane)
+
     def present(self) -> str:
         """The state that the run is in, or none."""
         return str(self.world.store.connection.command("HGET", self.key("run", self.run), "state") or "none")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from world import World
 
@@ -69,7 +71,7 @@ def test_whoever_makes_room_lets_in_the_most_urgent_and_among_those_the_oldest(w
 
 def test_a_run_that_is_let_in_goes_before_those_that_have_not_waited(world: World) -> None:
     world.flow.limit(KEY, most=1)
-    first, second = submit(world, 2)
+    _, second = submit(world, 2)
     worker = world.worker("w1")
     (claim,) = worker.claim(1)
     crowd = submit(world, 50, limits={})
@@ -86,7 +88,7 @@ def test_room_is_made_however_the_holder_goes(world: World, way: str) -> None:
     (claim,) = worker.claim(1)
     world.queue.start([claim])
 
-    {
+    ways: dict[str, Callable[[], object]] = {
         "finish": lambda: finish(world, claim),
         "fail": lambda: world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED)),
         "retry": lambda: world.queue.fail(claim, Outcome(class_=OutcomeClass.EXIT)),
@@ -99,7 +101,8 @@ def test_room_is_made_however_the_holder_goes(world: World, way: str) -> None:
         ),
         "lose": lambda: world.watch_ms(world.lost_after_ms() + 10_000),
         "leave": lambda: worker.deregister(),
-    }[way]()
+    }
+    ways[way]()
 
     assert first not in holders(world)
     assert [each.id for each in world.worker("w2").claim(1)] == [second]
@@ -200,7 +203,8 @@ def test_when_full_the_newest_is_cancelled_if_the_limit_says_so(world: World) ->
     assert world.states([first, second, third]) == ["claimed", "cancelled", "cancelled"]
     assert world.get(third).outcome.error == f"the limit {KEY} had no room for it"  # type: ignore[union-attr]
     finish(world, claim)
-    assert [each.id for each in worker.claim(10)] == [] and world.state(submit(world)[0]) == "pending"
+    assert worker.claim(10) == []
+    assert world.state(submit(world)[0]) == "pending"
 
 
 def test_when_full_only_the_latest_waits_if_the_limit_says_so(world: World) -> None:
@@ -326,7 +330,7 @@ def test_a_deferral_shuts_the_gate_for_what_met_the_limit_and_for_nothing_else(w
 
 def test_a_run_that_waits_for_room_can_be_cancelled_and_leaves_the_line(world: World) -> None:
     world.flow.limit(KEY, most=1)
-    first, second, third = submit(world, 3)
+    _, second, third = submit(world, 3)
     worker = world.worker("w1")
     (claim,) = worker.claim(10)
     world.queue.cancel(second)

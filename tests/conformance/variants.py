@@ -53,6 +53,7 @@ def _not_there() -> tuple[Variant, ...]:
         Variant("unborn", None, lives.unborn(), {"submit": ("submit", S.PENDING)}),
         Variant("unborn, due later", None, lives.unborn(delay_ms=1000), {"submit": ("submit", S.SCHEDULED)}),
         Variant("unborn, behind a live run", None, lives.unborn_behind, {"submit": ("submit", S.BLOCKED)}),
+        Variant("unborn, shut out", None, lives.unborn_and_shut_out, {"submit": ("submit", S.BLOCKED)}),
         Variant("forgotten", None, lives.forgotten, {"submit": ("submit", S.PENDING)}),
     )
 
@@ -64,7 +65,9 @@ TAKEN: Move = ("claim", S.CLAIMED)
 
 
 def _blocked() -> tuple[Variant, ...]:
-    moves = {"cancel": CANCELLED, "parents complete": UNBLOCKED, "parents fail": ("skip", S.SKIPPED)}
+    anyway = {"cancel": CANCELLED, "its queue is moved": ("transfer", S.BLOCKED)}
+    moves = anyway | {"parents complete": UNBLOCKED, "parents fail": ("skip", S.SKIPPED)}
+    shut_out = anyway | {"room comes": UNBLOCKED}
     later = {"parents complete": ("unblock", S.SCHEDULED)}
     several = then(blocked(3), lives.one_parent_ends, lives.one_parent_ends)
     timed = {"time comes": EXPIRED}
@@ -77,11 +80,14 @@ def _blocked() -> tuple[Variant, ...]:
         Variant("blocked, due later", S.BLOCKED, blocked(delay_ms=1000), moves | later),
         Variant("blocked, due by now", S.BLOCKED, blocked(due_at_ms=1), moves),
         Variant("blocked, in time", S.BLOCKED, blocked(expires_ms=1000), moves | timed),
+        Variant("blocked by a limit", S.BLOCKED, lives.limited(), shut_out),
+        Variant("blocked by a limit, in time", S.BLOCKED, lives.limited(expires_ms=1000), shut_out | timed),
+        Variant("blocked when claimed", S.BLOCKED, lives.held_up_and_claimed, shut_out),
     )
 
 
 def _scheduled() -> tuple[Variant, ...]:
-    moves = {"cancel": CANCELLED, "time comes": ("promote", S.PENDING)}
+    moves = {"cancel": CANCELLED, "time comes": ("promote", S.PENDING), "its queue is moved": ("transfer", S.SCHEDULED)}
     impatient = submitted(delay_ms=1000, expires_ms=500)
     unblocked = then(blocked(delay_ms=1000), lives.one_parent_ends)
     return (
@@ -95,10 +101,12 @@ def _scheduled() -> tuple[Variant, ...]:
 
 
 def _pending() -> tuple[Variant, ...]:
-    moves = {"cancel": CANCELLED, "claim": TAKEN, "adopt": TAKEN}
+    anyway = {"cancel": CANCELLED, "its queue is moved": ("transfer", S.PENDING)}
+    moves = anyway | {"claim": TAKEN, "adopt": TAKEN}
     timed = {"time comes": EXPIRED}
-    too_late = {"cancel": CANCELLED, "claim": EXPIRED, "adopt": EXPIRED, "time comes": EXPIRED}
-    read = {"cancel": CANCELLED, "adopt": TAKEN}
+    too_late = anyway | {"claim": EXPIRED, "adopt": EXPIRED, "time comes": EXPIRED}
+    held_up = anyway | {"claim": ("block", S.BLOCKED), "adopt": ("block", S.BLOCKED)}
+    read = anyway | {"adopt": TAKEN}
     due, gone = lives.come, Fence.GONE
     return (
         Variant("pending", S.PENDING, submitted(), moves),
@@ -106,6 +114,9 @@ def _pending() -> tuple[Variant, ...]:
         Variant("pending, in time", S.PENDING, submitted(expires_ms=1000), moves | timed),
         Variant("pending, too late", S.PENDING, lives.out_of_patience, too_late),
         Variant("pending when unblocked", S.PENDING, then(blocked(), lives.one_parent_ends), moves),
+        Variant("pending in line", S.PENDING, submitted(fair_key="a"), moves),
+        Variant("pending, to be held up", S.PENDING, lives.held_up, held_up),
+        Variant("pending when let in", S.PENDING, then(lives.limited(), lives.open_gate), moves),
         Variant("pending since due", S.PENDING, then(submitted(delay_ms=1000), due), moves),
         Variant("pending for a retry", S.PENDING, then(lives.retried, due), moves, gone, "fail"),
         Variant("pending after a deferral", S.PENDING, then(lives.deferred, due), moves, gone, "defer"),

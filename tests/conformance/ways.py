@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from conformance.lives import LIMIT
 from conformance.stage import COMMAND, Stage
 
 from agentq.coordinator.errors import AgentqError
@@ -68,6 +69,22 @@ def requeue(stage: Stage) -> object:
     return stage.queue.requeue(stage.run, operation="once-more")
 
 
+def room_comes(stage: Stage) -> None:
+    stage.world.store.call("gate", stage.partition, LIMIT, 0, "")
+
+
+def look_for_room(stage: Stage) -> None:
+    assert stage.world.store.call("audit", stage.partition, LIMIT) == 0
+
+
+def move_queue(stage: Stage) -> None:
+    stage.world.flow.move("default", "elsewhere")
+
+
+def move_queue_again(stage: Stage) -> None:
+    assert stage.world.flow.move("default", "elsewhere") == 0
+
+
 # ---- the worker that holds it
 
 
@@ -110,13 +127,13 @@ def told(results: list[AgentqError | None]) -> None:
 
 
 def claim(stage: Stage) -> object:
-    words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, stage.spec.lane)
+    words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, stage.lane())
     return stage.world.store.call("claim", stage.partition, *words)
 
 
 def adopt(stage: Stage) -> object:
     lease, epoch = stage.lease("w2"), stage.epoch("w2")
-    lane = stage.key("lane", stage.spec.lane)
+    lane = stage.key("lane", stage.lane())
     stage.plant("XREADGROUP", "GROUP", "workers", "w2", "COUNT", 10, "STREAMS", lane, ">")
     entries = [word for entry in lease.pending(stage.partition) for word in entry]
     return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", 100, *entries)
@@ -254,6 +271,8 @@ WAYS = {
         _way("park with alarm", "park", park(5_000)),
         _way("park past alarm", "park", park(0)),
         _way("time comes", "promote", come, ring_for_nothing, Stage.tick),
+        _way("room comes", "unblock", room_comes, look_for_room, look_for_room),
+        _way("its queue is moved", "transfer", move_queue, lambda stage: move_queue(stage), move_queue_again),
         _way("parents complete", "unblock", parents_complete, told_late("completed")),
         _way("parents fail", "skip", parents_fail, told_late("failed")),
         _way("reap", "lose", reap, by_wrong_holder(Stage.lose), reap_again),

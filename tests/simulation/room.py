@@ -32,30 +32,30 @@ class Room(Seats):
     def hear_gate(self, heard: Heard) -> None:
         self.room.setdefault(heard["limit"], Under()).shut_until = int(heard["until_ms"])
 
-    def keys_of(self, heard: Heard, life: Life) -> list[str]:
+    def keys_of(self, life: Life) -> list[str]:
         """Limits that exist at all apply by themselves; a gate that has opened may linger until somebody looks."""
         return life.keys(self.room)
 
     def must_wait(self, heard: Heard, life: Life) -> bool:
         """Whether some key has no room for a run."""
-        return any(self._refuses(heard, key, life) for key in self.keys_of(heard, life))
+        return any(self._refuses(heard, key, life) for key in self.keys_of(life))
 
     def may_wait(self, heard: Heard, life: Life) -> bool:
         """The same, or others wait, perhaps for that key, and it has not waited yet."""
-        waiting = {key for other in self.runs.values() if other.in_line for key in self.keys_of(heard, other)}
-        keys = self.keys_of(heard, life)
+        waiting = {key for other in self.runs.values() if other.in_line for key in self.keys_of(other)}
+        keys = self.keys_of(life)
         behind = not life.reserved and not waiting.isdisjoint(keys)
         return behind or any(self._refuses(heard, key, life, reserved=True) for key in keys)
 
     def let_in(self, heard: Heard, life: Life) -> None:
-        for key in self.keys_of(heard, life):
+        for key in self.keys_of(life):
             assert not self._refuses(heard, key, life), f"{life.line} was let in, and {key} has no room: {self.room}"
         life.in_line, life.reserved = False, True
 
     def take_room(self, heard: Heard, life: Life) -> None:
         """It is claimed. One that was let in has its room, though there may be less by now."""
         if not life.reserved:
-            for key in self.keys_of(heard, life):
+            for key in self.keys_of(life):
                 assert not self._refuses(heard, key, life), f"{life.line} was claimed beyond {key}: {self.room}"
         life.reserved = False
 
@@ -64,5 +64,5 @@ class Room(Seats):
         under = self.room.get(key, Under())
         reserved = reserved or not (key == "global" or key.startswith("queue:"))
         holders = [each for each in self.runs.values() if each is not life and (each.held or each.reserved * reserved)]
-        held = sum(key in self.keys_of(heard, other) for other in holders)
+        held = sum(key in self.keys_of(other) for other in holders)
         return under.shut_until > heard.now or (under.most is not None and held >= under.most)

@@ -39,7 +39,8 @@ COMMANDS = {
         "up": "Run a worker here, and the server that agentq brings.",
         "down": "Stop the server that agentq brought.",
         "worker": "Run a worker here, or, with a command, look after those that run.",
-        "queue": "Look at queues.",
+        "queue": "Look at queues; pause, drain, purge and move them.",
+        "limit": "Say how much may run at once, or in a time, under a key.",
         "reap": "Requeue the runs of workers that are gone, for cron.",
     },
     "Help": {

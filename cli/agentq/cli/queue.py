@@ -1,42 +1,234 @@
-"""`agentq queue`: what waits where."""
+"""`agentq queue`: what waits where, and what an operator may do about it."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
 from agentq.cli.options import STYLE, Json
 from agentq.cli.render import on_terminal, print_json, print_table
-from agentq.cli.server import note, reach
-from agentq.coordinator.lifecycle import State
+from agentq.cli.server import Server, note, reach
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, WaitTimedOut
+from agentq.coordinator.events import Events
+from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.moments import duration_ms, iso, spelled
+from agentq.coordinator.overview import Overview, QueueRecord
 
-queue = typer.Typer(**STYLE, no_args_is_help=True, help="Look at queues.")
+Opt = typer.Option
+Queues = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="Queues, by name.")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, by name.")]
+All = Annotated[bool, Opt("--all", help="All queues, those to come as well.")]
+Why = Annotated[str | None, Opt(metavar="TEXT", help="Shown to whoever asks why.")]
+
+queue = typer.Typer(**STYLE, no_args_is_help=True, help="Look at queues; pause, drain, purge and move them.")
 
 
 @queue.callback()
 def _queue() -> None:
-    """Look at queues."""
+    """Look at queues; pause, drain, purge and move them."""
 
 
 @queue.command("ls")
 def ls(ctx: typer.Context, json: Json = False) -> None:
-    """List queues, with their runs by state.
+    """List queues: their runs by state, how long the oldest waits, how many come and end in a minute.
 
     \b
     Example: agentq queue ls
     """
-    counts = reach(ctx).records.count()
+    records = Overview(reach(ctx).store).queues()
     if json:
-        for name, numbers in sorted(counts.items()):
-            print_json({"queue": name, **{state.value: numbers.get(state, 0) for state in State}})
-        return
-    if not on_terminal():
-        print_table(
-            [], [[name, state, str(numbers[state])] for name, numbers in sorted(counts.items()) for state in numbers]
-        )
-        return
-    used = [state for state in State if any(state in numbers for numbers in counts.values())]
-    print_table(
-        ["queue", *used], [[name, *(str(of.get(state, "")) for state in used)] for name, of in sorted(counts.items())]
-    )
-    if not counts:
+        for record in records:
+            print_json(_record(record))
+    elif not on_terminal():
+        rows = [(each.queue, state, str(each.counts[state])) for each in records for state in each.counts]
+        print_table([], rows)
+    elif records:
+        used = [state for state in State if any(state in each.counts for each in records)]
+        heads = ["queue", *used, "oldest", "in/min", "out/min", ""]
+        print_table(heads, [_row(record, used) for record in records])
+    else:
         note("there are no queues yet; the first `agentq submit` makes one.")
+
+
+@queue.command("pause")
+def pause(ctx: typer.Context, queues: Queues = None, all_queues: All = False, why: Why = None) -> None:
+    """Claim nothing from queues until they are resumed; what is held goes on.
+
+    \b
+    Example: agentq queue pause default --why maintenance
+    Example: agentq queue pause --all
+    """
+    server, flow = _flow(ctx)
+    for name in _named(queues, all_queues):
+        flow.pause(name, _because(why))
+        print(f"{name}  paused")
+    _warn_of_held(server, queues or [])
+
+
+@queue.command("resume")
+def resume(ctx: typer.Context, queues: Queues = None, all_queues: All = False) -> None:
+    """Let queues go on that were paused or drained.
+
+    \b
+    Example: agentq queue resume QUEUE
+    """
+    _, flow = _flow(ctx)
+    for name in _named(queues, all_queues):
+        flow.resume(name)
+        print(f"{name}  resumed")
+
+
+@queue.command("drain")
+def drain(
+    ctx: typer.Context,
+    name: Queue,
+    why: Why = None,
+    wait: Annotated[bool, Opt("--wait", help="Wait until nothing is left in it.")] = False,
+    timeout: Annotated[str | None, Opt(metavar="DURATION", help="Wait no longer than this.")] = None,
+) -> None:
+    """Let no new runs into a queue until it is resumed, and work off what it has.
+
+    \b
+    Example: agentq queue drain default
+    """
+    if timeout is not None and not wait:
+        raise Invalid("--timeout means nothing without --wait.")
+    server, flow = _flow(ctx)
+    flow.drain(name, _because(why))
+    print(f"{name}  draining", flush=True)
+    if wait:
+        _wait_until_empty(server, name, None if timeout is None else wall_ms() + duration_ms(timeout))
+
+
+@queue.command("purge")
+def purge(
+    ctx: typer.Context,
+    name: Queue,
+    state: Annotated[list[str] | None, Opt(metavar="STATE", help="Only those pending, scheduled or blocked.")] = None,
+    json: Json = False,
+) -> None:
+    """Cancel what waits in a queue; what is held goes on.
+
+    \b
+    Example: agentq queue purge default --state scheduled
+    """
+    states = [_queued(word) for word in state or ("pending", "scheduled", "blocked")]
+    number = _flow(ctx)[1].purge(name, "its queue was purged", states)
+    _tell(name, "cancelled", number, json=json)
+
+
+@queue.command("move")
+def move(
+    ctx: typer.Context,
+    name: Queue,
+    target: Annotated[str, typer.Argument(metavar="TO", help="Where to.")],
+    json: Json = False,
+) -> None:
+    """Move what waits in a queue to another; what is held goes on.
+
+    \b
+    Example: agentq queue move default slow
+    """
+    _tell(name, "moved", _flow(ctx)[1].move(name, target), json=json)
+
+
+@queue.command("weigh")
+def weigh(
+    ctx: typer.Context,
+    name: Queue,
+    fair_key: Annotated[str, typer.Argument(metavar="KEY", help="Whose runs, as in `agentq submit --fair-key`.")],
+    weight: Annotated[float, typer.Argument(metavar="WEIGHT", help="So many turns where others get one.")],
+) -> None:
+    """Give a key more turns, or fewer, among those that take turns in a queue.
+
+    \b
+    Example: agentq queue weigh default team-a 3
+    """
+    _flow(ctx)[1].weigh(name, fair_key, weight)
+    print(f"{name}  {fair_key}  {weight:g}")
+
+
+def _flow(ctx: typer.Context) -> tuple[Server, Flow]:
+    server = reach(ctx)
+    return server, Flow(server.store)
+
+
+def _named(queues: list[str] | None, all_queues: bool) -> list[str]:
+    if bool(queues) == all_queues:
+        raise Invalid("Name the queues, or give --all." if not queues else "Name queues or give --all, not both.")
+    return queues or [EVERY_QUEUE]
+
+
+def _because(why: str | None) -> str:
+    return why or f"asked by {os.environ.get('USER', 'somebody')}"
+
+
+def _queued(word: str) -> State:
+    if word not in ("pending", "scheduled", "blocked"):
+        raise Invalid(f"--state {word[:40]}: only runs that are pending, scheduled or blocked wait in a queue.")
+    return State(word)
+
+
+def _tell(name: str, what: str, number: int, *, json: bool) -> None:
+    if json:
+        print_json({"queue": name, what: number})
+    else:
+        print(f"{name}  {number} {what}")
+
+
+def _warn_of_held(server: Server, queues: list[str]) -> None:
+    counts = server.records.count((State.CLAIMED, State.RUNNING))
+    held = sum(sum(numbers.values()) for name, numbers in counts.items() if not queues or name in queues)
+    if held:
+        note(f"{held} that {'was' if held == 1 else 'were'} claimed before {'goes' if held == 1 else 'go'} on.")
+
+
+def _wait_until_empty(server: Server, name: str, deadline_ms: int | None) -> None:
+    """Look again whenever something happened, or a while later."""
+    live = [state for state in State if state not in TERMINAL]
+    followed = [Events(server.store, partition) for partition in server.store.partitions()]
+    places = [events.last_id() for events in followed]
+    while left := sum(server.records.count(live).get(name, {}).values()):
+        rest_ms = 1000 if deadline_ms is None else min(1000, deadline_ms - wall_ms())
+        if rest_ms <= 0:
+            raise WaitTimedOut(f"{left} {'run is' if left == 1 else 'runs are'} left in {name}.")
+        for at, events in enumerate(followed):
+            heard = events.follow(places[at], max(1, rest_ms // len(followed)))
+            places[at] = heard[-1].id if heard else places[at]
+
+
+def _record(record: QueueRecord) -> dict[str, object]:
+    return {
+        "queue": record.queue,
+        **{state.value: record.counts.get(state, 0) for state in State},
+        "oldest_at": None if record.oldest_ms is None else iso(record.oldest_ms),
+        "submitted_a_minute": round(record.submitted_a_minute, 1),
+        "ended_a_minute": round(record.ended_a_minute, 1),
+        "paused": _pause(record.paused),
+        "drained": _pause(record.drained),
+    }
+
+
+def _pause(pause: Pause | None) -> dict[str, str] | None:
+    return None if pause is None else {"at": iso(pause.at_ms), "why": pause.why}
+
+
+def _row(record: QueueRecord, used: list[State]) -> list[str]:
+    told: list[tuple[str, Callable[[QueueRecord], Pause | None]]] = [
+        ("paused", lambda each: each.paused),
+        ("drained", lambda each: each.drained),
+    ]
+    notes = [f"{word}: {pause.why}" for word, of in told if (pause := of(record)) is not None]
+    return [
+        record.queue,
+        *(str(record.counts.get(state, "")) for state in used),
+        "" if record.oldest_ms is None else spelled(wall_ms() - record.oldest_ms),
+        f"{record.submitted_a_minute:.0f}",
+        f"{record.ended_a_minute:.0f}",
+        ", ".join(notes),
+    ]

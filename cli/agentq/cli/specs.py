@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from agentq.coordinator.limits import STDIN_BYTES
 from agentq.coordinator.moments import duration_ms, moment_ms
 from agentq.coordinator.run import Caps, RetryPolicy, RunSpec
 
-AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live")
+AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live", "fair_key")
 PAIRS = {"label": "labels", "demand": "demands"}
 DURATIONS = {
     "delay": "delay_ms",
@@ -36,6 +36,7 @@ OPTIONS = {
     "argv": "the command",
     "due_at_ms": "--at",
     "failures": "--retries",
+    "limits": "--limit",
     "memory_bytes": "--memory",
     "cpu_s": "--cpu-time",
 }
@@ -55,6 +56,8 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
     fields |= {field: pairs_of(given[option], f"--{option}") for option, field in PAIRS.items() if option in given}
     fields |= {field: _duration(given, option) for option, field in DURATIONS.items() if option in given}
+    if "limit" in given:
+        fields["limits"] = _units(given["limit"])
     if "at" in given:
         fields["due_at_ms"] = moment_ms(given["at"])
     if "env" in given or "env_from" in given:
@@ -121,6 +124,19 @@ def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
         if "retries" in given:
             fields["retry"] = RetryPolicy(failures=given["retries"])
     return fields
+
+
+def _units(texts: Iterable[str]) -> dict[str, int]:
+    """Limits, and how much of each: 1, if nothing else is said."""
+    found: dict[str, int] = {}
+    for text in texts:
+        key, _, number = text.partition("=")
+        if (number and not number.isdecimal()) or not key:
+            raise Invalid(
+                f"--limit takes a key, and how many units if not 1, as in --limit tokens=500; not {text[:80]!r}."
+            )
+        found[key] = int(number or 1)
+    return found
 
 
 def _duration(given: Mapping[str, Any], option: str) -> int:

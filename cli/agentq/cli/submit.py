@@ -30,6 +30,8 @@ def submit(
     priority: Annotated[int | None, Opt(metavar="0-9", help="How urgent, 9 the most; 5 if not given.")] = None,
     name: Annotated[str | None, Opt(metavar="TEXT", help="A name to show.")] = None,
     label: Annotated[list[str] | None, Opt(metavar="K=V", help="A label to find it by. Repeat for more.")] = None,
+    limit: Annotated[list[str] | None, Opt(metavar="KEY[=N]", help="A limit it needs room under.")] = None,
+    fair_key: Annotated[str | None, Opt(metavar="KEY", help="Whose it is; keys take turns in a queue.")] = None,
     demand: Annotated[list[str] | None, Opt(metavar="K=V", help="A label its worker must have.")] = None,
     delay: Annotated[str | None, Opt(metavar="DURATION", help="Begin after this, such as 90s or 1h30m.")] = None,
     at: Annotated[str | None, Opt(metavar="TIME", help="Begin then: 14:30, or 2030-01-31T14:30.")] = None,

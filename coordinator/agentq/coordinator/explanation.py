@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentq.coordinator.errors import NotFound
+from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import Identity, serves
 from agentq.coordinator.lifecycle import HELD, TERMINAL, State
@@ -33,6 +34,7 @@ class Explanation:
         self.store = store
         self.settings = settings
         self.records = Records(store)
+        self.flow = Flow(store)
 
     def of(self, run_id: str) -> tuple[Run, list[str]]:
         """The run, and why it is where it is; the most important sentence first."""
@@ -51,7 +53,9 @@ class Explanation:
         return run, [*sentences, *(() if run.state in TERMINAL else _history(run))]
 
     def _blocked(self, run: Run, now_ms: int) -> Iterator[str]:
-        if run.reason not in ("", "dependency"):
+        if run.reason.startswith("limit "):
+            yield from self._limited(run, run.reason.removeprefix("limit "), now_ms)
+        elif run.reason not in ("", "dependency"):
             yield f"It is blocked: {run.reason}."
         needs = self.records.needs(run.id)
         if needs:
@@ -67,6 +71,31 @@ class Explanation:
         elif run.reason == "dependency":
             yield "Everything it waited for has ended; it is about to go on."
         yield from self._patience(run, now_ms)
+
+    def _limited(self, run: Run, key: str, now_ms: int) -> Iterator[str]:
+        """What there is of a key, who has it, and how many stand before the run."""
+        partition = partition_of(run.id)
+        (limit,) = self.flow.limits([key])
+        if limit.shut_until_ms is not None and limit.shut_until_ms > now_ms:
+            why = f", because: {limit.shut_why}" if limit.shut_why else ""
+            left = spelled(limit.shut_until_ms - now_ms)
+            yield f"The limit {key} is shut until {iso(limit.shut_until_ms)}, for {left}{why}."
+        elif limit.max is not None and limit.held >= limit.max:
+            holders = self.flow.holders(partition, key, NAMED)
+            more = f" and {limit.held - len(holders)} more" if limit.held > len(holders) else ""
+            who = f", by {', '.join(holders)}{more}" if holders else ""
+            yield f"The limit {key} has no room: {limit.held} of {limit.max} {_held(limit.held)}{who}."
+        elif limit.rate is not None:
+            wanted = run.spec.limits.get(key, 1)
+            rate = f"{limit.rate.units} in {spelled(limit.rate.per_ms)}"
+            at_ms = self.store.connection.command("ZSCORE", self.store.key(partition, "timers"), f"limit {key}")
+            when = f"; the next is let in at {iso(int(float(at_ms)))}" if at_ms is not None else ""
+            yield f"The limit {key} gives {rate}, and it needs {wanted}{when}."
+        else:
+            yield f"The limit {key} has room again; it is about to go on."
+        place = self.flow.place(partition, key, run.id)
+        if place is not None:
+            yield "It is the next in line." if place == 0 else f"In line, {_are(place)} before it."
 
     def _scheduled(self, run: Run, now_ms: int) -> Iterator[str]:
         due_at_ms = run.due_at_ms or now_ms
@@ -85,6 +114,10 @@ class Explanation:
 
     def _pending(self, run: Run, now_ms: int) -> Iterator[str]:
         queue, lane = run.spec.queue, run.spec.lane
+        paused = self.flow.paused()
+        for name in (queue, EVERY_QUEUE):
+            if name in paused:
+                yield from _paused(name, paused[name], now_ms)
         everyone = [worker for worker in self._workers(run) if queue in worker.identity.queues]
         able = [worker for worker in everyone if _may_take(worker, lane)]
         alive = [worker for worker in able if worker.lease_until_ms > now_ms]
@@ -120,6 +153,11 @@ class Explanation:
 
     def _ahead(self, run: Run) -> Iterator[str]:
         partition = partition_of(run.id)
+        if run.spec.fair_key is not None and self._in_line(run):
+            line = self.store.key(partition, "line", run.spec.lane)
+            place = self.store.connection.command("ZRANK", line, run.id) or 0
+            yield f"Keys take turns in its queue; in its line, {_are(place)} before it."
+            return
         entry = self.store.connection.command("HGET", self.store.key(partition, "run", run.id), "entry")
         first = f"({self._last_read(partition, run.spec.lane)}"
         lane = self.store.key(partition, "lane", run.spec.lane)
@@ -129,6 +167,10 @@ class Explanation:
         urgent = self._urgent(run)
         if urgent:
             yield f"{_are(urgent).capitalize()} in more urgent lanes of its queue."
+
+    def _in_line(self, run: Run) -> bool:
+        line = self.store.key(partition_of(run.id), "line", run.spec.lane)
+        return self.store.connection.command("ZSCORE", line, run.id) is not None
 
     def _urgent(self, run: Run) -> int:
         """Runs that wait in lanes of the queue with a higher priority."""
@@ -207,6 +249,17 @@ class Explanation:
     def _workers(self, run: Run) -> list[WorkerRecord]:
         partition = partition_of(run.id)
         return [worker for worker in self.records.workers() if worker.partition == partition]
+
+
+def _paused(name: str, pause: Pause, now_ms: int) -> Iterator[str]:
+    what = "Every queue is" if name == EVERY_QUEUE else f"Its queue, {name}, is"
+    why = f", because: {pause.why}" if pause.why else ""
+    yield f"{what} paused since {iso(pause.at_ms)}, {spelled(now_ms - pause.at_ms)} ago{why}."
+    yield f"`agentq queue resume {'--all' if name == EVERY_QUEUE else name}` lets it go on."
+
+
+def _held(number: int) -> str:
+    return "is held" if number == 1 else "are held"
 
 
 def _may_take(worker: WorkerRecord, lane: str) -> bool:

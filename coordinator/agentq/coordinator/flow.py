@@ -1,8 +1,8 @@
 """What an operator says of queues and limits, while everything runs: pause, resume, weigh, limit, shut, open.
 
 A limit says how much there is of a key that runs name: so many at once, so many units in a time, or nothing until a
-time. The limits `queue:NAME` and `global` are of every run of a queue, and of every run, unnamed. Runs that find no room
-wait in the order of priority and age, and are let in by whoever makes room (see `lua/limiting.lua`).
+time. The limits `queue:NAME` and `global` are of every run of a queue, and of every run, unnamed. Runs that find no
+room wait in the order of priority and age, and are let in by whoever makes room (see `lua/limiting.lua`).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ KEYS = (
         "a member leaves for the lane's stream, or with its run"),
     Key("shares", "shares:<lane>", "zset", "up to where each key of that lane has had its turns",
         "while anybody stands in the line"),
-    Key("weights", "weights", "hash", "how many turns a key of a queue gets, where it is not one", "until it is one again"),
+    Key("weights", "weights", "hash", "how many turns a key of a queue gets, if not one", "until it is one again"),
     Key("paused", "paused", "hash", "queues that nothing is claimed from, or `*` for all, and why", "until resumed"),
     Key("barred", "barred", "hash", "queues that take no new runs, and why", "until resumed"),
     Key("limits", "limits", "set", "keys with a limit", "until it is removed"),
@@ -75,7 +75,7 @@ KEYS = (
     Key("inbox", "worker:<worker>:inbox", "stream", "orders the worker has not applied", "until the worker is gone"),
     Key("events", "events", "stream", "what happened, newest last", "for ever, capped in length"),
     Key("watch", "watch", "hash", "which server the reapers watch, and since when", "for ever: a few fields"),
-    Key("cursors", "cursors", "hash", "where the janitor goes on, whose turn it is, what has changed", "for ever: a few fields a queue"),
+    Key("cursors", "cursors", "hash", "where duties go on, whose turn it is", "for ever: a few fields a queue"),
     Key("duty", "duty:<duty>", "string", "who does a duty at the moment", "TTL: a few seconds"),
 )  # fmt: skip
 

@@ -110,8 +110,8 @@ class Queue:
         """The partition that a run must live in; None if any will do.
 
         What belongs together lives together: a session, a plan, a run and its dependents, the users of a key. The first
-        of these decides, so a dedupe key that is used in several plans is told apart by them, and a limit counts in each
-        partition by itself.
+        of these decides, so a dedupe key that is used in several plans is told apart by them, and a limit counts in
+        each partition by itself.
         """
         partitions = self.store.keyspace.partitions
         if partitions == 1:

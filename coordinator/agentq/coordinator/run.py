@@ -82,8 +82,8 @@ class RunSpec(_Strict):
 
     argv: Annotated[Texts, bounded(most.ARGUMENTS_BYTES, "the command line")] = ()
     stdin: Annotated[str, bounded(most.STDIN_BYTES, "stdin")] | None = None
-    env: Annotated[dict[Text, Text], AfterValidator(named), bounded(most.ENVIRONMENT_BYTES, "the environment")] = (
-        Field(default_factory=dict)
+    env: Annotated[dict[Text, Text], AfterValidator(named), bounded(most.ENVIRONMENT_BYTES, "the environment")] = Field(
+        default_factory=dict
     )
     cwd: Text | None = None
     function: Annotated[str, StringConstraints(pattern=r"^[\w.]+:[\w.]+$")] | None = None
@@ -158,9 +158,7 @@ class RunSpec(_Strict):
         left_out = _IN_LANE | {"after"} if len(self.after) > most.DEPENDENCIES_A_CALL else _IN_LANE
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
         if len(body) > most.SPEC_BYTES:
-            raise Invalid(
-                f"The run has {len(body)} bytes; {most.SPEC_BYTES} is the most. Pass large input as a file."
-            )
+            raise Invalid(f"The run has {len(body)} bytes; {most.SPEC_BYTES} is the most. Pass large input as a file.")
         return _OPENING + body[1:]
 
     @property

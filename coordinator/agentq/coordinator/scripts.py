@@ -173,6 +173,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("park", "id fence alarm_at_ms reason"),
             Script("pause", "queue why"),
             Script("purge", "queue state why"),
+            Script("rates", "window_ms most"),
             Script("reap", "server gap_ms lease_ms grace_ms dice"),
             Script("reconcile", "queue state dice"),
             Script("register", "worker epoch op lease_ms dice identity"),

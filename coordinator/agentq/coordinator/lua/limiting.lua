@@ -223,7 +223,8 @@ local function let_in(budget)
     while true do
       local id = call('ZRANGE', key_waiters(key), 0, 0)[1]
       if not id then
-        timers['limit ' .. key] = false
+        -- A gate opens, and is forgotten, also when nobody waits at it.
+        timers['limit ' .. key] = tonumber(call('HGET', key_limit(key), 'shut_until_ms') or nil) or false
         break
       end
       local why, when = refuses(key, wanted_by(id, key))

@@ -1,0 +1,70 @@
+"""Why a run is held up by a limit, a gate, a rate, a pause or the turns of others, in words."""
+
+from __future__ import annotations
+
+import pytest
+from world import World
+
+from agentq.coordinator.explanation import Explanation
+from agentq.coordinator.flow import Rate
+from agentq.coordinator.moments import iso
+
+
+def why(world: World, run: str) -> list[str]:
+    """The sentences; explaining changes nothing."""
+    with world.unchanged():
+        _, sentences = Explanation(world.store, world.settings).of(run)
+    return sentences
+
+
+def test_a_limit_is_taken_and_who_has_it_and_who_is_before_it(world: World) -> None:
+    world.flow.limit("repo:acme", most=2)
+    holders = [world.submit(limits={"repo:acme": 1}) for _ in range(2)]
+    world.worker("w1").claim(2)
+    world.pass_ms(1)
+    first, second = (world.submit(limits={"repo:acme": 1}) for _ in range(2))
+
+    said = f"The limit repo:acme has no room: 2 of 2 are held, by {', '.join(sorted(holders))}."
+    assert why(world, first) == [said, "It is the next in line."]
+    assert why(world, second) == [said, "In line, 1 run is before it."]
+
+
+def test_a_gate_is_shut(world: World) -> None:
+    world.flow.shut("account:a", world.now_ms + 3_600_000, "usage limit")
+    run = world.submit(limits={"account:a": 1})
+
+    until = iso(world.now_ms + 3_600_000)
+    assert why(world, run)[0] == f"The limit account:a is shut until {until}, for 1 h, because: usage limit."
+
+
+def test_a_rate_is_used_up(world: World) -> None:
+    world.flow.limit("tokens", rate=Rate(units=100, per_ms=60_000, burst=100))
+    world.submit(limits={"tokens": 80})
+    world.worker("w1").claim(1)
+    run = world.submit(limits={"tokens": 50})
+
+    assert why(world, run)[0] == (
+        f"The limit tokens gives 100 in 1 m, and it needs 50; the next is let in at {iso(world.now_ms + 18_000)}."
+    )
+
+
+@pytest.mark.parametrize(("name", "said"), [("default", "Its queue, default, is"), ("*", "Every queue is")])
+def test_a_queue_is_paused(world: World, name: str, said: str) -> None:
+    run = world.submit()
+    world.flow.pause(name, "the disk is full")
+    world.pass_ms(5_000)
+
+    since = iso(world.now_ms - 5_000)
+    assert why(world, run)[:2] == [
+        f"{said} paused since {since}, 5 s ago, because: the disk is full.",
+        f"`agentq queue resume {'--all' if name == '*' else name}` lets it go on.",
+    ]
+
+
+def test_others_take_their_turns(world: World) -> None:
+    for _ in range(5):
+        world.submit(fair_key="a")
+    world.pass_ms(1)
+    run = world.submit(fair_key="b")
+
+    assert "Keys take turns in its queue; in its line, 1 run is before it." in why(world, run)
