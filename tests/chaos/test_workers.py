@@ -75,7 +75,7 @@ def test_p1_p3_a_server_that_is_killed_costs_nobody_a_run(durable: Server, make_
 
 def test_p5_drain_lets_runs_finish_and_hands_back_the_rest(durable: Server, make_crew: MakeCrew) -> None:
     crew = make_crew(durable)
-    worker = crew.worker(slots=2, drain_grace_ms=2000)
+    worker = crew.worker(slots=2, drain_grace="2s")
     quick, slow = crew.submit("sleep 0.5"), crew.submit("sleep 60")
     waiting = crew.submit()
     until(lambda: len(crew.effects("begin")) == 2, "two runs to begin")
@@ -92,7 +92,7 @@ def test_p5_drain_lets_runs_finish_and_hands_back_the_rest(durable: Server, make
 
 def test_a_second_signal_does_not_wait(durable: Server, make_crew: MakeCrew) -> None:
     crew = make_crew(durable)
-    worker = crew.worker(drain_grace_ms=60_000)
+    worker = crew.worker(drain_grace="60s")
     run = crew.submit("sleep 60", stop_grace_ms=100)
     until(lambda: crew.effects("begin")[run] == 1, "the run to begin")
 
