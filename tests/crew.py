@@ -40,7 +40,7 @@ class Crew:
         """A new worker process; it is there once it is registered."""
         before = len(self.records.workers())
         worker = self.begin(url, **options)
-        until(lambda: len(self.records.workers()) > before, "the worker to register")
+        until(lambda: len(self.records.workers()) > before, "the worker to register", 60)
         return worker
 
     def begin(self, url: str | None = None, **options: object) -> subprocess.Popen[bytes]:
