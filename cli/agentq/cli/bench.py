@@ -81,7 +81,11 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
 def cold(place: Place, folder: Path, rounds: int) -> Iterator[Figure]:
     """What it takes to start, do one thing and end, against importing the libraries; others disturb CPU time least."""
     settings = Settings(url=place.url, namespace=place.namespace, home=str(folder / "home"))
-    environment = {**os.environ, **settings.to_environment()}
+    # With bytecode, as all starts but the first are, whether or not what is installed here has any.
+    environment = {**os.environ, **settings.to_environment(), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    for argv in COLD.values():
+        _timed(argv, environment)
     cpu: dict[str, list[float]] = {name: [] for name in COLD}
     wall: dict[str, list[float]] = {name: [] for name in COLD}
     for _ in range(rounds):
