@@ -47,9 +47,8 @@ def test_p2_a_frozen_worker_that_comes_back_is_fenced_and_its_processes_die(
 
     until(lambda: before not in crew.processes(), "the zombie's process to die")
     until(lambda: crew.name_of(zombie) != "", "the zombie to register again")
-    again = crew.records.get(run)
-    assert again.attempt == 2
-    assert again.state == "running"
+    until(lambda: crew.state(run) == "running", "the start to be told")
+    assert crew.records.get(run).attempt == 2
     crew.queue.cancel(run)
     crew.wait([run])
     crew.check()
