@@ -26,7 +26,7 @@ from agentq.cli.options import Json
 from agentq.cli.render import on_terminal, paint, print_json, print_table
 from agentq.cli.server import note, settings_of
 from agentq.coordinator import bench as coordinator
-from agentq.coordinator.bench import Figure, Place, ratio
+from agentq.coordinator.bench import Figure, Place, environment, ratio
 from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.settings import Settings
@@ -80,17 +80,14 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
 
 def cold(place: Place, folder: Path, rounds: int) -> Iterator[Figure]:
     """What it takes to start, do one thing and end, against importing the libraries; others disturb CPU time least."""
-    settings = Settings(url=place.url, namespace=place.namespace, home=str(folder / "home"))
-    # With bytecode, as all starts but the first are, whether or not what is installed here has any.
-    environment = {**os.environ, **settings.to_environment(), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    variables = environment(Settings(url=place.url, namespace=place.namespace), folder)
     for argv in COLD.values():
-        _timed(argv, environment)
+        _timed(argv, variables)  # the first start makes the bytecode
     cpu: dict[str, list[float]] = {name: [] for name in COLD}
     wall: dict[str, list[float]] = {name: [] for name in COLD}
     for _ in range(rounds):
         for name, argv in COLD.items():
-            used, passed = _timed(argv, environment)
+            used, passed = _timed(argv, variables)
             cpu[name].append(used)
             wall[name].append(passed)
     for kind, took in (("CPU", cpu), ("wall", wall)):
@@ -102,11 +99,11 @@ def cold(place: Place, folder: Path, rounds: int) -> Iterator[Figure]:
         yield Figure(f"cold `agentq --help` to `submit`, {kind}", found, ratio(took["help"], took["submit"]), most=1)
 
 
-def _timed(argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[float, float]:
+def _timed(argv: tuple[str, ...], variables: Mapping[str, str]) -> tuple[float, float]:
     """Seconds on a processor, and seconds by the clock, of a process."""
     started = perf_counter()
     process = subprocess.Popen(
-        argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        argv, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     assert process.stderr is not None
     with process.stderr:

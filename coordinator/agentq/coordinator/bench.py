@@ -6,9 +6,11 @@ writes only to a namespace of its own, and removes it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -68,6 +70,17 @@ class Place:
         names = list(self.raw.scan_iter(match=self.key("*"), count=10_000))
         for first in range(0, len(names), 10_000):
             self.raw.unlink(*names[first : first + 10_000])
+
+
+def environment(settings: Settings, folder: Path) -> dict[str, str]:
+    """What a process of agentq is started with: these settings, a home there, and bytecode.
+
+    All starts but the first have that, whether or not what is installed here does. Without it, compiling would be most
+    of a start, and would stay in memory.
+    """
+    settings = settings.model_copy(update={"home": str(folder / "home")})
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, **settings.to_environment(), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
 def bare(url: str, key: str) -> redis.Redis:

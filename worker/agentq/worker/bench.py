@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 
-from agentq.coordinator.bench import Figure, Place
+from agentq.coordinator.bench import Figure, Place, environment
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.logs import Logs
@@ -60,7 +60,7 @@ class Bench:
         self.scale = scale
         self.command = command
         self.folder = folder
-        self.settings = Settings(url=place.url, namespace=place.namespace, home=str(folder / "home"))
+        self.settings = Settings(url=place.url, namespace=place.namespace)
         self.queue = Queue.open(self.settings)
         self.connection = self.queue.store.connection
         self.records = Records(self.queue.store)
@@ -180,11 +180,10 @@ class Bench:
     @contextmanager
     def worker(self, slots: int) -> Iterator[subprocess.Popen[bytes]]:
         """A worker process, registered."""
-        environment = {**os.environ, **self.settings.to_environment()}
-        argv = [*self.command, "--slots", str(slots)]
+        argv, variables = [*self.command, "--slots", str(slots)], environment(self.settings, self.folder)
         said = self.folder / "worker"
         with said.open("wb") as file:
-            process = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stderr=file)
+            process = subprocess.Popen(argv, env=variables, stdin=subprocess.DEVNULL, stderr=file)
         try:
             _until(lambda: process.poll() is not None or bool(self.records.workers()), "a worker to register")
             if process.poll() is not None:
