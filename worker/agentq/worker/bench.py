@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -200,7 +200,6 @@ class Bench:
     def _seated(self) -> Iterator[queue.SimpleQueue[str]]:
         """Very many idle workers; the queue gets the name of each that is woken."""
         woken, ready = queue.SimpleQueue[str](), threading.Semaphore(0)
-        processes: list[subprocess.Popen[str]] = []
 
         def listen(process: subprocess.Popen[str]) -> None:
             assert process.stdout is not None
@@ -210,22 +209,21 @@ class Bench:
                 else:
                     woken.put(line)
 
-        try:
+        with ExitStack() as stack:
             for number in range(self.scale.processes):
                 names = [f"seat-{seat}" for seat in range(number, self.scale.seats, self.scale.processes)]
                 told = json.dumps({"settings": self.settings.model_dump(), "names": names})
                 argv = [sys.executable, "-m", "agentq.worker.seats", told]
-                processes.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-                threading.Thread(target=listen, args=(processes[-1],), daemon=True).start()
-            for _ in processes:
+                process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                stack.enter_context(process)
+                listener = threading.Thread(target=listen, args=(process,))
+                listener.start()
+                stack.callback(listener.join)
+                stack.callback(process.kill)
+            for _ in range(self.scale.processes):
                 if not ready.acquire(timeout=PATIENCE_S):
                     raise AgentqError(f"{self.scale.seats} idle workers did not get ready in {PATIENCE_S:.0f} s.")
             yield woken
-        finally:
-            for process in processes:
-                process.kill()
-            for process in processes:
-                process.communicate()
 
 
 def _bare_spawn() -> float:
