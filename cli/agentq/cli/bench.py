@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -144,16 +144,14 @@ def _folder() -> Iterator[Path]:
 def _place(url: str, folder: Path) -> Iterator[Place]:
     """A namespace on the server, or on one that lives as long as this."""
     if url:
-        place = Place(url)
-        note(f"measuring in the namespace {place.namespace}, which is removed at the end.")
-        try:
+        with closing(Place(url)) as place:
+            note(f"measuring in the namespace {place.namespace}, which is removed at the end.")
             yield place
-        finally:
-            place.clear()
         return
     embedded = Embedded(folder / "server")
     try:
-        yield Place(embedded.start())
+        with closing(Place(embedded.start())) as place:
+            yield place
     finally:
         embedded.stop()
 

@@ -71,6 +71,13 @@ class Place:
         for first in range(0, len(names), 10_000):
             self.raw.unlink(*names[first : first + 10_000])
 
+    def close(self) -> None:
+        """Leave nothing, and go."""
+        try:
+            self.clear()
+        finally:
+            self.raw.close()
+
 
 def environment(settings: Settings, folder: Path) -> dict[str, str]:
     """What a process of agentq is started with: these settings, a home there, and bytecode.
