@@ -6,11 +6,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from servers import Server, redis_binary, valkey_binary
-from world import World
+from world import World, checked
 
 from agentq.coordinator.connection import Connection
 
@@ -56,6 +57,14 @@ def redis7() -> Iterator[Server]:
 
 
 @pytest.fixture
+def durable(folder: Path) -> Iterator[Server]:
+    """A server of the test's own that syncs every write, to be killed, filled or watched."""
+    server = Server(valkey_binary(), folder / "server", "--appendonly", "yes", "--appendfsync", "always").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
 def connection(valkey: Server) -> Iterator[Connection]:
     connection = Connection(valkey.url)
     yield connection
@@ -65,16 +74,8 @@ def connection(valkey: Server) -> Iterator[Connection]:
 @pytest.fixture
 def make_world(connection: Connection) -> Iterator[MakeWorld]:
     """Makes worlds; each is checked at the end of the test."""
-    worlds: list[World] = []
-
-    def make(**options: object) -> World:
-        worlds.append(World(connection, **options))  # type: ignore[arg-type]
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        world.outcomes.close()
-        world.check()
+    with ExitStack() as worlds:
+        yield lambda **options: worlds.enter_context(checked(connection, **options))
 
 
 @pytest.fixture

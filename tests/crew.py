@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -19,16 +18,6 @@ from agentq.coordinator.queue import Queue
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.settings import Settings
-
-WORK = """
-import json, os, sys
-from pathlib import Path
-from agentq.coordinator.settings import Settings
-from agentq.worker.options import WorkerOptions
-from agentq.worker.worker import serve
-settings, options, home = json.loads(sys.argv[1])
-raise SystemExit(serve(Settings(**settings), WorkerOptions(**options), Path(home)))
-"""
 
 TIMES = {"heartbeat_ms": 400, "lease_ms": 2000, "reap_grace_ms": 400, "forget_ms": 1500, "tick_ms": 500}
 
@@ -49,12 +38,20 @@ class Crew:
 
     def worker(self, url: str | None = None, **options: object) -> subprocess.Popen[bytes]:
         """A new worker process; it is there once it is registered."""
-        settings = self.settings.model_dump() | ({"url": url} if url else {})
         before = len(self.records.workers())
-        argument = json.dumps([settings, options, str(self.folder / "home")])
-        worker = subprocess.Popen([sys.executable, "-c", WORK, argument], stdin=subprocess.DEVNULL)
+        worker = self.begin(url, **options)
+        until(lambda: len(self.records.workers()) > before, "the worker to register", 60)
+        return worker
+
+    def begin(self, url: str | None = None, **options: object) -> subprocess.Popen[bytes]:
+        """`agentq worker`, with these options."""
+        settings = self.settings.model_copy(update={"url": url or self.server.url, "home": str(self.folder / "home")})
+        argv = [sys.executable, "-m", "agentq.cli.main", "worker"]
+        for name, value in options.items():
+            argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        environment = {**os.environ, **settings.to_environment()}
+        worker = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL)
         self.workers.append(worker)
-        until(lambda: len(self.records.workers()) > before, "the worker to register")
         return worker
 
     def name_of(self, worker: subprocess.Popen[bytes]) -> str:

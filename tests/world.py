@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 from invariants import Snapshot, check, take_snapshot
 
@@ -155,3 +156,12 @@ class World:
         yield
         after = self.dump()
         assert after == before
+
+
+@contextmanager
+def checked(connection: Connection, **options: Any) -> Iterator[World]:
+    """A world in which all invariants hold in the end."""
+    world = World(connection, **options)
+    yield world
+    world.outcomes.close()
+    world.check()

@@ -7,15 +7,7 @@ from pathlib import Path
 
 import pytest
 from crew import Crew
-from servers import Server, valkey_binary
-
-
-@pytest.fixture
-def durable(folder: Path) -> Iterator[Server]:
-    """A server that syncs every write, to be killed at will."""
-    server = Server(valkey_binary(), folder / "server", "--appendonly", "yes", "--appendfsync", "always").start()
-    yield server
-    server.stop()
+from servers import Server
 
 
 @pytest.fixture

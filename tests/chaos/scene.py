@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from pathlib import Path
 from chaos.fleet import insist
 from chaos.journal import Journal
 from chaos.line import Line
-from crew import WORK, Crew
+from crew import Crew
 from crowd import running
 from servers import Server, until
 
@@ -71,11 +69,8 @@ class Scene:
 
     def hire(self, url: str = "") -> None:
         """One more worker, which works for the scene to its end, or its own."""
-        settings = self.crew.settings.model_dump() | ({"url": url} if url else {})
-        argument = json.dumps([settings, {"slots": SLOTS}, str(self.crew.folder / "home")])
-        worker = subprocess.Popen([sys.executable, "-c", WORK, argument], stdin=subprocess.DEVNULL)
+        worker = self.crew.begin(url, slots=SLOTS)
         self.workers.append(worker)
-        self.crew.workers.append(worker)
         until(lambda: self.name_of(worker), "a worker to register", 60)
 
     def dismiss(self, worker: subprocess.Popen[bytes]) -> None:

@@ -54,7 +54,7 @@ def test_p2_p3_a_worker_cut_off_for_longer_than_its_lease_ends_its_runs_before_a
     line: Line, crew: Crew, journal: Journal, deaf: str
 ) -> None:
     """Nothing closes its connections, so all it has is its clock; and its runs would ask for ten seconds to end."""
-    crew.worker(url=line.url, slots=4, labels={"line": "bad"})
+    crew.worker(url=line.url, slots=4, label="line=bad")
     runs = [crew.queue.submit(journal.spec(5, before=deaf)).id for _ in range(4)]
     until(lambda: journal.begun() == 4, "4 runs to begin")
     line.cut()

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
@@ -16,7 +17,7 @@ from chaos.fleet import SETTINGS, Fleet, insist, passed
 from crowd import running
 from flavours import binary
 from servers import Server, until
-from world import World
+from world import World, checked
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
@@ -41,11 +42,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def world(server: Server) -> Iterator[World]:
-    connection = Connection(server.url)
-    world = World(connection, real_time=True)
-    yield world
-    world.check()
-    connection.close()
+    with closing(Connection(server.url)) as connection, checked(connection, real_time=True) as world:
+        yield world
 
 
 def kill(server: Server, down_ms: int = 0) -> None:

@@ -24,9 +24,11 @@ EXAMPLES = [
     for example in re.findall(r"Example: agentq (.*)", f"{command.help}\n{command.epilog or ''}")
 ]
 UNTIL_STOPPED = ("up", "worker --")
+BY_THEMSELVES = ("demo", "bench")
+"""These have tests of their own."""
 
 
-@pytest.mark.parametrize("example", [each for each in EXAMPLES if not each.startswith((*UNTIL_STOPPED, "demo"))])
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if not each.startswith(UNTIL_STOPPED + BY_THEMSELVES)])
 def test_an_example_in_the_help_works(cli: Cli, real: World, example: str, background: Any) -> None:
     done = real.held("w1", started=True)
     assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]

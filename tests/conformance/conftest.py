@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import fakeredis
 import pytest
 from conformance.repeating import Repeating
 from conformance.stage import MakeStage, Stage
 from servers import Server
-from world import World
+from world import World, checked
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.scripts import ScriptSet
@@ -63,18 +64,9 @@ def open_connection(flavour: str, request: pytest.FixtureRequest) -> Iterator[Op
 @pytest.fixture
 def make_world(flavour: str, open_connection: Open, scripts: dict[bool, ScriptSet]) -> Iterator[Callable[..., World]]:
     """Makes worlds on each server in turn; all invariants are checked at their end."""
-    worlds: list[World] = []
-
-    def make(kind: type[Connection] = Connection) -> World:
-        partitions = 3 if flavour == "partitions" else 1
-        text = scripts[flavour != "fakeredis"]
-        worlds.append(World(open_connection(kind), partitions=partitions, scripts=text))
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        world.outcomes.close()
-        world.check()
+    options = {"partitions": 3 if flavour == "partitions" else 1, "scripts": scripts[flavour != "fakeredis"]}
+    with ExitStack() as worlds:
+        yield lambda kind=Connection: worlds.enter_context(checked(open_connection(kind), **options))
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from logbook import FULL, NEVER_MS, Follower, read, say
-from servers import Server, until, valkey_binary
+from servers import Server, until
 from world import World
 
 from agentq.coordinator.connection import Connection
@@ -19,14 +17,6 @@ from agentq.coordinator.logs import Logs
 from agentq.coordinator.run import Outcome, RetryPolicy
 
 EXIT = Outcome.model_validate({"class": "exit", "exit_code": 1})
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    """A server of the test's own, to be killed and watched."""
-    server = Server(valkey_binary(), folder, "--appendonly", "yes", "--appendfsync", "always").start()
-    yield server
-    server.stop()
 
 
 def test_reading_goes_on_after_any_entry(world: World) -> None:
@@ -125,15 +115,15 @@ def test_following_goes_on_when_the_worker_dies(world: World) -> None:
     assert follower.ends() == ["the last wo", "from the beginning\n"]
 
 
-def test_a_follower_outlives_a_restart_of_the_server(server: Server) -> None:
-    world = World(Connection(server.url))
+def test_a_follower_outlives_a_restart_of_the_server(durable: Server) -> None:
+    world = World(Connection(durable.url))
     claim = world.held(started=True)
     follower = Follower(world.store, claim.id)
     say(world, claim, 1, "before\n")
     follower.hears("before\n")
 
-    server.signal(signal.SIGKILL)
-    server.start()
+    durable.signal(signal.SIGKILL)
+    durable.start()
     say(world, claim, 2, "after\n")
     follower.hears("before\n", "after\n")
     world.queue.finish([(claim, Outcome())])
@@ -180,9 +170,9 @@ def test_many_followers_of_one_run_all_hear_all_of_it(world: World) -> None:
     assert [follower.ends() for follower in followers] == [lines] * 10
 
 
-def test_a_silent_follower_asks_the_server_nothing(server: Server) -> None:
+def test_a_silent_follower_asks_the_server_nothing(durable: Server) -> None:
     """It waits in one blocking read, in which the server wakes it; it does not poll."""
-    world = World(Connection(server.url))
+    world = World(Connection(durable.url))
     claim = world.held()
     follower = Follower(world.store, claim.id)
     until(lambda: "flags=b" in world.store.connection.command("CLIENT", "LIST"), "the follower to block")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from logbook import FULL, read, say, texts
 from proxy import Proxy
-from servers import Server, valkey_binary
+from servers import Server
 from world import World
 
 from agentq.coordinator.connection import Connection
@@ -20,15 +19,6 @@ from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import Outcome
 from agentq.coordinator.scripts import SCRIPTS, ScriptSet
 from agentq.coordinator.store import Store
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    """A server of the test's own, to be filled."""
-    server = Server(valkey_binary(), folder, "--appendonly", "yes", "--appendfsync", "always").start()
-    yield server
-    server.stop()
-
 
 # ---- writing
 
@@ -138,8 +128,8 @@ def test_what_is_too_large_is_refused_at_the_door(world: World) -> None:
             say(world, claim, 1, *["x"] * (LOG_CHUNKS_A_CALL + 1))
 
 
-def test_a_full_server_takes_no_output_but_lets_the_run_finish(server: Server) -> None:
-    world = World(Connection(server.url))
+def test_a_full_server_takes_no_output_but_lets_the_run_finish(durable: Server) -> None:
+    world = World(Connection(durable.url))
     claim = world.held(started=True)
     say(world, claim, 1, "before\n")
     world.store.connection.command("CONFIG", "SET", "maxmemory", 1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 from signal import SIGKILL
 
 import pytest
 from crowd import Crowd, running
-from servers import Server, until, valkey_binary
-from world import World
+from servers import Server, until
+from world import World, checked
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
@@ -28,21 +28,10 @@ PROMPT_MS = 4_000
 
 
 @pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    """One that nobody else talks to."""
-    server = Server(valkey_binary(), folder, "--appendonly", "yes", "--appendfsync", "always").start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def alone(server: Server) -> Iterator[World]:
-    connection = Connection(server.url)
-    world = World(connection)
-    yield world
-    world.outcomes.close()
-    world.check()
-    connection.close()
+def alone(durable: Server) -> Iterator[World]:
+    """On a server that nobody else talks to."""
+    with closing(Connection(durable.url)) as connection, checked(connection) as world:
+        yield world
 
 
 class Waiting:
@@ -209,29 +198,29 @@ def test_the_time_is_that_of_all_runs_together(world: World) -> None:
     assert monotonic_ms() - begun < PROMPT_MS
 
 
-def test_a_wait_goes_on_through_a_killed_server(server: Server, alone: World) -> None:
+def test_a_wait_goes_on_through_a_killed_server(durable: Server, alone: World) -> None:
     """And sees what ended before, and what ends after."""
     before, after = alone.held("w1"), alone.held("w2")
     waiting = Waiting(alone.outcomes, [before.id, after.id])
     with running(*waiting.loops):
         until(lambda: entered(alone.outcomes, 2), "both threads to wait")
-        server.signal(SIGKILL)
-        server.start()
+        durable.signal(SIGKILL)
+        durable.start()
         finish(alone, before)
         until(lambda: before.id in waiting.told, "the first to be told")
         finish(alone, after)
         until(waiting.all_told, "the second to be told")
 
 
-def test_a_wait_that_begins_while_the_server_is_away_lasts_as_long_as_it_may(server: Server, alone: World) -> None:
+def test_a_wait_that_begins_while_the_server_is_away_lasts_as_long_as_it_may(durable: Server, alone: World) -> None:
     claim = alone.held("w1")
     with pytest.raises(WaitTimedOut):
         alone.outcomes.wait(claim.id, 0)
-    server.signal(SIGKILL)
+    durable.signal(SIGKILL)
     waiting = Waiting(alone.outcomes, [claim.id])
     with running(*waiting.loops):
         until(lambda: entered(alone.outcomes, 1), "the thread to wait")
-        server.start()
+        durable.start()
         finish(alone, claim)
         until(waiting.all_told, "the wait to end")
 

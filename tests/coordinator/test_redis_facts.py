@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from crowd import outcome_of
 from flavours import FLAVOURS
 from proxy import Proxy
 from servers import Server, until
-from world import World
+from world import World, checked
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.janitor import LANE_IDLE_MS, Janitor
@@ -37,11 +38,8 @@ def server(request: pytest.FixtureRequest) -> Server:
 @pytest.fixture
 def world(server: Server) -> Iterator[World]:
     """A namespace on each kind of server; all invariants must hold in the end."""
-    connection = Connection(server.url)
-    world = World(connection)
-    yield world
-    world.check()
-    connection.close()
+    with closing(Connection(server.url)) as connection, checked(connection) as world:
+        yield world
 
 
 def command(world: World, *words: str | int) -> Any:

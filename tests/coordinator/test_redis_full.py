@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flavours import FLAVOURS, binary
 from servers import Server
-from world import World
+from world import World, checked
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Incompatible, TryLater
@@ -32,11 +33,8 @@ def server(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def world(server: Server) -> Iterator[World]:
-    connection = Connection(server.url)
-    world = World(connection)
-    yield world
-    world.check()
-    connection.close()
+    with closing(Connection(server.url)) as connection, checked(connection) as world:
+        yield world
 
 
 def limit(world: World, maxmemory: int) -> Any:

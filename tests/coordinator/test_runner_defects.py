@@ -6,12 +6,11 @@ hooks (2), processes (13, 15) and what a spec may name (17, 18) come with the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from proxy import Proxy
-from servers import Server, valkey_binary
+from servers import Server
 from world import World
 
 from agentq.coordinator.connection import Connection
@@ -30,13 +29,6 @@ DAY_MS = 86_400_000
 EXIT = Outcome.model_validate({"class": "exit", "exit_code": 1})
 OTHERS = (lambda queue, claim: queue.fail(claim, EXIT), lambda queue, claim: queue.finish([(claim, Outcome())])[0])
 Say = Callable[[Queue, Claim], object]
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    server = Server(valkey_binary(), folder, "--appendonly", "yes", "--appendfsync", "always").start()
-    yield server
-    server.stop()
 
 
 def afresh(world: World) -> Store:
@@ -255,17 +247,17 @@ def test_a_late_heartbeat_of_the_old_process_does_not_share_the_id_of_the_new_on
 # 8: first in, first out
 
 
-def test_order_survives_a_restart_of_everything(server: Server) -> None:
+def test_order_survives_a_restart_of_everything(durable: Server) -> None:
     """Defect 8: the order is that of the stream, which is on disk; a killed server reads it again as it was."""
-    connection = Connection(server.url)
+    connection = Connection(durable.url)
     world = World(connection)
     runs = [world.submit(argv=["echo", str(number)]) for number in range(20)]
     before = [claim.id for claim in world.worker("w1").claim(5)]
 
-    server.stop()
-    server.start()
+    durable.stop()
+    durable.start()
 
-    again = Connection(server.url)
+    again = Connection(durable.url)
     lease = Lease(Store(again, world.store.keyspace), Identity(id="w2", queues=("default",)), world.settings)
     lease.register()
     assert before + [claim.id for _ in range(3) for claim in lease.claim(5)] == runs

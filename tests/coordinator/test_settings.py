@@ -40,6 +40,15 @@ def test_each_layer_stands_above_the_next(near: Path) -> None:
     }
 
 
+def test_a_process_that_is_started_with_the_environment_of_settings_has_them_whatever_files_say(near: Path) -> None:
+    (near / "agentq.toml").write_text("namespace = 'project'\nlease_ms = 50000\n")
+    settings = Settings(url="redis://here", tick_ms=1000)
+
+    found = layered({}, home(near, **settings.to_environment()), near)
+
+    assert found.settings == settings == Settings.from_environment(settings.to_environment())
+
+
 def test_without_anything_every_setting_has_its_default(near: Path) -> None:
     found = layered({}, home(near), near)
 

@@ -13,7 +13,8 @@ import pytest
 from spawning import COOKIE, PATH, outcome, python, read, run, shell
 from spawning import nobody_left as nobody_left
 
-from agentq.worker.process import Caps, Exit
+from agentq.coordinator.run import Caps
+from agentq.worker.process import Exit
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
@@ -94,16 +95,18 @@ def test_what_exceeds_a_cap_fails(caps: Caps, text: str, code: int | None, numbe
 
 
 def test_a_niceness_that_is_not_ours_to_give_is_a_failure_to_start() -> None:
-    """Nobody may go below -20: asking for less is not refused by the system, so this asks as a user without rights."""
+    """A user without rights may only become nicer, and this one is very nice already."""
     text = f"""
 import asyncio, os
 from pathlib import Path
-from agentq.worker.process import Caps, Launch, Process, SpawnFailed
+from agentq.coordinator.run import Caps
+from agentq.worker.process import Launch, Process, SpawnFailed
+os.nice(10)
 if os.geteuid() == 0:
     os.setuid(65534)
 async def test():
     try:
-        await Process.spawn(Launch(["sleep", "1000"], {PATH!r}, Path("/"), {COOKIE!r}, Caps(nice=-5)), cgroups=None)
+        await Process.spawn(Launch(["sleep", "1000"], {PATH!r}, Path("/"), {COOKIE!r}, Caps(nice=5)), cgroups=None)
     except SpawnFailed as failed:
         print(failed)
 asyncio.run(test())

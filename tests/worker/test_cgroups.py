@@ -14,9 +14,10 @@ from spawning import nobody_left as nobody_left
 from starters import alive
 
 from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.run import Caps
 from agentq.worker import tree
 from agentq.worker.cgroups import Cgroups, Leaf
-from agentq.worker.process import Caps, Exit, SpawnFailed
+from agentq.worker.process import Exit, SpawnFailed
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 

@@ -9,10 +9,11 @@ from spawning import NAMESPACE, PATH
 
 PRETEND = """
 import asyncio, ctypes, itertools, os, resource, signal, sys
+from agentq.coordinator.run import Caps
 {elsewhere}
 from pathlib import Path
 from agentq.worker import pidfd, proc
-from agentq.worker.process import Caps, Launch, Process, SpawnFailed
+from agentq.worker.process import Launch, Process, SpawnFailed
 {without}
 count = itertools.count()
 async def test():

@@ -46,6 +46,7 @@ COMMANDS = {
     "Help": {
         "demo": "Run a small graph, kill a worker in the middle, and lose nothing.",
         "doctor": "Check the server, and whether somebody does the work.",
+        "bench": "Measure what agentq costs here, beside what it costs to do the same without it.",
         "config": "Show every setting, its value and where it comes from.",
         "completion": "Print what makes a shell complete commands and options.",
         "version": "Show the version of agentq.",

@@ -1,17 +1,15 @@
-"""What the core costs, as ratios to bare redis-py in the same run: `python -m agentq.coordinator.bench [URL]`.
+"""What the core costs, as ratios to bare redis-py in the same run, for `agentq bench`; and what every bench is made of.
 
-Without an address it measures on an embedded server of its own, as users get it: Valkey on a unix socket, every write
-synced. Each figure is the median of some rounds, with raw and ours in turn. It writes only to a namespace of its own,
-and removes it.
+Each figure is the median of some rounds, with raw and ours in turn, so that what disturbs one disturbs both. A bench
+writes only to a namespace of its own, and removes it.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,7 +18,6 @@ import redis
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.reaper import Reaper
-from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lease import Identity, Lease
@@ -28,103 +25,190 @@ from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
+from agentq.coordinator.topology import topology
+from agentq.coordinator.url import parse
 
-ROUNDS = 5
-BULK = 50_000
-SINGLES = 2_000
 BATCH = 100
-DEPTHS = (1_000, 1_000_000)
-WORKERS = 1_000
-RUNS_EACH = 10
 SPEC = RunSpec(kind="command", argv=["true"])
 
-Row = tuple[str, str, str, str]
-"""A measure, what was found, its ratio to raw or its limit, and what was aimed at."""
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What was found of one thing, and what was aimed at."""
+
+    measure: str
+    found: str
+    value: float
+    """The ratio to the bare counterpart; with a unit, what was measured itself."""
+    unit: str = ""
+    most: float | None = None
+    least: float | None = None
+
+    @property
+    def aim(self) -> str:
+        aim = f"≤ {self.most:,g}" if self.most is not None else f"≥ {self.least:,g}"
+        return f"{aim} {self.unit}".rstrip()
+
+    @property
+    def reached(self) -> bool:
+        return (self.most is None or self.value <= self.most) and (self.least is None or self.value >= self.least)
+
+
+class Place:
+    """A namespace of its own on a server, and a bare client beside it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.namespace = f"bench-{new_nonce()}"
+        self.raw = bare(url, self.key("raw"))
+
+    def key(self, name: str) -> str:
+        return f"agentq:{{{self.namespace}}}:{name}"
+
+    def clear(self) -> None:
+        """Leave nothing of it."""
+        names = list(self.raw.scan_iter(match=self.key("*"), count=10_000))
+        for first in range(0, len(names), 10_000):
+            self.raw.unlink(*names[first : first + 10_000])
+
+    def close(self) -> None:
+        """Leave nothing, and go."""
+        try:
+            self.clear()
+        finally:
+            self.raw.close()
+
+
+def environment(settings: Settings, folder: Path) -> dict[str, str]:
+    """What a process of agentq is started with: these settings, a home there, and bytecode.
+
+    All starts but the first have that, whether or not what is installed here does. Without it, compiling would be most
+    of a start, and would stay in memory.
+    """
+    settings = settings.model_copy(update={"home": str(folder / "home")})
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, **settings.to_environment(), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
+
+def bare(url: str, key: str) -> redis.Redis:
+    """redis-py's own client of whichever server has the key."""
+    address = parse(url)
+    host, port = topology(address, "agentq-bench").place(key)
+    if not port:
+        return redis.Redis(unix_socket_path=host, **address.options)
+    return redis.Redis(host=host, port=port, ssl=address.tls, **address.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything."""
+
+    rounds: int = 5
+    bulk: int = 50_000
+    singles: int = 2_000
+    depths: tuple[int, int] = (1_000, 1_000_000)
+    depth_rounds: int = 100
+    workers: int = 1_000
+    runs_each: int = 10
+
+
+QUICK = Scale(rounds=2, bulk=2_000, singles=200, depths=(200, 5_000), depth_rounds=10, workers=100)
 
 
 class Bench:
     """One server, bare and with agentq on it."""
 
-    def __init__(self, url: str) -> None:
-        self.settings = Settings(url=url, lease_ms=3_600_000, namespace=f"bench-{new_nonce()}")
-        self.raw = redis.Redis.from_url(url)
-        self.connection = Connection(url, timeout_ms=60_000)
-        self.queue = Queue(Store(self.connection, Keyspace(self.settings.namespace)))
+    def __init__(self, place: Place, scale: Scale) -> None:
+        self.place = place
+        self.scale = scale
+        self.raw = place.raw
+        self.settings = Settings(url=place.url, lease_ms=3_600_000, namespace=place.namespace)
+        self.connection = Connection(place.url, timeout_ms=60_000)
+        self.queue = self._queue()
 
-    def rows(self) -> Iterator[Row]:
-        """Every measure, one after the other."""
+    def figures(self) -> Iterator[Figure]:
+        """Every figure, one after the other."""
         yield from self.bulk()
         yield self.single()
         yield self.memory()
-        yield from self.depth()
-        yield self.reap()
+        yield self.depth()
+        yield from self.reap()
+        self.connection.close()
 
-    def bulk(self) -> Iterator[Row]:
-        raw, submit, work = [], [], []
-        for _ in range(ROUNDS):
+    def bulk(self) -> Iterator[Figure]:
+        runs, raw, submit, work = self.scale.bulk, [], [], []
+        for _ in range(self.scale.rounds):
             with self.fresh():
-                raw.append(BULK / timed(self._raw_pipelined))
-                submit.append(BULK / timed(lambda: sum(1 for _ in self.queue.submit_many(SPEC for _ in range(BULK)))))
+                raw.append(runs / timed(self._raw_pipelined))
+                submit.append(runs / timed(lambda: self._submit(runs)))
                 lease = self._lease()
-                work.append(BULK / timed(lambda: self._work_off(lease, BULK)))  # noqa: B023 - run at once
-        yield "raw pipelined XADD", f"{median(raw):,.0f} /s", "1.00", ""
-        yield "bulk submit", f"{median(submit):,.0f} runs/s", ratio(submit, raw), "≥ 0.5 of raw"
-        yield f"claim + finish, {BATCH} at a time", f"{median(work):,.0f} runs/s", ratio(work, raw), "≥ 0.2 of raw"
+                work.append(runs / timed(lambda: self._work_off(lease, runs)))  # noqa: B023 - run at once
+        beside = f"raw pipelined XADD {median(raw):,.0f} /s"
+        yield Figure("bulk submit", f"{median(submit):,.0f} runs/s, {beside}", ratio(submit, raw), least=0.5)
+        measure = f"claim + finish, {BATCH} at a time"
+        yield Figure(measure, f"{median(work):,.0f} runs/s, {beside}", ratio(work, raw), least=0.2)
 
-    def single(self) -> Row:
+    def single(self) -> Figure:
         raw, submit = [], []
-        stream = f"agentq:{{{self.settings.namespace}}}:raw"
+        stream = self.place.key("raw")
         with self.fresh():
             self.queue.submit(SPEC)
-            for _ in range(SINGLES):
+            for _ in range(self.scale.singles):
                 raw.append(timed(lambda: self.raw.xadd(stream, {"run": "run_01k9zq3c5007m2x4c8r1tnq"})))
                 submit.append(timed(lambda: self.queue.submit(SPEC)))
         found = f"{median(submit) * 1e6:.0f} µs, bare XADD {median(raw) * 1e6:.0f} µs"
-        return "single submit", found, f"{median(submit) / median(raw):.2f}", "≤ 2.5 × a bare XADD"
+        return Figure("single submit", found, median(submit) / median(raw), most=2.5)
 
-    def memory(self) -> Row:
+    def memory(self) -> Figure:
+        runs = self.scale.bulk * 4
         with self.fresh():
             self.queue.submit(SPEC)
-            before = self._used_memory()
-            sum(1 for _ in self.queue.submit_many(SPEC for _ in range(BULK * 4)))
-            each = (self._used_memory() - before) / (BULK * 4)
-        return "server memory per pending run", f"{each:.0f} bytes", "", "≤ 600"
+            before = self.raw.info("memory")["used_memory"]
+            self._submit(runs)
+            each = (self.raw.info("memory")["used_memory"] - before) / runs
+        return Figure("server memory per pending run", f"{runs:,} runs", each, "bytes", most=600)
 
-    def depth(self) -> Iterator[Row]:
+    def depth(self) -> Figure:
         """Claim and finish with few and with very many runs pending."""
         costs: dict[int, float] = {}
-        for depth in DEPTHS:
+        for depth in self.scale.depths:
             with self.fresh():
-                sum(1 for _ in self.queue.submit_many(SPEC for _ in range(depth)))
+                self._submit(depth)
                 lease, rounds = self._lease(), []
-                for _ in range(100):
+                for _ in range(self.scale.depth_rounds):
                     rounds.append(timed(lambda: self._work_off(lease, BATCH)) / BATCH)  # noqa: B023 - run at once
-                    sum(1 for _ in self.queue.submit_many(SPEC for _ in range(BATCH)))
+                    self._submit(BATCH)
                 costs[depth] = median(rounds)
-        few, many = (costs[depth] * 1e6 for depth in DEPTHS)
-        found = f"{few:.1f} µs at {DEPTHS[0]:,}, {many:.1f} µs at {DEPTHS[1]:,}"
-        yield "claim + finish of a run, by runs pending", found, f"{many / few:.2f}", "0.8 to 1.2"
+        few, many = self.scale.depths
+        found = f"{costs[few] * 1e6:.1f} µs a run with {few:,} pending, {costs[many] * 1e6:.1f} µs with {many:,}"
+        return Figure("claim + finish, by runs pending", found, costs[many] / costs[few], most=1.2)
 
-    def reap(self) -> Row:
+    def reap(self) -> Iterator[Figure]:
         """A reaper's tick while everyone is well, with and without runs in their hands."""
+        workers, runs = self.scale.workers, self.scale.workers * self.scale.runs_each
         with self.fresh():
-            leases = [self._lease(f"w{number}") for number in range(WORKERS)]
+            leases = [self._lease(f"w{number}") for number in range(workers)]
             reaper = Reaper(self.queue.store, self.settings)
-            empty = median(timed(lambda: reaper.reap(0)) for _ in range(50))
-            sum(1 for _ in self.queue.submit_many(SPEC for _ in range(WORKERS * RUNS_EACH)))
+            empty = median(timed(lambda: reaper.reap(0)) for _ in range(50)) * 1e3
+            self._submit(runs)
             for lease in leases:
-                assert len(lease.claim(RUNS_EACH)) == RUNS_EACH
-            full = median(timed(lambda: reaper.reap(0)) for _ in range(50))
-        found = f"{full * 1e3:.2f} ms with {WORKERS * RUNS_EACH:,} runs, {empty * 1e3:.2f} ms with none"
-        return f"reaper tick, {WORKERS:,} healthy workers", found, f"{full / empty:.2f}", "< 20 ms, flat"
+                assert len(lease.claim(self.scale.runs_each)) == self.scale.runs_each
+            full = median(timed(lambda: reaper.reap(0)) for _ in range(50)) * 1e3
+        yield Figure(f"reaper tick, {workers:,} healthy workers", f"{runs:,} runs in hand", full, "ms", most=20)
+        found = f"{full:.2f} ms with {runs:,} runs in hand, {empty:.2f} ms with none"
+        yield Figure("reaper tick, by runs in hand", found, full / empty, most=1.2)
 
     def _raw_pipelined(self) -> None:
-        stream = f"agentq:{{{self.settings.namespace}}}:raw"
-        for first in range(0, BULK, 1000):
+        stream = self.place.key("raw")
+        for first in range(0, self.scale.bulk, 1000):
             pipe = self.raw.pipeline(transaction=False)
             for number in range(first, first + 1000):
                 pipe.execute_command("XADD", stream, "*", "run", number)  # type: ignore[no-untyped-call]
             pipe.execute()
+
+    def _submit(self, runs: int) -> None:
+        for _ in self.queue.submit_many(SPEC for _ in range(runs)):
+            pass
 
     def _work_off(self, lease: Lease, runs: int) -> None:
         done = Outcome(exit_code=0)
@@ -139,19 +223,17 @@ class Bench:
         lease.register()
         return lease
 
-    def _used_memory(self) -> int:
-        return int(self.connection.command("INFO", "memory").partition("used_memory:")[2].split()[0])
+    def _queue(self) -> Queue:
+        return Queue(Store(self.connection, Keyspace(self.place.namespace)))
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Nothing there before, nothing left behind."""
+        """Nothing left behind for the next measure, nor known of what was there."""
         try:
             yield
         finally:
-            names = list(self.raw.scan_iter(match=f"agentq:{{{self.settings.namespace}}}:*", count=10_000))
-            for first in range(0, len(names), 10_000):
-                self.raw.unlink(*names[first : first + 10_000])
-            self.queue = Queue(Store(self.connection, Keyspace(self.settings.namespace)))
+            self.place.clear()
+            self.queue = self._queue()
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -161,26 +243,6 @@ def timed(act: Callable[[], object]) -> float:
     return perf_counter() - started
 
 
-def ratio(ours: list[float], raw: list[float]) -> str:
+def ratio(ours: list[float], raw: list[float]) -> float:
     """The median of the rounds' own ratios: what disturbs a round disturbs both."""
-    return f"{median(a / b for a, b in zip(ours, raw, strict=True)):.2f}"
-
-
-def main(url: str | None) -> None:
-    """Measure, and print a table in Markdown."""
-    folder = None if url else Path(tempfile.mkdtemp(prefix="aq"))
-    embedded = Embedded(folder) if folder else None
-    try:
-        write = sys.stdout.write
-        write("| measure | found | ratio | aim |\n| --- | --- | --- | --- |\n")
-        for row in Bench(url or (embedded.start() if embedded else "")).rows():
-            write(f"| {' | '.join(row)} |\n")
-            sys.stdout.flush()
-    finally:
-        if embedded and folder:
-            embedded.stop()
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)
+    return median(a / b for a, b in zip(ours, raw, strict=True))

@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from pydantic_core import to_json
@@ -22,10 +22,12 @@ from agentq.coordinator.errors import AgentqError, Invalid, refusal
 from agentq.coordinator.identity import check_run_id, new_run_id, partition_of
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.logs import Chunk
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
+
+if TYPE_CHECKING:
+    from agentq.coordinator.logs import Chunk  # the models of readers, which a submit would build for nothing
 
 
 class Receipt(NamedTuple):

@@ -64,7 +64,7 @@ class RetryPolicy(_Strict):
 
 
 class Caps(_Strict):
-    """What a run's processes may use; each as the worker has it unless given."""
+    """What a run may use; None is as the worker has it. Without a cgroup, each process is bounded for itself."""
 
     memory_bytes: Annotated[int, Field(gt=0)] | None = None
     cpu_s: Annotated[int, Field(gt=0)] | None = None

@@ -75,6 +75,10 @@ class Settings(BaseModel):
         names = {PREFIX + name.upper(): name for name in cls.model_fields}
         return cls.checked(**{names[key]: value for key, value in environment.items() if key in names})
 
+    def to_environment(self) -> dict[str, str]:
+        """The variables that set all of this, whatever files say, for a process that is started with them."""
+        return {PREFIX + name.upper(): str(value) for name, value in self.model_dump().items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Layered:

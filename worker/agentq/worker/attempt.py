@@ -26,12 +26,12 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Stopping
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec, Usage, spec_from_wire
+from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage, spec_from_wire
 from agentq.worker.channel import Channel
 from agentq.worker.environment import Environment
 from agentq.worker.narration import Narration
 from agentq.worker.output import Output
-from agentq.worker.process import Caps, Exit, Launch, Process, SpawnFailed
+from agentq.worker.process import Exit, Launch, Process, SpawnFailed
 from agentq.worker.reports import Report
 from agentq.worker.tree import Cgroups, sweep
 
@@ -234,13 +234,13 @@ class Attempt:
         return Path(self.spec.cwd) if self.spec.cwd else Path.home()
 
     def _launch(self, channel: Channel) -> Launch:
-        spec, caps = self.spec, self.spec.caps
+        spec = self.spec
         return Launch(
             argv=spec.argv,
             env=self._around.environment.of(self.claim, spec, channel.variables()),
             cwd=self._cwd(),
             cookie=self._around.environment.cookie(self.claim),
-            caps=Caps(**caps.model_dump()) if caps else Caps(),
+            caps=spec.caps or Caps(),
             stdin=(spec.stdin or "").encode(),
         )
 

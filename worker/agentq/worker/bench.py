@@ -1,7 +1,7 @@
-"""What a worker costs, beside what the machine and the server can do at best: `python -m agentq.worker.bench [URL]`.
+"""What a worker costs, beside what the machine and the server can do at best, for `agentq bench`.
 
-Without an address it measures on an embedded server of its own. The worker is a process like any other; the bare loops
-that it is compared with run in turn with it, so that what disturbs one disturbs both.
+The worker is a process like any other; the bare loops that it is compared with run in turn with it, so that what
+disturbs one disturbs both. The many idle workers are seats, hundreds in a process; see `seats`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 
-from agentq.coordinator.embedded import Embedded
-from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.bench import Figure, Place, environment
+from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.outcomes import Outcomes
@@ -31,55 +31,62 @@ from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.settings import Settings
 
-WORK = """
-import json, sys
-from pathlib import Path
-from agentq.coordinator.settings import Settings
-from agentq.worker.options import WorkerOptions
-from agentq.worker.worker import serve
-url, namespace, slots, home = json.loads(sys.argv[1])
-raise SystemExit(serve(Settings(url=url, namespace=namespace), WorkerOptions(slots=slots), Path(home)))
-"""
-
-PINGS = 200
-BULK = 1_500
-IDLE_S = 30
 SLOTS = 8
+WIDTHS = (2, 4, 8, 16)
+PATIENCE_S = 60.0
 
-Row = tuple[str, str, str, str]
-"""A measure, what was found, its ratio to the bare thing, and what was aimed at."""
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything."""
+
+    pings: int = 200
+    bulk: int = 1_500
+    settle_s: float = 3
+    idle_s: float = 30
+    seats: int = 1_000
+    processes: int = 4
+    submits: int = 20
+
+
+QUICK = Scale(pings=20, bulk=100, settle_s=0.5, idle_s=5, seats=40, processes=2, submits=5)
 
 
 class Bench:
-    """One server, and a worker on it."""
+    """One server, and workers on it. `command` runs a worker with the settings in its environment."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.settings = Settings(url=url, namespace=f"bench-{new_nonce()}")
+    def __init__(self, place: Place, scale: Scale, command: Sequence[str], folder: Path) -> None:
+        self.place = place
+        self.scale = scale
+        self.command = command
         self.folder = folder
+        self.settings = Settings(url=place.url, namespace=place.namespace)
         self.queue = Queue.open(self.settings)
         self.connection = self.queue.store.connection
         self.records = Records(self.queue.store)
 
-    def rows(self) -> Iterator[Row]:
-        """Every measure, one after the other."""
+    def figures(self) -> Iterator[Figure]:
+        """Every figure, one after the other."""
         yield from self.latency()
         yield self.rate()
         yield from self.idle()
+        yield from self.crowd()
+        self.connection.close()
 
-    def latency(self) -> Iterator[Row]:
+    def latency(self) -> Iterator[Figure]:
         """From submit to the first line of output, with the worker idle, against a bare wake-up plus a bare spawn."""
         ours, bare = [], []
         with self.worker(1):
             self._first_line()
-            for _ in range(PINGS):
+            for _ in range(self.scale.pings):
                 bare.append(self._wake_up() + _bare_spawn())
                 ours.append(self._first_line())
-        ratio = median(ours) / median(bare)
-        found = f"{median(ours) * 1e3:.2f} ms, bare {median(bare) * 1e3:.2f} ms"
-        yield "submit → first line, p50", found, f"{ratio:.2f}", "≤ 1.5 × the bare"
+        wanted = median(bare)
+        found = f"{median(ours) * 1e3:.2f} ms, bare wake-up + spawn {wanted * 1e3:.2f} ms"
+        yield Figure("submit → first line, p50", found, median(ours) / wanted, most=1.5)
         ours99, bare99 = quantiles(ours, n=100)[98], quantiles(bare, n=100)[98]
-        found = f"{ours99 * 1e3:.2f} ms, bare p50 {median(bare) * 1e3:.2f} ms, bare p99 {bare99 * 1e3:.2f} ms"
-        yield "submit → first line, p99", found, f"{ours99 / median(bare):.2f}", "< 3 × the bare p50"
+        found = f"{ours99 * 1e3:.2f} ms, bare p50 {wanted * 1e3:.2f} ms, bare p99 {bare99 * 1e3:.2f} ms"
+        yield Figure("submit → first line, p99 to bare p50", found, ours99 / wanted, most=3)
 
     def _first_line(self) -> float:
         """Seconds from before the submit until the line is in the run's log."""
@@ -88,79 +95,135 @@ class Bench:
             run = self.queue.submit(RunSpec(kind="command", argv=("echo", "hello"))).id
             next(line for line in reader.follow(run) if "hello" in line.text)
             took = perf_counter() - started
-        _until(lambda: self.records.get(run).state in TERMINAL)
+        _until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
         return took
 
     def _wake_up(self) -> float:
         """Seconds from an XADD until a blocked XREADGROUP of another connection has it."""
-        key = f"agentq:{{{self.settings.namespace}}}:bare"
+        key = self.place.key("bare")
         self.connection.command("DEL", key)
         self.connection.command("XGROUP", "CREATE", key, "bare", "0", "MKSTREAM")
         reader = self.connection.another()
-        ready, got = threading.Event(), list[float]()
+        got = list[float]()
 
         def read() -> None:
-            ready.set()
             reader.block("XREADGROUP", "GROUP", "bare", "c", "BLOCK", 5000, "STREAMS", key, ">", timeout_ms=5000)
             got.append(perf_counter())
 
+        blocked = self._blocked()
         thread = threading.Thread(target=read)
         thread.start()
-        ready.wait()
-        while not self._blocked():
-            threading.Event().wait(0.001)
+        _until(lambda: self._blocked() > blocked, "a read to block", pause_s=0.001)
         started = perf_counter()
         self.connection.command("XADD", key, "*", "run", "x")
         thread.join()
         reader.close()
         return got[0] - started
 
-    def _blocked(self) -> bool:
-        info = self.connection.command("INFO", "clients")
-        return int(info.partition("blocked_clients:")[2].split()[0]) >= 2
+    def _blocked(self) -> int:
+        return int(self.place.raw.info("clients")["blocked_clients"])
 
-    def rate(self) -> Row:
-        """`true` in a row: one worker against a bare asyncio loop at its best concurrency."""
-        bare = max(asyncio.run(_bare_rate(wide)) for wide in (2, 4, 8, 16))
+    def rate(self) -> Figure:
+        """`true` in a row: one worker against a bare asyncio loop at its best concurrency, each at its best of two."""
+        ours, bare = 0.0, 0.0
         with self.worker(SLOTS), closing(Outcomes(self.queue.store)) as outcomes:
-            best = 0.0
             for _ in range(2):
+                bare = max(bare, *(asyncio.run(_bare_rate(wide, self.scale.bulk)) for wide in WIDTHS))
                 started = perf_counter()
-                specs = (RunSpec(kind="command", argv=("true",)) for _ in range(BULK))
+                specs = (RunSpec(kind="command", argv=("true",)) for _ in range(self.scale.bulk))
                 ids = [receipt.id for receipt in self.queue.submit_many(specs)]
                 outcomes.wait_all(ids, 120_000)
-                best = max(best, BULK / (perf_counter() - started))
-        return "`true` in a row", f"{best:.0f} runs/s, bare {bare:.0f} /s", f"{best / bare:.2f}", "≥ 0.8 of bare"
+                ours = max(ours, self.scale.bulk / (perf_counter() - started))
+        return Figure("`true` in a row", f"{ours:,.0f} runs/s, bare {bare:,.0f} /s", ours / bare, least=0.8)
 
-    def idle(self) -> Iterator[Row]:
+    def idle(self) -> Iterator[Figure]:
         """What a worker with nothing to do sends and uses."""
         with self.worker(SLOTS) as worker:
-            threading.Event().wait(3)
-            before, cpu = self._calls(), _cpu_s(worker.pid)
-            threading.Event().wait(IDLE_S)
-            calls, used = self._calls() - before - 1, _cpu_s(worker.pid) - cpu
-            resident = _resident_bytes(worker.pid)
-        yield "idle worker, commands sent", f"{calls / IDLE_S:.2f} /s", "", "≤ 1 /s"
-        yield "idle worker, CPU", f"{used / IDLE_S:.2%}", "", "≤ 0.2 %"
-        yield "idle worker, resident memory", f"{resident / 2**20:.0f} MiB", "", "≤ 60 MiB"
+            threading.Event().wait(self.scale.settle_s)
+            cpu = _cpu_s(worker.pid)
+            calls = self._calls_a_second()
+            used, resident = _cpu_s(worker.pid) - cpu, _resident_bytes(worker.pid)
+        span = f"in {self.scale.idle_s:g} s"
+        yield Figure("idle worker, commands sent", span, calls, "/s", most=1)
+        yield Figure("idle worker, CPU", span, 100 * used / self.scale.idle_s, "%", most=0.2)
+        yield Figure("idle worker, resident memory", f"{SLOTS} slots", resident / 2**20, "MiB", most=60)
 
-    def _calls(self) -> int:
-        """What clients sent: the server's count of reads from their sockets, a command each here."""
-        info = self.connection.command("INFO", "stats")
-        return int(info.partition("total_reads_processed:")[2].split()[0])
+    def crowd(self) -> Iterator[Figure]:
+        """What many workers with nothing to do send, and how many of them a submit wakes."""
+        seats, submits = self.scale.seats, self.scale.submits
+        with self._seated() as woken:
+            self._one_run()  # which opens the lane, and all hear of that
+            threading.Event().wait(self.scale.settle_s)
+            calls = self._calls_a_second()
+            known = woken.qsize()
+            for _ in range(submits):
+                self._one_run()
+            threading.Event().wait(self.scale.settle_s)
+            each = (woken.qsize() - known) / submits
+        found = f"in {self.scale.idle_s:g} s, as seats in {self.scale.processes} processes"
+        yield Figure(f"{seats:,} idle workers, commands sent", found, calls, "/s", most=float(seats))
+        yield Figure(f"{seats:,} idle workers, woken by a submit", f"{submits} submits", each, most=1)
+
+    def _one_run(self) -> None:
+        run = self.queue.submit(RunSpec(kind="command", argv=("true",))).id
+        _until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
+
+    def _calls_a_second(self) -> float:
+        """What clients sent meanwhile: the server's count of reads from their sockets, a command each here."""
+        before = self._reads()
+        threading.Event().wait(self.scale.idle_s)
+        return (self._reads() - before - 1) / self.scale.idle_s
+
+    def _reads(self) -> int:
+        return int(self.place.raw.info("stats")["total_reads_processed"])
 
     @contextmanager
     def worker(self, slots: int) -> Iterator[subprocess.Popen[bytes]]:
         """A worker process, registered."""
-        argument = json.dumps([self.settings.url, self.settings.namespace, slots, str(self.folder / "home")])
-        process = subprocess.Popen([sys.executable, "-c", WORK, argument])
+        argv, variables = [*self.command, "--slots", str(slots)], environment(self.settings, self.folder)
+        said = self.folder / "worker"
+        with said.open("wb") as file:
+            process = subprocess.Popen(argv, env=variables, stdin=subprocess.DEVNULL, stderr=file)
         try:
-            _until(lambda: bool(self.records.workers()))
+            _until(lambda: process.poll() is not None or bool(self.records.workers()), "a worker to register")
+            if process.poll() is not None:
+                raise AgentqError(f"A worker ended at once: {said.read_text(errors='replace').strip()}")
             yield process
-        finally:
             process.terminate()
+            process.wait(PATIENCE_S)
+            _until(lambda: not self.records.count([State.RUNNING]), "runs to end")
+        finally:
+            process.kill()
             process.wait()
-            _until(lambda: not self.records.count([State.RUNNING]))
+
+    @contextmanager
+    def _seated(self) -> Iterator[queue.SimpleQueue[str]]:
+        """Very many idle workers; the queue gets the name of each that is woken."""
+        woken, ready = queue.SimpleQueue[str](), threading.Semaphore(0)
+
+        def listen(process: subprocess.Popen[str]) -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line == "ready\n":
+                    ready.release()
+                else:
+                    woken.put(line)
+
+        with ExitStack() as stack:
+            for number in range(self.scale.processes):
+                names = [f"seat-{seat}" for seat in range(number, self.scale.seats, self.scale.processes)]
+                told = json.dumps({"settings": self.settings.model_dump(), "names": names})
+                argv = [sys.executable, "-m", "agentq.worker.seats", told]
+                process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                stack.enter_context(process)
+                listener = threading.Thread(target=listen, args=(process,))
+                listener.start()
+                stack.callback(listener.join)
+                stack.callback(process.kill)
+            for _ in range(self.scale.processes):
+                if not ready.acquire(timeout=PATIENCE_S):
+                    raise AgentqError(f"{self.scale.seats} idle workers did not get ready in {PATIENCE_S:.0f} s.")
+            yield woken
 
 
 def _bare_spawn() -> float:
@@ -172,9 +235,9 @@ def _bare_spawn() -> float:
         return perf_counter() - started
 
 
-async def _bare_rate(wide: int) -> float:
+async def _bare_rate(wide: int, bulk: int) -> float:
     """`true` a second from a bare asyncio loop that captures output, `wide` at a time."""
-    rest = iter(range(BULK))
+    rest = iter(range(bulk))
 
     async def spawn() -> None:
         for _ in rest:
@@ -185,7 +248,7 @@ async def _bare_rate(wide: int) -> float:
 
     started = perf_counter()
     await asyncio.gather(*(spawn() for _ in range(wide)))
-    return BULK / (perf_counter() - started)
+    return bulk / (perf_counter() - started)
 
 
 def _cpu_s(pid: int) -> float:
@@ -197,26 +260,9 @@ def _resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def _until(condition: Callable[[], bool], what: str, *, pause_s: float = 0.05) -> None:
+    deadline = perf_counter() + PATIENCE_S
     while not condition():
-        threading.Event().wait(0.05)
-
-
-def main(url: str | None) -> None:
-    """Measure, and print a table in Markdown."""
-    folder = Path(tempfile.mkdtemp(prefix="aq"))
-    embedded = None if url else Embedded(folder / "server")
-    try:
-        write = sys.stdout.write
-        write("| measure | found | ratio | aim |\n| --- | --- | --- | --- |\n")
-        for row in Bench(url or (embedded.start() if embedded else ""), folder).rows():
-            write(f"| {' | '.join(row)} |\n")
-            sys.stdout.flush()
-    finally:
-        if embedded:
-            embedded.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)
+        if perf_counter() > deadline:
+            raise AgentqError(f"Waited {PATIENCE_S:.0f} s for {what}.")
+        threading.Event().wait(pause_s)

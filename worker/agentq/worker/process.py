@@ -23,12 +23,13 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.run import Caps
 from agentq.worker import pidfd, proc, tree
 from agentq.worker.adoption import become_subreaper, keep_reaping, roots
 from agentq.worker.cgroups import Cgroups, Leaf
@@ -52,18 +53,6 @@ class SpawnFailed(AgentqError):
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
-    """What a run may use; None is as the worker has it. Without a cgroup, each process is bounded for itself."""
-
-    memory_bytes: int | None = None
-    cpu_s: int | None = None
-    open_files: int | None = None
-    file_bytes: int | None = None
-    nice: int | None = None
-    umask: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
     """What is to be started, and with what."""
 
@@ -72,7 +61,7 @@ class Launch:
     """The whole environment but for the marks of the run, which `spawn` adds; nothing is inherited."""
     cwd: Path
     cookie: str
-    caps: Caps = Caps()
+    caps: Caps = field(default_factory=Caps)
     stdin: bytes = b""
     pass_fds: tuple[int, ...] = ()
 

@@ -32,6 +32,8 @@ class Duty(Protocol):
     name: str
     hasty: bool
     """Whether it can be woken before its time."""
+    ticks: int
+    """How many ticks may pass between two rounds."""
 
     def run_once(self, partition: int) -> Round: ...
 
@@ -39,7 +41,7 @@ class Duty(Protocol):
 class Ticker:
     """Drives duties in a thread until it is stopped. Its tasks:
 
-    1. Run each duty of each partition when it is due, and at least every `tick_ms`.
+    1. Run each duty of each partition when it is due, and at least every so many ticks as it asks for.
     2. Leave it alone while somebody else has its lock.
     3. Go on after any fault, and keep the last one for whoever asks.
     """
@@ -81,23 +83,24 @@ class Ticker:
 
     def _round(self, duty: Duty, partition: int) -> int:
         """Run one round if nobody else does; returns the time to the next."""
+        pace_ms = duty.ticks * self.tick_ms
         try:
-            next_ms = duty.run_once(partition).next_ms if self._locked(duty, partition) else self.tick_ms
+            next_ms = duty.run_once(partition).next_ms if self._locked(duty, partition, 2 * pace_ms) else pace_ms
             self.fault = None
         except AgentqError as fault:
             self.fault = fault
             next_ms = self.tick_ms
         # A little less each time, so that those who tick together do not do so for ever.
-        return min(next_ms, int(self.tick_ms * random.uniform(0.8, 1)))
+        return min(next_ms, int(pace_ms * random.uniform(0.8, 1)))
 
-    def _locked(self, duty: Duty, partition: int) -> bool:
+    def _locked(self, duty: Duty, partition: int, lasts_ms: int) -> bool:
+        """Whether we have the lock now. A thousand workers ask in every tick, so whoever has it not asks only once."""
         key = self.store.key(partition, "duty", duty.name)
         try:
-            if self.store.connection.command("SET", key, self._owner, "NX", "PX", 2 * self.tick_ms) is not None:
-                return True
+            owner = self.store.connection.command("SET", key, self._owner, "NX", "GET", "PX", lasts_ms)
         except TryLater:
             # A full server takes no lock; its duties, which let work out, matter all the more.
             return True
-        if self.store.connection.command("GET", key) != self._owner:
-            return False
-        return bool(self.store.connection.command("PEXPIRE", key, 2 * self.tick_ms))
+        if owner is None:
+            return True
+        return owner == self._owner and bool(self.store.connection.command("PEXPIRE", key, lasts_ms))

@@ -21,6 +21,7 @@ class Janitor:
 
     name = "janitor"
     hasty = False
+    ticks = 6
 
     def __init__(self, store: Store, *, idle_ms: int = LANE_IDLE_MS) -> None:
         self.store = store

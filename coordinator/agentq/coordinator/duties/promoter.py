@@ -15,6 +15,7 @@ class Promoter:
 
     name = "promoter"
     hasty = True
+    ticks = 1
 
     def __init__(self, store: Store, tick_ms: int) -> None:
         self.store = store

@@ -35,6 +35,7 @@ class Reaper:
 
     name = "reaper"
     hasty = False
+    ticks = 1
 
     def __init__(
         self, store: Store, settings: Settings, *, server: str = "", lost: Callable[[str], None] = lambda _: None

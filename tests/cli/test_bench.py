@@ -1,0 +1,109 @@
+"""`agentq bench`: what it says, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.conftest import Cli
+from cli.test_examples import EXAMPLES
+from servers import Server, until
+
+from agentq.coordinator.bench import Figure
+from agentq.coordinator.connection import Connection
+
+BENCH = [sys.executable, "-m", "agentq.cli.main", "bench"]
+
+
+def benched(connection: Connection) -> list[str]:
+    """Keys of benches, on a server that others use too."""
+    return [str(key) for key in connection.command("KEYS", "agentq:{bench-*")]
+
+
+def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key(
+    cli: Cli, connection: Connection
+) -> None:
+    answer = cli("bench", "--quick", "--json")
+
+    assert answer.code == 0, answer.err
+    figures = [json.loads(line) for line in answer.lines]
+    assert {figure["part"] for figure in figures} == {"coordinator", "worker", "cold"}
+    assert {tuple(figure) for figure in figures} == {
+        ("part", "measure", "found", "value", "unit", "most", "least", "reached")
+    }
+    assert all(figure["value"] >= 0 and figure["reached"] in (True, False) for figure in figures)
+    assert benched(connection) == []
+    assert "bench --quick" in EXAMPLES
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("part", ["coordinator", "worker"])
+def test_an_interrupted_bench_leaves_no_key_and_no_process(
+    part: str, how: signal.Signals, valkey: Server, connection: Connection, fresh_home: dict[str, str]
+) -> None:
+    bench = subprocess.Popen(
+        [*BENCH, "--only", part],
+        env={**fresh_home, "AGENTQ_URL": valkey.url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: [key for key in benched(connection) if ":run:" in key], "the bench to submit runs", 60)
+        bench.send_signal(how)
+        _, said = bench.communicate(timeout=60)
+    finally:
+        bench.kill()
+        bench.wait()
+
+    assert bench.returncode == 130
+    assert b"Traceback" not in said
+    assert benched(connection) == []
+    assert session_of(bench.pid) == []
+
+
+def session_of(leader: int) -> list[int]:
+    """The processes of a session, by the fifth field of their state."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def test_without_an_address_a_bench_has_a_server_of_its_own_and_leaves_nothing_of_it(
+    fresh_home: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
+    """The home of the user is not touched, and its temporary folder is empty again."""
+    environment = {**fresh_home, "TMPDIR": str(folder / "t")}
+    (folder / "t").mkdir()
+    argv = [*BENCH, "--quick", "--only", "cold"]
+    done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 6
+    assert list((folder / "t").iterdir()) == []
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("figure", "aim", "reached"),
+    [
+        (Figure("", "", 1.4, most=1.4), "≤ 1.4", True),
+        (Figure("", "", 1.41, most=1.4), "≤ 1.4", False),
+        (Figure("", "", 0.8, least=0.8), "≥ 0.8", True),
+        (Figure("", "", 0.79, least=0.8), "≥ 0.8", False),
+        (Figure("", "", 61, "MiB", most=60), "≤ 60 MiB", False),
+        (Figure("", "", 999, "/s", most=1000), "≤ 1,000 /s", True),
+    ],
+)
+def test_an_aim_is_a_bound_that_is_reached_or_missed(figure: Figure, aim: str, reached: bool) -> None:
+    assert (figure.aim, figure.reached) == (aim, reached)
