@@ -8,7 +8,7 @@ import pytest
 from world import World
 
 from agentq.coordinator.errors import Invalid, NotFound
-from agentq.coordinator.flow import Rate, WhenFull
+from agentq.coordinator.flow import WhenFull
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
@@ -246,86 +246,6 @@ def test_when_many_come_only_as_many_of_the_newest_wait_as_there_is_room_for(wor
     assert world.get(first).stop_at_ms is not None
     world.queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED))
     assert world.state(later[-1]) == "pending"
-
-
-def test_a_rate_lets_in_as_many_units_as_come_back(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=100, per_ms=60_000, burst=100))
-    runs = submit(world, 5, limits={"tokens": 40})
-    worker = world.worker("w1")
-
-    assert [claim.id for claim in worker.claim(10)] == runs[:2]
-    assert world.states(runs[2:]) == ["blocked"] * 3
-    world.pass_ms(11_999)
-    world.tick()
-    assert worker.claim(10) == []
-    world.pass_ms(1)
-    world.tick()
-    assert [claim.id for claim in worker.claim(10)] == runs[2:3]
-    for run in runs[3:]:
-        world.pass_ms(24_000)
-        worker.heartbeat([])
-        world.tick()
-        assert [claim.id for claim in worker.claim(10)] == [run]
-
-
-def test_what_costs_more_than_the_burst_passes_when_the_bucket_is_full_and_is_owed(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=10))
-    worker = world.worker("w1")
-    big, small = (submit(world, limits={"tokens": units})[0] for units in (30, 1))
-
-    assert [claim.id for claim in worker.claim(10)] == [big]
-    world.pass_ms(20_999)
-    world.tick()
-    assert world.state(small) == "blocked"
-    world.pass_ms(1)
-    world.tick()
-    assert world.state(small) == "pending"
-
-
-def test_the_seconds_in_which_nobody_came_are_saved_up_to_the_burst(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=3))
-    world.pass_ms(3_600_000)
-    runs = submit(world, 5, limits={"tokens": 1})
-
-    assert [claim.id for claim in world.worker("w1").claim(10)] == runs[:3]
-
-
-def test_a_gate_lets_nobody_in_before_its_time_and_opens_by_itself(world: World) -> None:
-    runs = submit(world, 3)
-    worker = world.worker("w1")
-    (claim,) = worker.claim(1)
-    world.flow.shut(KEY, world.now_ms + 20_000, "usage limit of the account")
-
-    assert worker.claim(10) == []
-    assert world.states(runs) == ["claimed", "blocked", "blocked"]
-    finish(world, claim)
-    assert world.states(runs[1:]) == ["blocked", "blocked"]
-    world.pass_ms(20_000)
-    world.tick()
-    assert [each.id for each in worker.claim(10)] == runs[1:]
-    assert world.flow.limits() == []
-
-
-def test_a_gate_is_opened_before_its_time_by_hand(world: World) -> None:
-    world.flow.shut(KEY, world.now_ms + 3_600_000, "maintenance")
-    runs = submit(world, 2)
-    world.flow.open(KEY)
-
-    assert [claim.id for claim in world.worker("w1").claim(10)] == runs
-
-
-def test_a_deferral_shuts_the_gate_for_what_met_the_limit_and_for_nothing_else(world: World) -> None:
-    account, other = "account:a", "account:b"
-    runs = [submit(world, limits={key: 1})[0] for key in (account, account, other)]
-    worker = world.worker("w1")
-    (claim,) = worker.claim(1)
-    world.queue.defer(claim, world.now_ms + 10_000, Outcome(class_=OutcomeClass.LIMIT), gate=account)
-
-    assert [each.id for each in worker.claim(10)] == [runs[2]]
-    assert world.states(runs[:2]) == ["scheduled", "blocked"]
-    world.pass_ms(10_000)
-    world.tick()
-    assert {each.id for each in worker.claim(10)} == set(runs[:2])
 
 
 def test_a_run_that_waits_for_room_can_be_cancelled_and_leaves_the_line(world: World) -> None:

@@ -2,7 +2,7 @@
 fit.
 KEYS   base
 ARGV   now_ms limit
-REPLY  mended
+REPLY  number of entries mended
 VERBS  unblock
 FLAGS  allow-oom
 USES   limiting ending
