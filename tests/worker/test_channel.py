@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from plumbing import Memory, turn
 
 from agentq.coordinator.limits import PROGRESS_BYTES, RESULT_BYTES
 from agentq.coordinator.queue import Claim
-from agentq.worker.channel import NOTES_MAX, Channel, Progress, Result, understood
+from agentq.worker.channel import NOTES_MAX, Channel, Channels, Progress, Result, understood
 
 CLAIM = Claim("run_" + "0" * 23, "3-abcdefghj", "default:5", "{}")
 
@@ -306,3 +308,58 @@ def test_nobody_else_may_look_into_the_folder_and_it_goes_with_the_attempt(folde
         assert set(os.listdir("/proc/self/fd")) == before
 
     asyncio.run(main())
+
+
+# ---- one folder for several attempts
+
+
+def opened_again(channels: Channels, *, after: Callable[[Channel], object] = lambda _: None) -> tuple[int, int]:
+    """The inodes of the folders that an attempt gets, and the one after it."""
+    first = channels.open(CLAIM)
+    before = first.folder.stat().st_ino
+    after(first)
+    channels.give_back(first)
+    second = channels.open(CLAIM._replace(fence="2-other"))
+    assert second.folder.name == f"{CLAIM.id}-2-other"
+    assert os.listdir(second.folder) == ["progress"]
+    assert stat.S_ISFIFO((second.folder / "progress").stat().st_mode)
+    inode = second.folder.stat().st_ino
+    second.close()
+    return before, inode
+
+
+def test_a_folder_that_was_left_as_it_was_serves_the_next_attempt(folder: Path) -> None:
+    channels = Channels(folder / "channels")
+    before, after = opened_again(channels)
+
+    assert before == after
+    channels.close()
+    assert os.listdir(folder / "channels") == []
+
+
+@pytest.mark.parametrize("name", ["result", "other"])
+def test_a_folder_with_something_in_it_serves_nobody_else(folder: Path, name: str) -> None:
+    opened_again(Channels(folder / "channels"), after=lambda first: (first.folder / name).write_text("{}"))
+
+    assert os.listdir(folder / "channels") == []
+
+
+def test_a_folder_whose_fifo_was_replaced_serves_nobody_else(folder: Path) -> None:
+    def replace(channel: Channel) -> None:
+        (channel.folder / "progress").unlink()
+        (channel.folder / "progress").write_text("")
+
+    opened_again(Channels(folder / "channels"), after=replace)
+
+    assert os.listdir(folder / "channels") == []
+
+
+def test_a_folder_that_was_removed_is_made_again(folder: Path) -> None:
+    channels = Channels(folder / "channels")
+    first = channels.open(CLAIM)
+    channels.give_back(first)
+    shutil.rmtree(folder / "channels")
+    second = channels.open(CLAIM)
+
+    assert os.listdir(second.folder) == ["progress"]
+    second.close()

@@ -27,7 +27,7 @@ from agentq.coordinator.errors import AgentqError, Stopping
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage, spec_from_wire
-from agentq.worker.channel import Channel
+from agentq.worker.channel import Channel, Channels
 from agentq.worker.environment import Environment
 from agentq.worker.narration import Narration
 from agentq.worker.output import Output
@@ -56,6 +56,7 @@ class Surroundings:
     environment: Environment
     cgroups: Cgroups | None
     logs: Path
+    channels: Channels
     say: Callable[[Report], None]
     narration: Narration
 
@@ -131,11 +132,11 @@ class Attempt:
     async def _execute(self) -> Outcome:
         if self.spec.kind != "command":
             return _rejected(f"this worker does not execute runs of kind {self.spec.kind!r}")
-        channel = Channel.open(self._around.logs.parent / "channels", self.claim)
+        channel = self._around.channels.open(self.claim)
         try:
             process = await Process.spawn(self._launch(channel), cgroups=self._cgroups())
         except SpawnFailed as failed:
-            channel.close()
+            self._around.channels.give_back(channel)
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
         self._pid = process.pid
         self._around.say(Report("start", self.claim))
@@ -149,7 +150,7 @@ class Attempt:
             output.close()
             raise
         finally:
-            channel.close()
+            self._around.channels.give_back(channel)
 
     async def _watch(self, process: Process, output: Output, channel: Channel) -> Outcome:
         ended = asyncio.ensure_future(process.wait())

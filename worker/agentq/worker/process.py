@@ -40,6 +40,7 @@ PIPE_BYTES = 65_536
 SHOWN = 200
 """Characters of a program's name in a message."""
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+KILLS_MS = 1_000
 ABOUT_BYTES = 1 << 20
 """How exactly the kernel counts a process's memory."""
 
@@ -89,7 +90,7 @@ class Process:
         self._stdin = -1
         self._unwritten = memoryview(b"")
         self._killed = False
-        self._kills_before = proc.out_of_memory_kills()
+        self._kills_before = _kills_lately()
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[Exit] = self._loop.create_future()
         root = proc.stat(self.pid) or proc.Stat(self.pid, os.getpid(), self.pid, self.pid, 0, True)
@@ -236,6 +237,17 @@ class Process:
             self._loop.remove_writer(self._stdin)
             os.close(self._stdin)
             self._stdin, self._unwritten = -1, memoryview(b"")
+
+
+_kills, _kills_ms = 0, 0
+
+
+def _kills_lately() -> int:
+    """How many processes the kernel had ended for want of memory, as of a second ago at the most."""
+    global _kills, _kills_ms
+    if monotonic_ms() - _kills_ms >= KILLS_MS:
+        _kills, _kills_ms = proc.out_of_memory_kills(), monotonic_ms()
+    return _kills
 
 
 def _prefill(end: int, text: bytes) -> int:

@@ -33,6 +33,7 @@ from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome
 from agentq.coordinator.settings import Settings
 from agentq.worker.attempt import Attempt, Stop, Surroundings
+from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
 from agentq.worker.environment import Environment
 from agentq.worker.hands import Hands
@@ -92,6 +93,7 @@ class Worker:
             environment=Environment(settings.namespace, self.id),
             cgroups=Cgroups.found(),
             logs=home / "logs",
+            channels=Channels(home / "channels"),
             say=self.reports.say,
             narration=self.narration,
         )
@@ -117,6 +119,7 @@ class Worker:
         await self._draining.wait()
         await self._drain()
         sweeping.cancel()
+        self.surroundings.channels.close()
         if self._fault is not None:
             raise self._fault
         return 0
