@@ -70,6 +70,8 @@ WRONG = {
     "no runs at all": (["ls", "--limit", "0"], "--limit"),
     "since when?": (["ls", "--since", "yesterday"], "'yesterday' is not a duration"),
     "an unknown worker": (["worker", "drain", "w9"], "There is no worker 'w9'"),
+    "an unknown worker to stop": (["worker", "stop", "w9"], "There is no worker 'w9'"),
+    "no worker to stop": (["worker", "stop"], "Missing argument 'WORKER'"),
     "an unknown verb of workers": (["worker", "kill", "w9"], "No such command 'kill'"),
     "options for no worker": (["worker", "--slots", "2", "ls"], "--slots is for running a worker"),
     "no slots": (["worker", "--slots", "0"], "--slots: it should be greater than or equal to 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -133,11 +134,31 @@ def drain(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     \b
     Example: agentq worker drain WORKER
     """
-    server = reach(ctx)
+    _send_away(reach(ctx), worker, json, hurry=False)
+
+
+@worker.command("stop")
+def stop(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
+    """Let workers end now: what they run is stopped and handed back, to run again elsewhere at no cost.
+
+    Its processes get SIGTERM, the grace that each run asks for, and SIGKILL. A worker that drains already does not wait
+    any longer.
+
+    \b
+    Example: agentq worker stop WORKER
+    """
+    _send_away(reach(ctx), worker, json, hurry=True)
+
+
+def _send_away(server: Server, workers: list[str], json: bool, *, hurry: bool) -> None:
     everyone = _everyone(server)
-    for name in [_find(everyone, text) for text in worker]:
-        for record in everyone[name]:
-            order_drain(server.store, record.partition, name, f"asked by {os.environ.get('USER', 'somebody')}")
+    detail = f"asked by {os.environ.get('USER', 'somebody')}"
+    for name in [_find(everyone, text) for text in workers]:
+        first, *others = everyone[name]
+        order_drain(server.store, first.partition, name, detail, hurry=hurry)
+        for record in others:
+            with suppress(NotFound):  # it was quick to leave
+                order_drain(server.store, record.partition, name, detail, hurry=hurry)
         if json:
             print_json({"id": name, "state": "draining"})
         else:

@@ -279,8 +279,11 @@ def _meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in demands.items())
 
 
-def order_drain(store: Store, partition: int, worker: str, detail: str, epoch: str = "") -> None:
-    """Order a worker to drain; with an epoch, only that life of it."""
-    refused = refusal(store.call("drain", partition, worker, epoch, detail), f"worker {worker}")
+def order_drain(
+    store: Store, partition: int, worker: str, detail: str, epoch: str = "", *, hurry: bool = False
+) -> None:
+    """Order a worker to drain, or to leave at once; with an epoch, only that life of it."""
+    words = (worker, epoch, detail, "hurry" if hurry else "drain")
+    refused = refusal(store.call("drain", partition, *words), f"worker {worker}")
     if refused is not None:
         raise refused

@@ -3,9 +3,9 @@
 1. Clean up after a predecessor on this host that was killed, then register.
 2. Keep its slots filled (`claims.py`), its lease renewed (`pulse.py`) and its words said (`reports.py`), each in a
    thread of its own; execute attempts on the event loop (`attempt.py`); do its share of the duties.
-3. Carry out orders: stop a run, drain.
+3. Carry out orders: stop a run, drain, leave at once.
 4. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
-   rest, deregister. A second signal does not wait.
+   rest, deregister. A second signal, or an order to hurry, does not wait.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class Worker:
         await self._attempts_over(None)
         await asyncio.to_thread(self.narration.close, LAST_WORDS_MS)
         said = await asyncio.to_thread(self.reports.close, LAST_WORDS_MS)
-        await asyncio.to_thread(self.ticker.stop)
+        # The round under way may have hundreds of calls before it, on a slow line for minutes.
+        self.ticker.stop(wait=False)
         await asyncio.to_thread(self.pulse.stop)
         if said:
             with suppress(Unreachable, TryLater):
@@ -211,7 +212,9 @@ class Worker:
         claim = self.hands.holds(order.run, order.fence)
         if order.order == "stop" and claim in self._attempts:
             self._attempts[claim].stop(Stop.CANCELLED, order.detail)
-        elif order.order == "drain":
+        elif order.order in ("drain", "hurry"):
+            if order.order == "hurry":
+                self._hurry.set()
             self._draining.set()
         elif order.order == "timers":
             self.ticker.wake()
