@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Evicted, Refused, TryLater, Unreachable
 from agentq.coordinator.lease import Beat, Lease, Order
 from agentq.coordinator.queue import Claim
@@ -44,6 +45,8 @@ class Pulse:
         self.listener = listener
         self._applied: dict[str, Order] = {}
         self._told: set[str] = set()
+        self.answering_since_ms: int | None = None
+        """Since when the server has answered without a break; None if it did not the last time."""
         self._lock = threading.Lock()
         self._now = threading.Event()
         self._stopped = threading.Event()
@@ -74,11 +77,14 @@ class Pulse:
         while not self._stopped.is_set():
             try:
                 self._beat()
+                if self.answering_since_ms is None:
+                    self.answering_since_ms = monotonic_ms()
                 # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
                 pause_ms: float = min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
             except Evicted:
                 pause_ms = self._register_again()
             except (Unreachable, TryLater):
+                self.answering_since_ms = None
                 pause_ms = self._retry_ms()
             except AgentqError as error:
                 self.listener.failed(error)

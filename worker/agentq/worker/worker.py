@@ -41,6 +41,7 @@ from agentq.worker.narration import Narration
 from agentq.worker.options import WorkerOptions
 from agentq.worker.pulse import Listener, Pulse
 from agentq.worker.reports import FINAL, Report, Reports
+from agentq.worker.spill import Spill
 from agentq.worker.tree import Cgroups, become_subreaper, sweep
 
 P = ParamSpec("P")
@@ -68,8 +69,10 @@ class Worker:
         )
         self.lease = Lease(self.queue.store, identity, settings)
         self.hands = Hands(options.slots, options.max_runs)
-        self.reports = Reports(self.queue, self._heard)
-        self.narration = Narration(self.queue)
+        spills = home / "spill"
+        self.narration = Narration(self.queue, Spill(spills), lambda: self.pulse.answering_since_ms)
+        self.reports = Reports(self.queue, Spill(spills), self._heard, self.narration.told)
+        self.narration.on_told(self.reports.look)
         listener = Listener(
             order=self._on_loop(self._obey),
             disowned=self._on_loop(self._give_up),
@@ -147,8 +150,8 @@ class Worker:
         for attempt in list(self._attempts.values()):
             attempt.stop(Stop.RELEASED, "its worker is leaving")
         await self._attempts_over(None)
-        await asyncio.to_thread(self.narration.close, LAST_WORDS_MS)
-        said = await asyncio.to_thread(self.reports.close, LAST_WORDS_MS)
+        closing = (asyncio.to_thread(words.close, LAST_WORDS_MS) for words in (self.narration, self.reports))
+        _, said = await asyncio.gather(*closing)
         # The round under way may have hundreds of calls before it, on a slow line for minutes.
         self.ticker.stop(wait=False)
         await asyncio.to_thread(self.pulse.stop)
@@ -202,6 +205,7 @@ class Worker:
         finally:
             del self._attempts[attempt.claim]
             if attempt.superseded:
+                self.narration.forget(attempt.claim)
                 self.hands.drop(attempt.claim)
 
     def _say_fault(self, claim: Claim, error: Exception) -> None:
@@ -263,6 +267,7 @@ class Worker:
 
     def _heard(self, report: Report, refused: AgentqError | None) -> None:
         if report.verb in FINAL:
+            self.narration.forget(report.claim)
             self.hands.drop(report.claim)
         elif refused is not None:
             self._on_loop(self._start_refused)(report.claim, refused)
