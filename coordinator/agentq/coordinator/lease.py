@@ -42,6 +42,10 @@ class Identity(BaseModel):
     about: dict[str, JsonValue] = {}
     """Host, pid, version, executors: shown to people, never decided by."""
 
+    def check_size(self) -> None:
+        if len(self.model_dump_json()) > limits.IDENTITY_BYTES:
+            raise Invalid(f"A worker describes itself in {limits.IDENTITY_BYTES} bytes at the most.")
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -73,14 +77,15 @@ class _Seat:
     epoch: str = "0"
     revision: str = ""
     lanes: list[str] = field(default_factory=list)
+    former: list[str] = field(default_factory=list)
+    """Lanes that were served before the worker changed: something may have been delivered from there."""
 
 
 class Lease:
     """One worker's registration in all partitions of a namespace."""
 
     def __init__(self, store: Store, identity: Identity, settings: Settings) -> None:
-        if len(identity.model_dump_json()) > limits.IDENTITY_BYTES:
-            raise Invalid(f"A worker describes itself in {limits.IDENTITY_BYTES} bytes at the most.")
+        identity.check_size()
         self.store = store
         self.identity = identity
         self.settings = settings
@@ -200,7 +205,7 @@ class Lease:
 
     def pending(self, partition: int) -> list[tuple[str, str]]:
         """The entries delivered to this worker, as (lane, entry): to be adopted after any fault of a read."""
-        lanes = self.lanes(partition)
+        lanes = self.lanes(partition) + self._seats[partition].former
         try:
             return self._delivered(partition, lanes)
         except NoGroup:
@@ -243,8 +248,16 @@ class Lease:
         if seat.revision == revision:
             return
         flat = self.store.connection.command("ZRANGE", self.store.key(partition, "lanes"), 0, -1, "WITHSCORES")
-        seat.lanes = serves(self.identity, flat[::2])
+        served = serves(self.identity, flat[::2])
+        once = {*seat.lanes, *seat.former}.difference(served)
+        seat.former = [lane for lane in flat[::2] if lane in once]
+        seat.lanes = served
         seat.revision = flat[-1] if flat else "0"
+
+    def forget_lanes(self) -> None:
+        """The worker has changed: find out anew which lanes it serves."""
+        for seat in self._seats:
+            seat.revision = ""
 
     def drain(self) -> None:
         """Take no more runs; the ones that are held go on."""

@@ -4,7 +4,8 @@
 2. Keep its slots filled (`claims.py`), its lease renewed (`pulse.py`) and its words said (`reports.py`), each in a
    thread of its own; execute attempts on the event loop (`attempt.py`); do its share of the duties.
 3. Carry out orders: stop a run, drain, leave at once.
-4. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
+4. On SIGHUP read the settings again, and change what can change while runs go on (`reloading.py`).
+5. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
    rest, deregister. A second signal, or an order to hurry, does not wait.
 """
 
@@ -40,6 +41,7 @@ from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
 from agentq.worker.narration import Narration
 from agentq.worker.options import WorkerOptions
 from agentq.worker.pulse import Listener, Pulse
+from agentq.worker.reloading import Reload, Terminal, taken_over
 from agentq.worker.reports import FINAL, Report, Reports
 from agentq.worker.spill import Spill
 from agentq.worker.tree import Cgroups, become_subreaper, sweep
@@ -55,19 +57,19 @@ DISTRUSTED = "its worker could not reach the server in time"
 class Worker:
     """See above."""
 
-    def __init__(self, settings: Settings, options: WorkerOptions, home: Path) -> None:
+    def __init__(self, settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> None:
         self.settings = settings
         self.options = options
         self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
         self.queue = Queue.open(settings, client_name="agentq-worker")
-        identity = Identity(
+        self.identity = Identity(
             id=self.id,
             queues=options.queues,
             labels=options.labels,
             slots=options.slots,
             about={"host": socket.gethostname(), "pid": os.getpid()},
         )
-        self.lease = Lease(self.queue.store, identity, settings)
+        self.lease = Lease(self.queue.store, self.identity, settings)
         self.hands = Hands(options.slots, options.max_runs)
         spills = home / "spill"
         self.narration = Narration(self.queue, Spill(spills), lambda: self.pulse.answering_since_ms)
@@ -76,6 +78,7 @@ class Worker:
         listener = Listener(
             order=self._on_loop(self._obey),
             disowned=self._on_loop(self._give_up),
+            changed=lambda: self.claims.look_anew(),
             distrusted=self._on_loop(self._stop_all_distrusted),
             failed=self._on_loop(self._fail),
         )
@@ -101,6 +104,8 @@ class Worker:
         self._attempts: dict[Claim, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
+        self._reload = reload
+        self._terminal = Terminal()
         self._draining = asyncio.Event()
         self._hurry = asyncio.Event()
         self._lost = asyncio.Event()
@@ -111,6 +116,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
+        if self._reload is not None:
+            self._loop.add_signal_handler(signal.SIGHUP, self._hung_up, self._reload)
         become_subreaper()
         await self._sweep()
         self.lease.register()
@@ -252,6 +259,35 @@ class Worker:
             self._hurry.set()
         self._draining.set()
 
+    def _hung_up(self, reload: Reload) -> None:
+        """SIGHUP: somebody has changed the settings, or the terminal is gone."""
+        if self._terminal.is_gone():
+            self._signalled()
+            return
+        with suppress(OSError):
+            for sentence in self._reloaded(reload):
+                reload.say(sentence)
+
+    def _reloaded(self, reload: Reload) -> list[str]:
+        """Take over what has changed, all of it or nothing; says what came of it."""
+        try:
+            fresh = reload.read()
+            options, words = taken_over(self.options, fresh.options)
+            seen = {"slots": options.slots, "queues": options.queues, "labels": options.labels}
+            identity = self.identity.model_copy(update=seen)
+            identity.check_size()
+        except (AgentqError, OSError) as error:
+            return [f"the settings stay as they were. {error}"]
+        self.options = options
+        self.hands.resize(options.slots)
+        if identity != self.identity:
+            self.identity = identity
+            self.pulse.change(identity)
+        sentences = [f"read the settings again: {'; '.join(words) or 'nothing to change'}."]
+        if fresh.left:
+            sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
+        return sentences
+
     def _fail(self, fault: AgentqError) -> None:
         self._fault = fault
         self._hurry.set()
@@ -273,12 +309,15 @@ class Worker:
             self._on_loop(self._start_refused)(report.claim, refused)
 
 
-def serve(settings: Settings, options: WorkerOptions, home: Path) -> int:
-    """Run a worker in this process until it is told to stop; returns the exit code."""
+def serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> int:
+    """Run a worker in this process until it is told to stop; returns the exit code.
+
+    With `reload`, SIGHUP changes what can change.
+    """
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
-    return asyncio.run(_serve(settings, options, home))
+    return asyncio.run(_serve(settings, options, home, reload))
 
 
-async def _serve(settings: Settings, options: WorkerOptions, home: Path) -> int:
-    return await Worker(settings, options, home).run()
+async def _serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None) -> int:
+    return await Worker(settings, options, home, reload).run()
