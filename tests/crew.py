@@ -55,7 +55,8 @@ class Crew:
         return worker
 
     def name_of(self, worker: subprocess.Popen[bytes]) -> str:
-        return next(record.id for record in self.records.workers() if f"-{worker.pid}-" in record.id)
+        """Its id, if it is registered."""
+        return next((record.id for record in self.records.workers() if f"-{worker.pid}-" in record.id), "")
 
     def submit(self, script: str = ":", **fields: Any) -> str:
         """A shell script that writes down each time it begins, and each time it comes to its end."""

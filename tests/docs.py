@@ -17,7 +17,7 @@ from agentq.coordinator import errors, limits
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.settings import PREFIX, Settings
+from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("coordinator/README.md", "cli/README.md")
@@ -121,6 +121,20 @@ def settings() -> str:
     )
 
 
+def worker_settings() -> str:
+    return table(
+        ("in `[worker]`", "variable", "default", "is"),
+        (
+            (f"`{name}`", f"`{PREFIX}WORKER_{name.upper()}`", _default(field.default), field.description)
+            for name, field in WorkerSettings.model_fields.items()
+        ),
+    )
+
+
+def _default(value: object) -> str:
+    return f"`{','.join(value) if isinstance(value, tuple) else value}`" if value else ""
+
+
 def door() -> str:
     names = [name for name in vars(limits) if name.isupper()]
     return table(("limit", "value"), ((f"`{name}`", f"{getattr(limits, name):,}") for name in names))
@@ -147,7 +161,10 @@ def commands() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
-    for part in (states, transitions, diagram, budgets, keys, scripts, words, settings, door, commands)
+    for part in (
+        *(states, transitions, diagram, budgets, keys, scripts, words),
+        *(settings, worker_settings, door, commands),
+    )
 }
 
 

@@ -14,7 +14,7 @@ from agentq.coordinator import errors
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import TRANSITIONS, VERBS
 from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.settings import PREFIX, Settings
+from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
 
 PROTOCOL = (ROOT / "coordinator/README.md").read_text(encoding="utf-8")
 
@@ -40,7 +40,8 @@ def test_every_generated_part_is_used() -> None:
     + [row.event for row in TRANSITIONS]
     + list(SCRIPTS)
     + list(errors.WORDS)
-    + [PREFIX + name.upper() for name in Settings.model_fields],
+    + [PREFIX + name.upper() for name in Settings.model_fields]
+    + [f"{PREFIX}WORKER_{name.upper()}" for name in WorkerSettings.model_fields],
 )
 def test_every_key_verb_event_script_reply_and_setting_is_documented(word: str) -> None:
     assert f"`{word}`" in PROTOCOL

@@ -177,8 +177,9 @@ def test_queue_ls_counts(cli: Cli, real: World) -> None:
 def test_config_tells_where_each_value_comes_from(
     cli: Cli, here: Any, monkeypatch: pytest.MonkeyPatch, real: World
 ) -> None:
-    (here / "agentq.toml").write_text("lease_ms = 60000\ntick_ms = 4000\n")
+    (here / "agentq.toml").write_text("lease_ms = 60000\ntick_ms = 4000\n[worker]\nslots = 3\n")
     monkeypatch.setenv("AGENTQ_TICK_MS", "3000")
+    monkeypatch.setenv("AGENTQ_WORKER_QUEUES", "a,b")
 
     found = {line.split("\t")[0]: line.split("\t")[1:] for line in cli("--namespace", "other", "config").lines}
 
@@ -188,6 +189,9 @@ def test_config_tells_where_each_value_comes_from(
     assert found["lease_ms"] == ["60000", str(here / "agentq.toml")]
     assert found["partitions"] == ["1", "default"]
     assert found["home"][1] == "default"
+    assert found["worker.slots"] == ["3", str(here / "agentq.toml")]
+    assert found["worker.queues"] == ["a,b", "AGENTQ_WORKER_QUEUES"]
+    assert found["worker.labels"] == ["", "default"]
     record = json.loads(cli("config", "--json").lines[1])
     assert record == {"name": "namespace", "value": real.store.keyspace.namespace, "source": "AGENTQ_NAMESPACE"}
 

@@ -105,6 +105,19 @@ def test_a_worker_is_listed_shown_and_drained(cli: Cli, real: World) -> None:
     assert cli("worker", "ls").lines[0].split("\t")[1] == "draining"
 
 
+def test_a_worker_that_drains_can_be_told_once_to_end_now(cli: Cli, real: World) -> None:
+    lease = real.worker("w1")
+    cli("worker", "drain", "w1")
+
+    answers = [cli("worker", "stop", "w1", "--json") for _ in range(3)]
+
+    assert {answer.code for answer in answers} == {0}
+    assert json.loads(answers[2].out) == {"id": "w1", "state": "draining"}
+    assert [order.order for order in lease.heartbeat().orders] == ["drain", "hurry"]
+    assert cli("worker", "drain", "w1").code == 0
+    assert [order.order for order in lease.heartbeat().orders] == ["drain", "hurry"], "a drain does not take it back"
+
+
 def test_a_beginning_that_fits_several_workers_is_refused(cli: Cli, real: World) -> None:
     real.worker("host-1-abc")
     real.worker("host-1-def")

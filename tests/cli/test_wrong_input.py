@@ -71,6 +71,8 @@ WRONG = {
     "no runs at all": (["ls", "--limit", "0"], "--limit"),
     "since when?": (["ls", "--since", "yesterday"], "'yesterday' is not a duration"),
     "an unknown worker": (["worker", "drain", "w9"], "There is no worker 'w9'"),
+    "an unknown worker to stop": (["worker", "stop", "w9"], "There is no worker 'w9'"),
+    "no worker to stop": (["worker", "stop"], "Missing argument 'WORKER'"),
     "an unknown verb of workers": (["worker", "kill", "w9"], "No such command 'kill'"),
     "options for no worker": (["worker", "--slots", "2", "ls"], "--slots is for running a worker"),
     "no slots": (["worker", "--slots", "0"], "--slots: it should be greater than or equal to 1"),
@@ -183,7 +185,11 @@ def test_a_namespace_of_another_version_is_refused(cli: Cli, real: World) -> Non
         ("url = ", "The settings in {path} cannot be read"),
         ("lease_ms = 'long'", "A setting in {path} is wrong: lease_ms"),
         ("lease_ms = 100", "lease_ms must be at least"),
-        ("[worker]\nslots = 2", "There is no setting 'worker', which stands in {path}"),
+        ("[runs]\nslots = 2", "There is no setting 'runs', which stands in {path}"),
+        ("[worker]\nslot = 2", "There is no setting 'worker.slot', which stands in {path}"),
+        ("[worker]\nslots = 0", "A setting in {path} is wrong: slots"),
+        ("[worker]\nqueues = 'a b'", "A setting in {path} is wrong: queues"),
+        ("worker = 2", "The settings in {path} cannot be read: [worker] is a table"),
     ],
 )
 def test_a_wrong_settings_file_is_named(cli: Cli, here: Path, text: str, words: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.settings import Settings, layered
+from agentq.coordinator.settings import Settings, WorkerSettings, layered
 
 
 @pytest.fixture
@@ -49,11 +49,38 @@ def test_a_process_that_is_started_with_the_environment_of_settings_has_them_wha
     assert found.settings == settings == Settings.from_environment(settings.to_environment())
 
 
+def test_what_workers_ask_for_has_a_table_and_variables_of_its_own(near: Path) -> None:
+    project, user = near.parent / "agentq.toml", near.parent.parent / ".config/agentq/config.toml"
+    user.write_text("[worker]\nslots = 2\nname = 'mine'\nlabels = {gpu = 'a100', disk = 'ssd'}\n")
+    project.write_text("namespace = 'project'\n[worker]\nslots = 3\nqueues = ['a', 'b']\ndrain_grace_ms = 5\n")
+    environment = home(near, AGENTQ_WORKER_QUEUES="c,d", AGENTQ_WORKER_LABELS="gpu=h100,os=linux")
+
+    found = layered({}, environment, near)
+
+    labels = {"gpu": "h100", "os": "linux"}
+    assert found.worker == WorkerSettings(slots=3, queues=("c", "d"), labels=labels, name="mine", drain_grace_ms=5)
+    assert {name: source for name, source in found.sources.items() if source != "default"} == {
+        "namespace": str(project),
+        "worker.slots": str(project),
+        "worker.queues": "AGENTQ_WORKER_QUEUES",
+        "worker.labels": "AGENTQ_WORKER_LABELS",
+        "worker.name": str(user),
+        "worker.drain_grace_ms": str(project),
+    }
+
+
+@pytest.mark.parametrize("labels", ["gpu", "gpu=", "=x", "a=b=c d"])
+def test_labels_of_a_variable_are_pairs(near: Path, labels: str) -> None:
+    with pytest.raises(Invalid, match="A setting in AGENTQ_WORKER_LABELS is wrong: labels"):
+        layered({}, home(near, AGENTQ_WORKER_LABELS=labels), near)
+
+
 def test_without_anything_every_setting_has_its_default(near: Path) -> None:
     found = layered({}, home(near), near)
 
     assert found.settings == Settings()
-    assert set(found.sources) == set(Settings.model_fields)
+    assert found.worker == WorkerSettings()
+    assert set(found.sources) == {*Settings.model_fields, *(f"worker.{name}" for name in WorkerSettings.model_fields)}
     assert set(found.sources.values()) == {"default"}
 
 

@@ -7,7 +7,7 @@ import typer
 from agentq.cli.options import Json
 from agentq.cli.render import print_json, print_table
 from agentq.cli.server import brought, home_of, settings_of
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.settings import WORKER, Settings
 from agentq.coordinator.url import display
 
 
@@ -21,12 +21,14 @@ def config(ctx: typer.Context, json: Json = False) -> None:
     Example: agentq config
     """
     found = settings_of(ctx)
-    rows = [(name, _value(found.settings, name), found.sources[name]) for name in Settings.model_fields]
+    values = {name: _value(found.settings, name) for name in Settings.model_fields}
+    values |= {f"{WORKER}.{name}": value for name, value in found.worker.model_dump(mode="json").items()}
     if json:
-        for name, value, source in rows:
-            print_json({"name": name, "value": value, "source": source})
+        for name, value in values.items():
+            print_json({"name": name, "value": value, "source": found.sources[name]})
     else:
-        print_table(["setting", "value", "from"], [(name, str(value), source) for name, value, source in rows])
+        rows = [(name, _on_one_line(value), found.sources[name]) for name, value in values.items()]
+        print_table(["setting", "value", "from"], rows)
 
 
 def _value(settings: Settings, name: str) -> object:
@@ -36,3 +38,12 @@ def _value(settings: Settings, name: str) -> object:
     if name == "url":
         return display(settings.url) if settings.url else brought(settings).find() or ""
     return getattr(settings, name)
+
+
+def _on_one_line(value: object) -> str:
+    """A value as one would write it into a variable."""
+    if isinstance(value, dict):
+        return ",".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, list):
+        return ",".join(value)
+    return "" if value is None else str(value)

@@ -19,8 +19,8 @@ def up(ctx: typer.Context, slots: Slots = None, queue: Queues = None, label: Lab
     \b
     Example: agentq up
     """
-    given = {"slots": slots or os.cpu_count() or 1, "queue": queue, "label": label}
-    code = serve(ctx, {name: value for name, value in given.items() if value is not None})
+    given = {"slots": slots, "queue": queue, "label": label}
+    code = serve(ctx, {name: value for name, value in given.items() if value is not None}, os.cpu_count() or 1)
     if not settings_of(ctx).settings.url:
         note("the worker has ended; its server goes on until `agentq down`.")
     raise typer.Exit(code)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,12 +12,16 @@ from agentq.cli.faults import of_options
 from agentq.cli.options import STYLE, Json
 from agentq.cli.pairs import pairs_of
 from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs, print_table
-from agentq.cli.server import Server, home_of, located, note, reach
+from agentq.cli.server import Server, home_of, located, note, reach, settings_of
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.lease import order_drain
 from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import WorkerRecord
+from agentq.coordinator.settings import Layered, Settings
+
+if TYPE_CHECKING:
+    from agentq.worker.options import WorkerOptions
 
 Opt = typer.Option
 Workers = Annotated[list[str], typer.Argument(metavar="WORKER", help="Ids, or beginnings that only one id has.")]
@@ -45,7 +50,8 @@ def run_worker(
     """Run a worker here, or, with a command, look after those that run.
 
     SIGTERM or Ctrl-C: it claims nothing more, lets its runs finish for a while, hands the rest back, and ends. A second
-    one does not wait.
+    one does not wait. SIGHUP: it reads its settings again. What is not given here may stand in the table [worker] of
+    agentq.toml.
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
     del given["ctx"]
@@ -55,12 +61,35 @@ def run_worker(
         raise Invalid(f"{', '.join(f'--{each}' for each in given)} is for running a worker, without a command.")
 
 
-def serve(ctx: typer.Context, given: dict[str, Any]) -> int:
-    """Run a worker in this process; the exit code."""
+def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
+    """Run a worker in this process, with so many slots if nobody says how many; the exit code."""
     from agentq.worker import worker
+    from agentq.worker.reloading import Fresh, Reload
+
+    before = settings_of(ctx)
+    options = _options(before, given, slots)
+
+    def reread() -> Fresh:
+        now = settings_of(ctx)
+        changed = [
+            name for name in Settings.model_fields if getattr(now.settings, name) != getattr(before.settings, name)
+        ]
+        if now.worker.name != before.worker.name and "name" not in given:
+            changed.append("worker.name")
+        return Fresh(_options(now, given, slots), tuple(changed))
+
+    settings = located(ctx, start=True)
+    many = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
+    note(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
+    return worker.serve(settings, options, home_of(settings), Reload(reread, note))
+
+
+def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions:
+    """Flags, and below them what is set elsewhere."""
     from agentq.worker.options import WorkerOptions
 
-    fields: dict[str, Any] = {name: given[name] for name in ("slots", "name", "burst", "max_runs") if name in given}
+    fields: dict[str, Any] = {"slots": slots, **found.worker.model_dump(exclude_unset=True)}
+    fields |= {name: given[name] for name in ("slots", "name", "burst", "max_runs") if name in given}
     if "queue" in given:
         fields["queues"] = tuple(given["queue"])
     if "label" in given:
@@ -68,11 +97,7 @@ def serve(ctx: typer.Context, given: dict[str, Any]) -> int:
     if "drain_grace" in given:
         fields["drain_grace_ms"] = duration_ms(given["drain_grace"])
     with of_options(OPTIONS):
-        options = WorkerOptions(**fields)
-    settings = located(ctx, start=True)
-    slots = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
-    note(f"a worker with {slots} for {', '.join(options.queues)}; Ctrl-C ends it.")
-    return worker.serve(settings, options, home_of(settings))
+        return WorkerOptions(**fields)
 
 
 @worker.command("ls")
@@ -133,11 +158,31 @@ def drain(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     \b
     Example: agentq worker drain WORKER
     """
-    server = reach(ctx)
+    _send_away(reach(ctx), worker, json, hurry=False)
+
+
+@worker.command("stop")
+def stop(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
+    """Let workers end now: what they run is stopped and handed back, to run again elsewhere at no cost.
+
+    Its processes get SIGTERM, the grace that each run asks for, and SIGKILL. A worker that drains already does not wait
+    any longer.
+
+    \b
+    Example: agentq worker stop WORKER
+    """
+    _send_away(reach(ctx), worker, json, hurry=True)
+
+
+def _send_away(server: Server, workers: list[str], json: bool, *, hurry: bool) -> None:
     everyone = _everyone(server)
-    for name in [_find(everyone, text) for text in worker]:
-        for record in everyone[name]:
-            order_drain(server.store, record.partition, name, f"asked by {os.environ.get('USER', 'somebody')}")
+    detail = f"asked by {os.environ.get('USER', 'somebody')}"
+    for name in [_find(everyone, text) for text in workers]:
+        first, *others = everyone[name]
+        order_drain(server.store, first.partition, name, detail, hurry=hurry)
+        for record in others:
+            with suppress(NotFound):  # it was quick to leave
+                order_drain(server.store, record.partition, name, detail, hurry=hurry)
         if json:
             print_json({"id": name, "state": "draining"})
         else:

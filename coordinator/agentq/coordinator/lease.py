@@ -42,6 +42,10 @@ class Identity(BaseModel):
     about: dict[str, JsonValue] = {}
     """Host, pid, version, executors: shown to people, never decided by."""
 
+    def check_size(self) -> None:
+        if len(self.model_dump_json()) > limits.IDENTITY_BYTES:
+            raise Invalid(f"A worker describes itself in {limits.IDENTITY_BYTES} bytes at the most.")
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -73,14 +77,15 @@ class _Seat:
     epoch: str = "0"
     revision: str = ""
     lanes: list[str] = field(default_factory=list)
+    former: list[str] = field(default_factory=list)
+    """Lanes that were served before the worker changed: something may have been delivered from there."""
 
 
 class Lease:
     """One worker's registration in all partitions of a namespace."""
 
     def __init__(self, store: Store, identity: Identity, settings: Settings) -> None:
-        if len(identity.model_dump_json()) > limits.IDENTITY_BYTES:
-            raise Invalid(f"A worker describes itself in {limits.IDENTITY_BYTES} bytes at the most.")
+        identity.check_size()
         self.store = store
         self.identity = identity
         self.settings = settings
@@ -200,7 +205,7 @@ class Lease:
 
     def pending(self, partition: int) -> list[tuple[str, str]]:
         """The entries delivered to this worker, as (lane, entry): to be adopted after any fault of a read."""
-        lanes = self.lanes(partition)
+        lanes = self.lanes(partition) + self._seats[partition].former
         try:
             return self._delivered(partition, lanes)
         except NoGroup:
@@ -242,8 +247,16 @@ class Lease:
         seat = self._seats[partition]
         if seat.revision == revision:
             return
-        seat.revision, *lanes = self.store.call("lanes", partition)
-        seat.lanes = serves(self.identity, lanes)
+        seat.revision, running, *lanes = self.store.call("lanes", partition)
+        served = serves(self.identity, lanes[:running])
+        once = {*seat.lanes, *seat.former}.difference(served)
+        seat.former = [lane for lane in lanes if lane in once]
+        seat.lanes = served
+
+    def forget_lanes(self) -> None:
+        """The worker has changed: find out anew which lanes it serves."""
+        for seat in self._seats:
+            seat.revision = ""
 
     def drain(self) -> None:
         """Take no more runs; the ones that are held go on."""
@@ -278,8 +291,11 @@ def _meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in demands.items())
 
 
-def order_drain(store: Store, partition: int, worker: str, detail: str, epoch: str = "") -> None:
-    """Order a worker to drain; with an epoch, only that life of it."""
-    refused = refusal(store.call("drain", partition, worker, epoch, detail), f"worker {worker}")
+def order_drain(
+    store: Store, partition: int, worker: str, detail: str, epoch: str = "", *, hurry: bool = False
+) -> None:
+    """Order a worker to drain, or to leave at once; with an epoch, only that life of it."""
+    words = (worker, epoch, detail, "hurry" if hurry else "drain")
+    refused = refusal(store.call("drain", partition, *words), f"worker {worker}")
     if refused is not None:
         raise refused

@@ -159,7 +159,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("defer", "id fence due_at_ms outcome gate"),
             Script("depend", "id seal expires_ms", "parent"),
             Script("deregister", "worker epoch"),
-            Script("drain", "worker epoch detail"),
+            Script("drain", "worker epoch detail order"),
             Script("fail", "id fence class outcome dice delay_ms"),
             Script("finish", "", "id fence outcome"),
             Script("gate", "limit until_ms why"),

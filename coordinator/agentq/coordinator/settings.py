@@ -10,17 +10,21 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.fields import Label, Name, one_sentence
 from agentq.coordinator.limits import PARTITIONS
 
 PREFIX = "AGENTQ_"
 FILE = "agentq.toml"
+WORKER = "worker"
+"""The table of a file that holds what only workers ask for."""
 DEFAULT = "default"
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 Milliseconds = Annotated[int, Field(gt=0, le=86_400_000)]
 
@@ -80,30 +84,78 @@ class Settings(BaseModel):
         return {PREFIX + name.upper(): str(value) for name, value in self.model_dump().items()}
 
 
+class WorkerSettings(BaseModel):
+    """Each field can be set as AGENTQ_WORKER_<NAME> in capitals, and by its name in the table [worker] of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    slots: Annotated[int, Field(ge=1, le=10_000, description="runs at the same time")] = 1
+    queues: Annotated[
+        tuple[Name, ...], Field(min_length=1, description="the queues to serve, the first first: `a,b`, or a list")
+    ] = ("default",)
+    labels: Annotated[
+        dict[Label, Label],
+        Field(description="what it can offer to runs that demand it: `gpu=a100,disk=ssd`, or a table"),
+    ] = {}
+    name: Annotated[
+        Name | None, Field(description="the beginning of the worker's id; the host's name if not given")
+    ] = None
+    drain_grace_ms: Annotated[
+        int, Field(ge=0, description="how long runs may go on after a drain began, before they are handed back")
+    ] = 30_000
+
+    @field_validator("queues", mode="before")
+    @classmethod
+    def _one_line_of_queues(cls, value: object) -> object:
+        return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _one_line_of_labels(cls, value: object) -> object:
+        return dict(pair.partition("=")[::2] for pair in value.split(",") if pair) if isinstance(value, str) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Layered:
     """Settings, and where each of them comes from: a flag, a variable, a file, or `default`."""
 
     settings: Settings
+    worker: WorkerSettings
     sources: dict[str, str]
+    """By name; that of a worker's as `worker.slots`."""
 
 
 def layered(
     flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ, folder: Path | None = None
 ) -> Layered:
     """Put the layers on top of each other, for somebody who stands in a folder."""
-    found: dict[str, tuple[object, str]] = {}
+    general: dict[str, tuple[object, str]] = {}
+    of_worker: dict[str, tuple[object, str]] = {}
     for path in _files(environment, folder or Path.cwd()):
-        found |= {name: (value, str(path)) for name, value in _read(path).items()}
-    for name in Settings.model_fields:
-        variable = PREFIX + name.upper()
+        values = _read(path)
+        of_worker |= {name: (value, str(path)) for name, value in values.pop(WORKER, {}).items()}
+        general |= {name: (value, str(path)) for name, value in values.items()}
+    general |= dict(_variables(Settings, PREFIX, environment))
+    of_worker |= dict(_variables(WorkerSettings, f"{PREFIX}{WORKER.upper()}_", environment))
+    general |= {name: (flag, f"--{name}") for name, flag in flags.items() if flag is not None}
+    settings, sources = _made(Settings, general)
+    worker, more = _made(WorkerSettings, of_worker)
+    return Layered(settings, worker, sources | {f"{WORKER}.{name}": source for name, source in more.items()})
+
+
+def _variables(
+    model: type[BaseModel], prefix: str, environment: Mapping[str, str]
+) -> Iterator[tuple[str, tuple[object, str]]]:
+    for name in model.model_fields:
+        variable = prefix + name.upper()
         if variable in environment:
-            found[name] = (environment[variable], variable)
-        if (flag := flags.get(name)) is not None:
-            found[name] = (flag, f"--{name}")
-    sources = {name: found[name][1] if name in found else DEFAULT for name in Settings.model_fields}
+            yield name, (environment[variable], variable)
+
+
+def _made(model: type[AnyModel], found: Mapping[str, tuple[object, str]]) -> tuple[AnyModel, dict[str, str]]:
+    sources = {name: found[name][1] if name in found else DEFAULT for name in model.model_fields}
     try:
-        return Layered(Settings.model_validate({name: value for name, (value, _) in found.items()}), sources)
+        return model.model_validate({name: value for name, (value, _) in found.items()}), sources
     except ValidationError as error:
         wrong = sources.get(str((error.errors()[0]["loc"] or ("",))[0]))
         place = f" in {wrong}" if wrong else ""
@@ -128,10 +180,13 @@ def _read(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Invalid(f"The settings in {path} cannot be read: {error}.") from error
-    for name in values:
-        if name not in Settings.model_fields:
-            known = ", ".join(Settings.model_fields)
-            raise Invalid(f"There is no setting {name!r}, which stands in {path}; there are {known}.")
+    of_worker = values.get(WORKER, {})
+    if not isinstance(of_worker, dict):
+        raise Invalid(f"The settings in {path} cannot be read: [{WORKER}] is a table.")
+    known = [*Settings.model_fields, *(f"{WORKER}.{name}" for name in WorkerSettings.model_fields)]
+    for name in (*(name for name in values if name != WORKER), *(f"{WORKER}.{name}" for name in of_worker)):
+        if name not in known:
+            raise Invalid(f"There is no setting {name!r}, which stands in {path}; there are {', '.join(known)}.")
     if isinstance(values.get("home"), str):
         values["home"] = str(path.parent / Path(values["home"]).expanduser())
     return values

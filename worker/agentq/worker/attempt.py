@@ -37,8 +37,6 @@ from agentq.worker.tree import Cgroups, sweep
 
 DRAINED_MS = 2_000
 """How long the last output may take to arrive once no process is left."""
-TOLD_MS = 5_000
-"""How long the outcome waits for the output before it to reach the server."""
 
 
 class Stop(Enum):
@@ -107,9 +105,6 @@ class Attempt:
             outcome = await self._execute()
         else:
             outcome = Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
-        if self._around.narration.pending(self.claim):
-            await asyncio.to_thread(self._around.narration.finish, self.claim, TOLD_MS)
-        self._around.narration.forget(self.claim)
         self._say_how_it_ended(outcome)
 
     async def _end_earlier(self) -> None:

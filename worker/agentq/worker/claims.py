@@ -50,6 +50,7 @@ class Claims:
         self._pause = threading.Event()
         self._look = True
         self._strayed = False
+        self._anew = False
         self._safety_ms = monotonic_ms() + SAFETY_MS
         hands.on_free(self._slot_freed)
         self._thread = threading.Thread(target=self._run, name="agentq-claims", daemon=True)
@@ -64,6 +65,11 @@ class Claims:
         self._reader.unblock()
         self._thread.join()
         self._reader.close()
+
+    def look_anew(self) -> None:
+        """The worker serves other lanes than before."""
+        self._anew = True
+        self._slot_freed()
 
     def _slot_freed(self) -> None:
         self._look = True
@@ -91,6 +97,10 @@ class Claims:
         self._pause.wait(random.uniform(FAULT_MS / 10, FAULT_MS) / 1000)
 
     def _round(self) -> None:
+        if self._anew:
+            # What was delivered from a lane that is not served any more is in nobody's hands but ours.
+            self._anew, self._strayed = False, True
+            self.lease.forget_lanes()
         if self._strayed:
             self._adopt_strayed()
         free = self.hands.free()

@@ -29,6 +29,12 @@ class Hands:
         """What to do, in whichever thread, when a slot becomes free."""
         self._on_free = act
 
+    def resize(self, slots: int) -> None:
+        """Have more slots, or fewer: then what is held is kept, and nothing is taken until there is room again."""
+        with self._changed:
+            self.slots = slots
+        self._on_free()
+
     def take(self, claim: Claim) -> None:
         with self._changed:
             self._claims[claim.id] = claim

@@ -1,149 +1,139 @@
 """What runs say while they run, output and progress, on its way to the server. Its tasks:
 
 1. Send what each attempt wrote, in order, one call for all that has gathered; numbered, so that none is doubled.
-2. Through an outage keep a bounded part of it, the newest; the file on this machine has all.
-3. Let an attempt wait, for a bounded time, until its words are out, before its last word ends it.
+2. Keep it through an outage, a bounded part of it in memory and the rest on the disk; where the disk is full, a note
+   says how much is missing. The file on this machine has all.
+3. Say when the last word of an attempt may follow: when its words are out, or will not be within a bounded time.
 
-Losing some of this is bearable; holding up a process, a heartbeat or an outcome for it is not. So it has a thread of
-its own, and nobody waits for it but the end of the attempt it tells of.
+Losing some of this is bearable; holding up a process, a heartbeat or, while the server answers, an outcome for it is
+not. So it has a thread of its own, which alone touches the disk, and nobody waits for it but an attempt's last word.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
-from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNKS_A_CALL
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim, Queue
+from agentq.worker.spill import Spill
+from agentq.worker.tale import Tale, packed, unpacked
 
 RETRY_MS = 1_000
-KEPT_CHARACTERS = LOG_BYTES
-
-
-@dataclass(slots=True)
-class _Tale:
-    """What one attempt has to tell."""
-
-    chunks: deque[Chunk] = field(default_factory=deque)
-    characters: int = 0
-    left_out: int = 0
-    sending: list[Chunk] = field(default_factory=list)
-    """What a call that was not answered yet has in it; it is sent again as it was."""
-    progress: Mapping[str, object] | None = None
-    logged: int = 0
-    reported: int = 0
-
-    def empty(self) -> bool:
-        return not self.chunks and not self.sending and self.progress is None
-
-    def add(self, chunks: list[Chunk]) -> None:
-        self.chunks.extend(chunks)
-        self.characters += sum(len(chunk.text) for chunk in chunks)
-        while self.characters > KEPT_CHARACTERS:
-            dropped = self.chunks.popleft()
-            self.characters -= len(dropped.text)
-            self.left_out += len(dropped.text)
-
-    def to_send(self) -> list[Chunk]:
-        """What is to be sent next, or again."""
-        if not self.sending and self.chunks:
-            if self.left_out:
-                text = f"{self.left_out} characters left out here: the server was out of reach.\n"
-                self.sending.append(Chunk("note", text))
-                self.left_out = 0
-            while self.chunks and len(self.sending) < LOG_CHUNKS_A_CALL:
-                self.sending.append(self.chunks.popleft())
-                self.characters -= len(self.sending[-1].text)
-        return self.sending
+MEMORY_CHARACTERS = 8 << 20
+"""What waits in memory, of all attempts together, while the server is away; more goes to the disk."""
+TOLD_MS = 5_000
+"""How long the outcome waits for the output before it to reach a server that answers."""
 
 
 class Narration:
     """Tells what attempts say, in a thread."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, spill: Spill, answering_since_ms: Callable[[], int | None]) -> None:
         self.queue = queue
-        self._tales: dict[Claim, _Tale] = {}
+        self._spill = spill
+        self._answering_since_ms = answering_since_ms
+        """Since when the server has answered without a break; None if it does not."""
+        self._tales: dict[Claim, Tale] = {}
+        self._forgotten: list[Tale] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._over = False
         self._refused = False
         """The server has answered that it takes nothing at the moment: it is out of memory."""
+        self._on_told: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="agentq-narration", daemon=True)
+
+    def on_told(self, act: Callable[[], None]) -> None:
+        """What to do, in whichever thread, when a last word may follow that had to wait."""
+        self._on_told = act
 
     def start(self) -> None:
         self._thread.start()
 
     def log(self, claim: Claim, chunks: list[Chunk]) -> None:
         with self._changed:
-            self._tales.setdefault(claim, _Tale()).add(chunks)
+            self._tales.setdefault(claim, Tale()).add(chunks)
             self._changed.notify_all()
 
     def progress(self, claim: Claim, progress: Mapping[str, object]) -> None:
         """The newest word counts; those that were not sent yet are forgotten."""
         with self._changed:
-            self._tales.setdefault(claim, _Tale()).progress = progress
+            self._tales.setdefault(claim, Tale()).progress = progress
             self._changed.notify_all()
 
-    def pending(self, claim: Claim) -> bool:
-        with self._changed:
-            tale = self._tales.get(claim)
-            return tale is not None and not tale.empty()
+    def told(self, claim: Claim) -> bool:
+        """Whether the last word of an attempt may follow; asked again and again from when there is one.
 
-    def finish(self, claim: Claim, patience_ms: int) -> None:
-        """Wait until everything of this attempt is out, or for that long; but not for a server that takes no logs."""
+        A server that is away could not be told the last word either, so that time does not count.
+        """
         with self._changed:
             tale = self._tales.get(claim)
-            if tale is not None:
-                self._changed.wait_for(lambda: tale.empty() or self._refused, patience_ms / 1000)
+            if tale is None or tale.empty() or self._over:
+                return True
+            since_ms, now_ms = self._answering_since_ms(), monotonic_ms()
+            if tale.ended_ms is None:
+                tale.ended_ms = now_ms
+            if since_ms is None:
+                return False
+            return self._refused or now_ms - max(since_ms, tale.ended_ms) >= TOLD_MS
 
     def forget(self, claim: Claim) -> None:
         """There is nothing more to tell of this attempt."""
         with self._changed:
-            self._tales.pop(claim, None)
+            tale = self._tales.pop(claim, None)
+            if tale is not None:
+                self._forgotten.append(tale)
+                self._changed.notify_all()
 
     def close(self, patience_ms: int) -> None:
+        """Tell what is left, for so long at the most."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._thread.join(patience_ms / 1000)
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        self._on_told()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._unsaid())
-                unsaid = self._unsaid()
-                if not unsaid:
-                    return
+        while (unsaid := self._unsaid()) and not self._over:
             for claim, tale in unsaid:
                 try:
                     self._tell(claim, tale)
                     self._refused = False
                 except (Unreachable, TryLater) as fault:
+                    self._refused = isinstance(fault, TryLater)
+                    self._on_told()
+                    self._put_away()
                     with self._changed:
-                        self._refused = isinstance(fault, TryLater)
-                        self._changed.notify_all()
-                        self._changed.wait_for(lambda: self._closed, random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
-                        if self._closed:
-                            return
+                        self._changed.wait_for(lambda: self._over, random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                     break
                 except AgentqError:
                     # The attempt was superseded, or has ended: nobody wants to hear of it any more.
                     with self._changed:
-                        tale.chunks.clear()
-                        tale.sending.clear()
-                        tale.progress = None
-                        self._changed.notify_all()
+                        tale.clear()
+                if tale.ended_ms is not None and tale.empty():
+                    self._on_told()
+        self._spill.close()
 
-    def _unsaid(self) -> list[tuple[Claim, _Tale]]:
-        return [(claim, tale) for claim, tale in self._tales.items() if not tale.empty()]
-
-    def _tell(self, claim: Claim, tale: _Tale) -> None:
+    def _unsaid(self) -> list[tuple[Claim, Tale]]:
+        """What there is to say, as soon as there is any; nothing if it is over."""
         with self._changed:
-            chunks, progress = tale.to_send(), tale.progress
+            while True:
+                self._clear_away()
+                unsaid = [(claim, tale) for claim, tale in self._tales.items() if not tale.empty()]
+                if unsaid or self._closed:
+                    return unsaid
+                self._changed.wait()
+
+    def _tell(self, claim: Claim, tale: Tale) -> None:
+        chunks = self._next_chunks(tale)
+        progress = tale.progress
         if chunks:
             self.queue.log(claim, tale.logged + 1, chunks)
             tale.logged += 1
@@ -154,4 +144,50 @@ class Narration:
         with self._changed:
             if tale.progress is progress:
                 tale.progress = None
-            self._changed.notify_all()
+
+    def _next_chunks(self, tale: Tale) -> list[Chunk]:
+        """What is to be sent next of a tale, from the disk if it is there."""
+        with self._changed:
+            first = tale.parts[0] if tale.parts else None
+            if tale.sending or first is None:
+                return tale.to_send()
+        assert first.piece is not None
+        try:
+            chunks = unpacked(self._spill.get(first.piece))
+        except (OSError, ValueError):
+            chunks = []
+        with self._changed:
+            # It may have had to go meanwhile; then its turn is over.
+            if tale.parts and tale.parts[0] is first:
+                if chunks:
+                    tale.read(chunks)
+                else:
+                    tale.unreadable()
+            return tale.sending
+
+    def _put_away(self) -> None:
+        """Bring what waits in memory down to its bound: onto the disk or, where that is full, out of the world."""
+        while True:
+            with self._changed:
+                self._clear_away()
+                tales = self._tales.values()
+                if sum(tale.in_memory for tale in tales) <= MEMORY_CHARACTERS:
+                    return
+                longest = max(tales, key=lambda tale: tale.in_memory)
+                part, chunks = longest.set_apart()
+            piece = self._spill.put(packed(chunks))
+            with self._changed:
+                if piece is None:
+                    longest.missed(part)
+                else:
+                    longest.put(part, piece)
+
+    def _clear_away(self) -> None:
+        """Let the disk forget what was dropped."""
+        for tale in self._forgotten:
+            tale.clear()
+        for tale in (*self._forgotten, *self._tales.values()):
+            for piece in tale.dropped:
+                self._spill.drop(piece)
+            tale.dropped.clear()
+        self._forgotten.clear()

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from agentq.coordinator.fields import Label, Name
+from agentq.coordinator.settings import WorkerSettings
 
 
-class WorkerOptions(BaseModel):
-    """How one worker works."""
+class WorkerOptions(WorkerSettings):
+    """How one worker works: what can be set, and what is only said on the command line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    slots: Annotated[int, Field(ge=1, le=10_000)] = 1
-    queues: Annotated[tuple[Name, ...], Field(min_length=1)] = ("default",)
-    labels: dict[Label, Label] = {}
-    name: Name | None = None
-    """The beginning of the worker's id; the host's name without one."""
     burst: bool = False
     """End when there is nothing left to claim."""
     max_runs: Annotated[int, Field(ge=1)] | None = None
     """End after so many runs."""
-    drain_grace_ms: Annotated[int, Field(ge=0)] = 30_000
-    """How long runs may go on after a drain began, before they are handed back."""

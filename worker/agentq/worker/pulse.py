@@ -2,7 +2,8 @@
 
 1. Renew the lease every `heartbeat_ms`, or at once when asked, naming everything in hand.
 2. Pass on what the answer says: orders, and runs that are no longer ours.
-3. When the worker was declared lost, register again, and give up whatever the new registration does not list.
+3. Register again when the worker has changed, or was declared lost, and give up whatever the new registration does
+   not list.
 4. When the lease could not be renewed for so long that it may end elsewhere, give up everything in hand, once. The
    margin is one heartbeat; the clock is monotonic. This is watched by a second thread, because a heartbeat that the
    network swallows hangs for longer than that.
@@ -15,8 +16,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Evicted, Refused, TryLater, Unreachable
-from agentq.coordinator.lease import Beat, Lease, Order
+from agentq.coordinator.lease import Beat, Identity, Lease, Order
 from agentq.coordinator.queue import Claim
 from agentq.worker.hands import Hands
 
@@ -29,6 +31,8 @@ class Listener:
 
     order: Callable[[Order], None]
     disowned: Callable[[Claim], None]
+    changed: Callable[[], None]
+    """The server knows what the worker has become."""
     distrusted: Callable[[], None]
     """The lease may have ended: stop everything, report what was stopped as given back."""
     failed: Callable[[AgentqError], None]
@@ -44,6 +48,10 @@ class Pulse:
         self.listener = listener
         self._applied: dict[str, Order] = {}
         self._told: set[str] = set()
+        self.answering_since_ms: int | None = None
+        """Since when the server has answered without a break; None if it did not the last time."""
+        self._become: Identity | None = None
+        """What the worker is to be from the next registration on."""
         self._lock = threading.Lock()
         self._now = threading.Event()
         self._stopped = threading.Event()
@@ -56,6 +64,12 @@ class Pulse:
 
     def beat_now(self) -> None:
         """Do not wait for the next heartbeat: an order came in, or was applied."""
+        self._now.set()
+
+    def change(self, identity: Identity) -> None:
+        """The worker has other queues, labels or slots from now on."""
+        with self._lock:
+            self._become = identity
         self._now.set()
 
     def applied(self, order: Order) -> None:
@@ -73,12 +87,11 @@ class Pulse:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self._beat()
-                # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
-                pause_ms: float = min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
+                pause_ms = self._register_again() if self._become is not None else self._beat()
             except Evicted:
                 pause_ms = self._register_again()
             except (Unreachable, TryLater):
+                self.answering_since_ms = None
                 pause_ms = self._retry_ms()
             except AgentqError as error:
                 self.listener.failed(error)
@@ -86,7 +99,7 @@ class Pulse:
             self._now.wait(pause_ms / 1000)
             self._now.clear()
 
-    def _beat(self) -> None:
+    def _beat(self) -> float:
         with self._lock:
             applied = list(self._applied.values())
         beat = self.lease.heartbeat(self.hands.held(), applied)
@@ -95,6 +108,10 @@ class Pulse:
                 del self._applied[order.id]
                 self._told.discard(order.id)
         self._pass_on(beat)
+        if self.answering_since_ms is None:
+            self.answering_since_ms = monotonic_ms()
+        # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
+        return min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
 
     def _pass_on(self, beat: Beat) -> None:
         for claim in beat.disowned:
@@ -107,14 +124,23 @@ class Pulse:
     def _register_again(self) -> float:
         # What is taken from now on is taken in the new life, and is not among what the reply tells of.
         held = self.hands.held()
+        become = self._become
+        if become is not None:
+            self.lease.identity = become
         try:
             mine = set(self.lease.register())
         except (Unreachable, TryLater, Refused):
+            self.answering_since_ms = None
             return self._retry_ms()
+        with self._lock:
+            # It may have been changed once more meanwhile.
+            self._become = None if self._become is become else self._become
         for claim in held:
             if (claim.id, claim.fence) not in mine:
                 self.listener.disowned(claim)
         self._told.clear()
+        if become is not None:
+            self.listener.changed()
         return 0
 
     def _retry_ms(self) -> float:

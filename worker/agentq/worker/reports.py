@@ -1,29 +1,39 @@
 """What attempts have to say, until the server has heard it. Its tasks:
 
 1. Send words in the order in which they came, many in a round trip where there are many.
-2. Keep every word through an outage of any length, and send it again: words can be sent twice.
-3. Tell the worker what the server answered. A refusal is an answer; only silence is tried again.
-4. Let go of a run once its last word was heard. Until then it takes its slot, so the words kept are bounded by slots.
+2. Keep every word through an outage of any length, and send it again: words can be sent twice. A run takes its slot
+   until its last word was heard, so there are no more words than slots; what of them exceeds a bound goes to the disk,
+   and stays in memory where the disk is full.
+3. Hold back the last word of an attempt until what it wrote before is out (see `narration.py`).
+4. Tell the worker what the server answered. A refusal is an answer; only silence is tried again.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome
+from agentq.worker.spill import Piece, Spill
 
 RETRY_MS = 1_000
+HELD_MS = 500
+"""How often to look whether a word that is held back may be said, when nobody tells."""
 BATCH = 500
+BATCH_BYTES = 1 << 20
+MEMORY_BYTES = 8 << 20
+"""The words that wait in memory during an outage; more go to the disk."""
 
 Verb = Literal["start", "finish", "fail", "release"]
 FINAL: tuple[Verb, ...] = ("finish", "fail", "release")
+BATCHED: tuple[Verb, ...] = ("start", "finish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +46,31 @@ class Report:
     reason: str = ""
 
 
+@dataclass(slots=True)
+class _Word:
+    """A report that waits; its outcome may be on the disk."""
+
+    report: Report
+    bytes: int
+    piece: Piece | None = None
+
+
 class Reports:
     """The worker's mouth."""
 
-    def __init__(self, queue: Queue, heard: Callable[[Report, AgentqError | None], None]) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        spill: Spill,
+        heard: Callable[[Report, AgentqError | None], None],
+        may_end: Callable[[Claim], bool] = lambda _: True,
+    ) -> None:
         self.queue = queue
+        self._spill = spill
         self._heard = heard
-        self._words: deque[Report] = deque()
+        self._may_end = may_end
+        self._words: OrderedDict[int, _Word] = OrderedDict()
+        self._said = 0
         self._ready = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="agentq-reports", daemon=True)
@@ -51,8 +79,15 @@ class Reports:
         self._thread.start()
 
     def say(self, report: Report) -> None:
+        size = len(report.outcome.to_wire()) if report.outcome is not None else 0
         with self._ready:
-            self._words.append(report)
+            self._words[self._said] = _Word(report, size)
+            self._said += 1
+            self._ready.notify()
+
+    def look(self) -> None:
+        """A word that was held back may be said now."""
+        with self._ready:
             self._ready.notify()
 
     def close(self, patience_ms: int) -> bool:
@@ -64,33 +99,79 @@ class Reports:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while True:
-            with self._ready:
-                self._ready.wait_for(lambda: self._words or self._closed)
-                if not self._words:
-                    return
-                batch = self._batch()
+        while (batch := self._next()) is not None:
+            if not batch:
+                self._put_away()
+                continue
+            reports = [self._whole(word) for word in batch.values()]
             try:
-                answers = self._send(batch)
+                answers = self._send(reports)
             except (Unreachable, TryLater):
+                self._put_away()
                 with self._ready:
                     self._ready.wait_for(lambda: False, timeout=random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                 continue
             with self._ready:
-                for _ in batch:
-                    self._words.popleft()
-            for report, answer in zip(batch, answers, strict=True):
+                for number in batch:
+                    del self._words[number]
+            for word, report, answer in zip(batch.values(), reports, answers, strict=True):
+                if word.piece is not None:
+                    self._spill.drop(word.piece)
                 self._heard(report, answer)
+        self._spill.close()
 
-    def _batch(self) -> list[Report]:
-        """The words at the head that one call can say."""
-        batch = [self._words[0]]
-        if batch[0].verb in ("start", "finish"):
-            for report in list(self._words)[1:BATCH]:
-                if report.verb != batch[0].verb:
-                    break
-                batch.append(report)
+    def _next(self) -> dict[int, _Word] | None:
+        """The next words to say, as soon as there are any; none if all are held back, None if it is over."""
+        with self._ready:
+            self._ready.wait_for(lambda: self._words or self._closed)
+            if not self._words:
+                return None
+            batch = self._batch()
+            if not batch:
+                self._ready.wait(HELD_MS / 1000)
+                batch = self._batch()
+            return batch
+
+    def _batch(self) -> dict[int, _Word]:
+        """The first words that may be said and that one call can say."""
+        batch: dict[int, _Word] = {}
+        verb, size = None, 0
+        for number, word in self._words.items():
+            if word.report.verb in FINAL and not self._may_end(word.report.claim):
+                continue
+            alone = word.report.verb not in BATCHED or word.piece is not None
+            size += word.bytes
+            if batch and (alone or word.report.verb != verb or len(batch) == BATCH or size > BATCH_BYTES):
+                break
+            batch[number], verb = word, word.report.verb
+            if alone:
+                break
         return batch
+
+    def _put_away(self) -> None:
+        """While nothing can be said, bring outcomes that exceed the bound to the disk, as far as that has room."""
+        with self._ready:
+            words = [word for word in self._words.values() if word.piece is None]
+        kept = 0
+        for word in words:
+            kept += word.bytes
+            outcome = word.report.outcome
+            if kept > MEMORY_BYTES and outcome is not None:
+                word.piece = self._spill.put(outcome.to_wire().encode())
+                if word.piece is None:
+                    return
+                word.report = replace(word.report, outcome=None)
+                kept -= word.bytes
+
+    def _whole(self, word: _Word) -> Report:
+        if word.piece is None:
+            return word.report
+        try:
+            return replace(word.report, outcome=Outcome.model_validate_json(self._spill.get(word.piece)))
+        except (OSError, ValueError) as error:
+            # Nobody will ever know how it ended, so it did not complete; its crash budget says whether it runs again.
+            text = f"its outcome waited on the worker's disk and cannot be read again: {error}"
+            return Report("fail", word.report.claim, Outcome(class_=OutcomeClass.INTERNAL, error=text[:1000]))
 
     def _send(self, batch: Sequence[Report]) -> list[AgentqError | None]:
         first = batch[0]

@@ -3,9 +3,10 @@
 1. Clean up after a predecessor on this host that was killed, then register.
 2. Keep its slots filled (`claims.py`), its lease renewed (`pulse.py`) and its words said (`reports.py`), each in a
    thread of its own; execute attempts on the event loop (`attempt.py`); do its share of the duties.
-3. Carry out orders: stop a run, drain.
-4. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
-   rest, deregister. A second signal does not wait.
+3. Carry out orders: stop a run, drain, leave at once.
+4. On SIGHUP read the settings again, and change what can change while runs go on (`reloading.py`).
+5. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
+   rest, deregister. A second signal, or an order to hurry, does not wait.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
 from agentq.worker.narration import Narration
 from agentq.worker.options import WorkerOptions
 from agentq.worker.pulse import Listener, Pulse
+from agentq.worker.reloading import Reload, Terminal, taken_over
 from agentq.worker.reports import FINAL, Report, Reports
+from agentq.worker.spill import Spill
 from agentq.worker.tree import Cgroups, become_subreaper, sweep
 
 P = ParamSpec("P")
@@ -55,25 +58,28 @@ DISTRUSTED = "its worker could not reach the server in time"
 class Worker:
     """See above."""
 
-    def __init__(self, settings: Settings, options: WorkerOptions, home: Path) -> None:
+    def __init__(self, settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> None:
         self.settings = settings
         self.options = options
         self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
         self.queue = Queue.open(settings, client_name="agentq-worker")
-        identity = Identity(
+        self.identity = Identity(
             id=self.id,
             queues=options.queues,
             labels=options.labels,
             slots=options.slots,
             about={"host": socket.gethostname(), "pid": os.getpid()},
         )
-        self.lease = Lease(self.queue.store, identity, settings)
+        self.lease = Lease(self.queue.store, self.identity, settings)
         self.hands = Hands(options.slots, options.max_runs)
-        self.reports = Reports(self.queue, self._heard)
-        self.narration = Narration(self.queue)
+        spills = home / "spill"
+        self.narration = Narration(self.queue, Spill(spills), lambda: self.pulse.answering_since_ms)
+        self.reports = Reports(self.queue, Spill(spills), self._heard, self.narration.told)
+        self.narration.on_told(self.reports.look)
         listener = Listener(
             order=self._on_loop(self._obey),
             disowned=self._on_loop(self._give_up),
+            changed=lambda: self.claims.look_anew(),
             distrusted=self._on_loop(self._stop_all_distrusted),
             failed=self._on_loop(self._fail),
         )
@@ -100,6 +106,8 @@ class Worker:
         self._attempts: dict[Claim, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
+        self._reload = reload
+        self._terminal = Terminal()
         self._draining = asyncio.Event()
         self._hurry = asyncio.Event()
         self._lost = asyncio.Event()
@@ -110,6 +118,8 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
+        if self._reload is not None:
+            self._loop.add_signal_handler(signal.SIGHUP, self._hung_up, self._reload)
         become_subreaper()
         await self._sweep()
         self.lease.register()
@@ -150,9 +160,10 @@ class Worker:
         for attempt in list(self._attempts.values()):
             attempt.stop(Stop.RELEASED, "its worker is leaving")
         await self._attempts_over(None)
-        await asyncio.to_thread(self.narration.close, LAST_WORDS_MS)
-        said = await asyncio.to_thread(self.reports.close, LAST_WORDS_MS)
-        await asyncio.to_thread(self.ticker.stop)
+        closing = (asyncio.to_thread(words.close, LAST_WORDS_MS) for words in (self.narration, self.reports))
+        _, said = await asyncio.gather(*closing)
+        # The round under way may have hundreds of calls before it, on a slow line for minutes.
+        self.ticker.stop(wait=False)
         await asyncio.to_thread(self.pulse.stop)
         if said:
             with suppress(Unreachable, TryLater):
@@ -204,6 +215,7 @@ class Worker:
         finally:
             del self._attempts[attempt.claim]
             if attempt.superseded:
+                self.narration.forget(attempt.claim)
                 self.hands.drop(attempt.claim)
 
     def _say_fault(self, claim: Claim, error: Exception) -> None:
@@ -214,7 +226,9 @@ class Worker:
         claim = self.hands.holds(order.run, order.fence)
         if order.order == "stop" and claim in self._attempts:
             self._attempts[claim].stop(Stop.CANCELLED, order.detail)
-        elif order.order == "drain":
+        elif order.order in ("drain", "hurry"):
+            if order.order == "hurry":
+                self._hurry.set()
             self._draining.set()
         elif order.order == "timers":
             self.ticker.wake()
@@ -248,6 +262,35 @@ class Worker:
             self._hurry.set()
         self._draining.set()
 
+    def _hung_up(self, reload: Reload) -> None:
+        """SIGHUP: somebody has changed the settings, or the terminal is gone."""
+        if self._terminal.is_gone():
+            self._signalled()
+            return
+        with suppress(OSError):
+            for sentence in self._reloaded(reload):
+                reload.say(sentence)
+
+    def _reloaded(self, reload: Reload) -> list[str]:
+        """Take over what has changed, all of it or nothing; says what came of it."""
+        try:
+            fresh = reload.read()
+            options, words = taken_over(self.options, fresh.options)
+            seen = {"slots": options.slots, "queues": options.queues, "labels": options.labels}
+            identity = self.identity.model_copy(update=seen)
+            identity.check_size()
+        except (AgentqError, OSError) as error:
+            return [f"the settings stay as they were. {error}"]
+        self.options = options
+        self.hands.resize(options.slots)
+        if identity != self.identity:
+            self.identity = identity
+            self.pulse.change(identity)
+        sentences = [f"read the settings again: {'; '.join(words) or 'nothing to change'}."]
+        if fresh.left:
+            sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
+        return sentences
+
     def _fail(self, fault: AgentqError) -> None:
         self._fault = fault
         self._hurry.set()
@@ -263,17 +306,21 @@ class Worker:
 
     def _heard(self, report: Report, refused: AgentqError | None) -> None:
         if report.verb in FINAL:
+            self.narration.forget(report.claim)
             self.hands.drop(report.claim)
         elif refused is not None:
             self._on_loop(self._start_refused)(report.claim, refused)
 
 
-def serve(settings: Settings, options: WorkerOptions, home: Path) -> int:
-    """Run a worker in this process until it is told to stop; returns the exit code."""
+def serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> int:
+    """Run a worker in this process until it is told to stop; returns the exit code.
+
+    With `reload`, SIGHUP changes what can change.
+    """
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
-    return asyncio.run(_serve(settings, options, home))
+    return asyncio.run(_serve(settings, options, home, reload))
 
 
-async def _serve(settings: Settings, options: WorkerOptions, home: Path) -> int:
-    return await Worker(settings, options, home).run()
+async def _serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None) -> int:
+    return await Worker(settings, options, home, reload).run()

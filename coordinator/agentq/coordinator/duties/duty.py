@@ -53,7 +53,7 @@ class Ticker:
         self._hasty = False
         self._owner = owner or new_nonce()
         """A worker's id, where a worker does the duties: the scripts tell it of what is due sooner than it knows."""
-        self._stopped = False
+        self._stopped = threading.Event()
         self._woken = threading.Event()
         self._due = {(duty, partition): 0 for duty in duties for partition in store.partitions()}
         self._thread = threading.Thread(target=self._run, name="agentq-duties", daemon=True)
@@ -61,10 +61,16 @@ class Ticker:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        self._stopped = True
+    def stop(self, *, wait: bool = True) -> None:
+        """Begin no more rounds. Without `wait`, for a process that is about to end, the one under way ends with it.
+
+        Nothing is left half done by that: a round is a row of scripts, each of which is done whole or not at all, and
+        the next round, whoever's it is, finds what this one has not come to.
+        """
+        self._stopped.set()
         self._woken.set()
-        self._thread.join()
+        if wait:
+            self._thread.join()
 
     def wake(self) -> None:
         """Run what the promoter does at once: something is due sooner than it knew."""
@@ -72,10 +78,12 @@ class Ticker:
         self._woken.set()
 
     def _run(self) -> None:
-        while not self._stopped:
+        while not self._stopped.is_set():
             self._woken.clear()
             hasty, self._hasty = self._hasty, False
             for duty, partition in self._due:
+                if self._stopped.is_set():
+                    return
                 if self._due[duty, partition] <= monotonic_ms() or (hasty and duty.hasty):
                     self._due[duty, partition] = monotonic_ms() + self._round(duty, partition)
             pause_ms = max(0, min(self._due.values()) - monotonic_ms())

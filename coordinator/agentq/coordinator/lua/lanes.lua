@@ -1,14 +1,20 @@
---[[ lanes: the lanes that are open to workers, and the revision of them.
+--[[ lanes: all lanes, and the revision of them.
 KEYS   base
 ARGV   now_ms
-REPLY  [revision, lane, ...]
+REPLY  [revision, number of lanes open to workers, lane, ...]
 VERBS
 FLAGS  no-writes
-Those of queues that are paused are left out. ]]
+Those open to workers come first; the others belong to queues that are paused. ]]
 
-local reply, paused = { lanes_revision() }, {}
+local running, resting, paused = {}, {}, {}
 for _, queue in ipairs(call('HKEYS', key_paused())) do paused[queue] = true end
-for _, lane in ipairs(call('ZRANGE', key_lanes(), 0, paused['*'] and 0 or -1)) do
-  if not (paused['*'] or paused[queue_of(lane)]) then reply[#reply + 1] = lane end
+for _, lane in ipairs(call('ZRANGE', key_lanes(), 0, -1)) do
+  local rests = paused['*'] or paused[queue_of(lane)]
+  local list = rests and resting or running
+  list[#list + 1] = lane
 end
+
+local reply = { lanes_revision(), #running }
+for _, lane in ipairs(running) do reply[#reply + 1] = lane end
+for _, lane in ipairs(resting) do reply[#reply + 1] = lane end
 return reply

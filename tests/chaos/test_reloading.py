@@ -1,0 +1,199 @@
+"""A worker reads its settings again while it works: what runs goes on, and what is wrong changes nothing."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crew import TIMES, Crew
+from servers import Server, until
+
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.records import WorkerRecord
+
+MakeCrew = Callable[..., Crew]
+Popen = subprocess.Popen[bytes]
+MANY_LABELS = "{" + ", ".join(f"{number:0100} = '{number:0100}'" for number in range(100)) + "}"
+
+
+class Reader:
+    """A crew whose worker is the command, with a file of settings that can be written again."""
+
+    def __init__(self, crew: Crew, folder: Path, environment: dict[str, str]) -> None:
+        self.crew = crew
+        self.file = folder / "agentq.toml"
+        self.said = folder / "said"
+        self.folder = folder
+        times = {f"AGENTQ_{name.upper()}": str(value) for name, value in TIMES.items()}
+        self.environment = {**environment, **times, "AGENTQ_URL": crew.server.url}
+
+    def configure(self, text: str) -> None:
+        """A file is replaced as a whole, so nobody ever reads half of one."""
+        new = self.file.with_suffix(".new")
+        new.write_text(f"namespace = '{self.crew.settings.namespace}'\n{text}")
+        new.replace(self.file)
+
+    def start(self, *flags: str, **given: object) -> Popen:
+        argv = [sys.executable, "-m", "agentq.cli.main", "worker", *flags]
+        with self.said.open("ab") as said:
+            worker = Popen(argv, env=self.environment, cwd=self.folder, **{"stderr": said, **given})  # type: ignore[call-overload]
+        self.crew.workers.append(worker)
+        until(self.crew.records.workers, "the worker to register")
+        return worker  # type: ignore[no-any-return]
+
+    def reload(self, worker: Popen, text: str, words: str) -> None:
+        """Change the settings, and wait until the worker has said what became of it."""
+        self.configure(text)
+        before = self.said.read_text().count(words)
+        worker.send_signal(signal.SIGHUP)
+        until(lambda: self.said.read_text().count(words) > before, f"the worker to say {words!r}")
+
+    def record(self) -> WorkerRecord:
+        (record,) = self.crew.records.workers()
+        return record
+
+
+@pytest.fixture
+def reader(valkey: Server, make_crew: MakeCrew, folder: Path, fresh_home: dict[str, str]) -> Iterator[Reader]:
+    crew = make_crew(valkey, namespace=new_nonce())
+    reader = Reader(crew, folder, fresh_home)
+    yield reader
+    crew.close()
+    crew.check()
+
+
+def test_more_slots_and_other_queues_count_at_once_and_cost_no_run(reader: Reader) -> None:
+    crew = reader.crew
+    reader.configure("[worker]\nslots = 1\nqueues = ['a']\n")
+    worker = reader.start("--drain-grace", "0s")
+    first = crew.submit("sleep 300", queue="a")
+    until(lambda: crew.effects("begin")[first] == 1, "the run to begin")
+    others = [crew.submit(queue="b"), crew.submit(queue="b", demands={"gpu": "a100"})]
+    before = reader.record()
+
+    reader.reload(
+        worker, "[worker]\nslots = 3\nqueues = ['b']\nlabels = {gpu = 'a100'}\n", "slots 1 to 3; queues a to b"
+    )
+
+    crew.wait(others)
+    now = reader.record()
+    assert (now.identity.slots, now.identity.queues, now.identity.labels) == (3, ("b",), {"gpu": "a100"})
+    assert (now.id, now.epoch, now.runs) == (before.id, before.epoch, [first]), "it is the same worker as before"
+    assert crew.effects("begin")[first] == 1
+    assert crew.state(crew.submit(queue="a")) == "pending"
+    crew.wait([crew.submit(queue="b")])
+    assert crew.records.workers()[0].runs == [first]
+
+
+def test_fewer_slots_end_no_run_and_take_none_until_there_is_room(reader: Reader) -> None:
+    crew = reader.crew
+    reader.configure("[worker]\nslots = 3\n")
+    worker = reader.start()
+    held = [crew.submit(f'while [ ! -e "{reader.folder}/go{number}" ]; do sleep 0.05; done') for number in range(3)]
+    until(lambda: len(crew.effects("begin")) == 3, "3 runs to begin")
+
+    reader.reload(worker, "[worker]\nslots = 1\n", "slots 3 to 1")
+
+    waiting = crew.submit()
+    for number in (0, 1):
+        (reader.folder / f"go{number}").touch()
+    crew.wait(held[:2])
+    until(lambda: reader.record().runs == [held[2]], "two slots to be given back")
+    assert crew.state(waiting) == "pending", "the last run has the only slot"
+    (reader.folder / "go2").touch()
+    crew.wait([*held, waiting])
+    assert set(crew.effects("begin").values()) == {1}
+
+
+def test_the_grace_of_a_drain_is_the_one_that_was_read_last(reader: Reader) -> None:
+    crew = reader.crew
+    reader.configure("[worker]\ndrain_grace_ms = 600000\n")
+    worker = reader.start()
+    run = crew.submit("sleep 300")
+    until(lambda: crew.effects("begin")[run] == 1, "the run to begin")
+
+    reader.reload(worker, "[worker]\ndrain_grace_ms = 100\n", "drain_grace_ms 600000 to 100")
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(timeout=20) == 0
+    assert crew.state(run) == "pending"
+
+
+def test_a_flag_stands_above_the_file_that_is_read_again(reader: Reader) -> None:
+    reader.configure("[worker]\nslots = 2\nqueues = ['a']\n")
+    worker = reader.start("--slots", "5")
+
+    reader.reload(worker, "[worker]\nslots = 3\nqueues = ['b']\n", "read the settings again: queues a to b.")
+
+    until(lambda: reader.record().identity.queues == ("b",), "the server to hear of it")
+    assert reader.record().identity.slots == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[worker]\nslots = 0\n", "slots"),
+        ("[worker]\nslots = 4\nqueues = ['no name']\n", "queues"),
+        ("[worker]\nslots = 4\nspeed = 1\n", "There is no setting 'worker.speed'"),
+        ("[worker\n", "cannot be read"),
+        ("lease_ms = 1\n[worker]\nslots = 4\n", "lease_ms must be at least"),
+        (f"[worker]\nslots = 4\nlabels = {MANY_LABELS}\n", "16384"),
+    ],
+)
+def test_settings_that_are_wrong_change_nothing_and_are_told_in_a_sentence(
+    reader: Reader, text: str, words: str
+) -> None:
+    crew = reader.crew
+    reader.environment = {name: value for name, value in reader.environment.items() if name != "AGENTQ_LEASE_MS"}
+    reader.configure("[worker]\nslots = 2\n")
+    worker = reader.start()
+    before = reader.said.read_text()
+
+    reader.reload(worker, text, words)
+
+    said = reader.said.read_text().removeprefix(before)
+    assert said.startswith("agentq: the settings stay as they were. ")
+    assert said.count("\n") == 1
+    crew.wait([crew.submit()])
+    assert reader.record().identity.slots == 2
+    reader.reload(worker, "[worker]\nslots = 4\n", "slots 2 to 4")
+
+
+def test_what_cannot_change_is_told_and_left(reader: Reader) -> None:
+    reader.configure("[worker]\nslots = 2\n")
+    worker = reader.start()
+    name, namespace = reader.record().id, reader.crew.settings.namespace
+    del reader.environment["AGENTQ_TICK_MS"]
+
+    reader.file.write_text(f"namespace = '{new_nonce()}'\npartitions = 2\n[worker]\nslots = 3\nname = 'other'\n")
+    worker.send_signal(signal.SIGHUP)
+
+    words = "agentq: namespace, partitions, worker.name cannot change while a worker works; start it again for that.\n"
+    until(lambda: words in reader.said.read_text(), "the worker to say so")
+    until(lambda: reader.record().identity.slots == 3, "what can change to have changed")
+    assert reader.record().id == name
+    assert reader.crew.settings.namespace == namespace
+
+
+def test_a_worker_whose_terminal_goes_away_drains(reader: Reader) -> None:
+    """The same signal; only that there is nobody who could have meant the settings."""
+    reader.configure("")
+    mine, theirs = pty.openpty()
+    name = os.ttyname(theirs)
+    worker = reader.start(
+        start_new_session=True, stdin=theirs, stderr=theirs, preexec_fn=lambda: os.close(os.open(name, os.O_RDWR))
+    )
+    os.close(theirs)
+    run = reader.crew.submit("sleep 0.5")
+    until(lambda: reader.crew.effects("begin")[run] == 1, "the run to begin")
+
+    os.close(mine)
+
+    assert worker.wait(timeout=20) == 0
+    assert reader.crew.state(run) == "completed"

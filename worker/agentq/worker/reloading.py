@@ -1,0 +1,61 @@
+"""Settings that are read again while the worker works: what changes at once, and what needs a new start."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from agentq.worker.options import WorkerOptions
+
+CHANGEABLE = ("slots", "queues", "labels", "drain_grace_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What the settings are now."""
+
+    options: WorkerOptions
+    left: tuple[str, ...] = ()
+    """Settings that are no longer what they were at the start, and count only after the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """How to read the settings again, and how to tell whoever started the worker what came of it."""
+
+    read: Callable[[], Fresh]
+    say: Callable[[str], None]
+
+
+def taken_over(before: WorkerOptions, fresh: WorkerOptions) -> tuple[WorkerOptions, list[str]]:
+    """The options with all that can change while a worker works, and what that is in words."""
+    changes = {name: getattr(fresh, name) for name in CHANGEABLE if getattr(fresh, name) != getattr(before, name)}
+    words = [f"{name} {_shown(getattr(before, name))} to {_shown(value)}" for name, value in changes.items()]
+    return before.model_copy(update=changes), words
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={each}" for name, each in sorted(value.items())) or "none"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+class Terminal:
+    """The terminal that the worker was started from, if any: when that goes, SIGHUP means something else."""
+
+    def __init__(self) -> None:
+        # With nohup, a worker outlives its terminal.
+        self._had = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+
+    def is_gone(self) -> bool:
+        return self._had and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    with suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        return True
+    return False
