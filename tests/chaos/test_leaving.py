@@ -26,7 +26,7 @@ def test_p6_a_worker_that_is_stopped_hands_back_at_once_and_its_runs_go_on_elsew
     durable: Server, make_crew: MakeCrew
 ) -> None:
     crew = make_crew(durable)
-    worker = crew.worker(slots=3, drain_grace_ms=600_000)
+    worker = crew.worker(slots=3, drain_grace="10m")
     runs = [crew.submit('[ "$AGENTQ_ATTEMPT" != 1 ] || sleep 300') for _ in range(3)]
     until(lambda: len(crew.effects("begin")) == 3, "3 runs to begin")
     before, began_at = set(crew.processes()), monotonic_ms()
@@ -46,7 +46,7 @@ def test_p6_a_worker_that_is_stopped_hands_back_at_once_and_its_runs_go_on_elsew
 
 def test_a_worker_that_drains_already_can_be_stopped_and_told_so_twice(durable: Server, make_crew: MakeCrew) -> None:
     crew = make_crew(durable)
-    worker = crew.worker(drain_grace_ms=600_000)
+    worker = crew.worker(drain_grace="10m")
     run = crew.submit("sleep 300")
     until(lambda: crew.effects("begin")[run] == 1, "the run to begin")
     name = crew.name_of(worker)

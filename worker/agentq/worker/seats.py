@@ -41,7 +41,9 @@ class Seat:
         self.waiting = threading.Event()
         self.hands = Hands(1)
         self.lease = Lease(store, Identity(id=name, queues=("default",)), settings)
-        self.pulse = Pulse(self.lease, self.hands, Listener(self._obey, self.hands.drop, lambda: None, self._failed))
+        self.pulse = Pulse(
+            self.lease, self.hands, Listener(self._obey, self.hands.drop, _nothing, _nothing, self._failed)
+        )
         self.claims = Claims(
             self.lease, self.hands, Takers(self._claimed, self._ordered, self.waiting.set, self._failed)
         )
@@ -83,6 +85,10 @@ def main(settings: Settings, names: list[str]) -> None:
         seat.waiting.wait()
     _say("ready")
     sys.stdin.read()
+
+
+def _nothing() -> None:
+    """An idle worker has nothing to change, and nothing to stop."""
 
 
 def _say(word: str) -> None:
