@@ -1,4 +1,4 @@
-"""How often duties come round, and what they cost those who only ask whether somebody does them."""
+"""Who keeps the duties, how often each comes round, and what it costs those who only ask."""
 
 from __future__ import annotations
 
@@ -8,43 +8,97 @@ import pytest
 from servers import Server
 from world import World, checked
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
-from agentq.coordinator.duties.duty import Duty, Ticker
+from agentq.coordinator.duties.duty import KEPT_TICKS, Duty, Round, Ticker
 
 TICK_MS = 1000
 
 
-def duty_of(world: World, name: str) -> Duty:
-    duty: Duty = getattr(world, name)
-    return duty
+class Counted:
+    """A duty that is seldom due, and counts its rounds."""
+
+    def __init__(self, name: str = "counted", *, hasty: bool = False) -> None:
+        self.name, self.hasty, self.ticks = name, hasty, 6
+        self.rounds = 0
+
+    def run_once(self, partition: int) -> Round:  # noqa: ARG002 - as a duty has it
+        self.rounds += 1
+        return Round({}, 3_600_000)
 
 
-@pytest.mark.parametrize(("name", "ticks"), [("promoter", 1), ("reaper", 1), ("janitor", 6)])
-def test_a_duty_comes_round_at_its_own_pace_for_who_does_it_and_for_who_would(
-    world: World, name: str, ticks: int
-) -> None:
-    """The janitor came round in every tick, whatever it asked for: 17 commands each time, to find nothing."""
-    duty = duty_of(world, name)
-    for owner in ("w1", "w2"):
-        next_ms = Ticker(world.store, [duty], TICK_MS, owner=owner)._round(duty, 0)
+def ticker(world: World, *duties: Duty, owner: str = "w1") -> Ticker:
+    return Ticker(world.store, duties, TICK_MS, owner=owner)
 
-        assert 0.8 * ticks * TICK_MS <= next_ms <= ticks * TICK_MS
-    key = world.store.key(0, "duty", name)
+
+def test_one_keeps_the_duties_and_the_others_leave_them_alone(world: World) -> None:
+    mine, others = Counted(), Counted()
+
+    ticker(world, mine).look(0)
+    ticker(world, others, owner="w2").look(0)
+
+    assert (mine.rounds, others.rounds) == (1, 0)
+    key = world.store.key(0, "keeper")
     assert world.store.connection.command("GET", key) == "w1"
-    assert ticks * TICK_MS < world.store.connection.command("PTTL", key) <= 2 * ticks * TICK_MS
+    assert TICK_MS < world.store.connection.command("PTTL", key) <= KEPT_TICKS * TICK_MS
 
 
-def test_who_asks_whether_a_duty_is_done_sends_one_command(durable: Server) -> None:
+def test_when_the_keeper_is_gone_the_next_who_asks_does_everything_at_once(world: World) -> None:
+    ticker(world, Counted()).look(0)
+    duty = Counted()
+    next_one = ticker(world, duty, owner="w2")
+    next_one.look(0)
+    world.store.connection.command("DEL", world.store.key(0, "keeper"))
+    next_one._ask_at[0] = 0
+    next_one.look(0)
+
+    assert duty.rounds == 1
+
+
+def test_a_keeper_that_was_replaced_does_nothing_more(world: World) -> None:
+    duty = Counted(hasty=True)
+    keeper = ticker(world, duty)
+    keeper.look(0)
+    world.store.connection.command("SET", world.store.key(0, "keeper"), "w2", "PX", 60_000)
+    keeper._ask_at[0] = 0
+    keeper.look(0, hasty=True)
+
+    assert duty.rounds == 1
+
+
+@pytest.mark.parametrize(("owner", "ticks"), [("w1", 6), ("", 1)])
+def test_a_duty_waits_so_many_ticks_for_whom_the_server_tells_of_what_is_due_sooner(
+    world: World, owner: str, ticks: int
+) -> None:
+    duty = Counted()
+    one = ticker(world, duty, owner=owner)
+    began_ms = monotonic_ms()
+    one.look(0)
+
+    assert began_ms + ticks * TICK_MS <= one._due[0][duty] <= monotonic_ms() + ticks * TICK_MS
+
+
+def test_who_was_told_of_something_due_does_only_what_can_be_hasty(world: World) -> None:
+    hasty, calm = Counted("hasty", hasty=True), Counted("calm")
+    one = ticker(world, hasty, calm)
+    one.look(0)
+    one.look(0, hasty=True)
+
+    assert (hasty.rounds, calm.rounds) == (2, 1)
+
+
+def test_who_asks_whether_the_duties_are_done_sends_one_command(durable: Server) -> None:
     with closing(Connection(durable.url)) as connection, checked(connection) as world:
-        duty = duty_of(world, "reaper")
-        Ticker(world.store, [duty], TICK_MS, owner="w1")._round(duty, 0)
-        asker = Ticker(world.store, [duty], TICK_MS, owner="w2")
-        before = commands(connection)
+        ticker(world, world.reaper).look(0)
+        asker = ticker(world, world.reaper, owner="w2")
+        asker.look(0)
+        asker._ask_at[0] = 0
+        before = reads(connection)
 
-        asker._round(duty, 0)
+        asker.look(0)
 
-        assert commands(connection) - before == 2, "its own, and the one that counts"
+        assert reads(connection) - before == 2, "its own, and the one that counts"
 
 
-def commands(connection: Connection) -> int:
-    return int(connection.command("INFO", "stats").partition("total_commands_processed:")[2].split()[0])
+def reads(connection: Connection) -> int:
+    return int(connection.command("INFO", "stats").partition("total_reads_processed:")[2].split()[0])

@@ -76,7 +76,7 @@ KEYS = (
     Key("events", "events", "stream", "what happened, newest last", "for ever, capped in length"),
     Key("watch", "watch", "hash", "which server the reapers watch, and since when", "for ever: a few fields"),
     Key("cursors", "cursors", "hash", "where duties go on, whose turn it is", "for ever: a few fields a queue"),
-    Key("duty", "duty:<duty>", "string", "who does a duty at the moment", "TTL: the time of two rounds"),
+    Key("keeper", "keeper", "string", "who does the duties at the moment", "TTL: two ticks"),
 )  # fmt: skip
 
 _BY_NAME = {key.name: key for key in KEYS}

@@ -1,7 +1,8 @@
 """How duties are driven: by anyone, by several at once, or from cron.
 
-Every round is one or more scripts that are right whoever calls them and however often; the lock only saves work. So a
-worker that dies with the lock costs one lock time, and two that believe to have it cost nothing but commands.
+Every round is one or more scripts that are right whoever calls them and however often; that one of all who could is the
+*keeper* of a partition's duties only saves work. So a keeper that dies costs a few ticks, and two that believe to be it
+cost nothing but commands.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, TryLater
+from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.store import Store
+
+KEPT_TICKS = 2
+"""For how many ticks the duties of a keeper that is not heard of any more stay undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Duty(Protocol):
     hasty: bool
     """Whether it can be woken before its time."""
     ticks: int
-    """How many ticks may pass between two rounds."""
+    """How many ticks may pass between two rounds, if the server tells the keeper of what is due sooner."""
 
     def run_once(self, partition: int) -> Round: ...
 
@@ -41,8 +45,8 @@ class Duty(Protocol):
 class Ticker:
     """Drives duties in a thread until it is stopped. Its tasks:
 
-    1. Run each duty of each partition when it is due, and at least every so many ticks as it asks for.
-    2. Leave it alone while somebody else has its lock.
+    1. Ask in every tick to be the keeper of each partition's duties, or to stay it: one command.
+    2. As the keeper, run each duty when it is due, and at least every so many ticks as it asks for.
     3. Go on after any fault, and keep the last one for whoever asks.
     """
 
@@ -50,12 +54,16 @@ class Ticker:
         self.store = store
         self.tick_ms = tick_ms
         self.fault: AgentqError | None = None
-        self._hasty = False
+        self._told = bool(owner)
         self._owner = owner or new_nonce()
         """A worker's id, where a worker does the duties: the scripts tell it of what is due sooner than it knows."""
+        self._hasty = False
         self._stopped = threading.Event()
         self._woken = threading.Event()
-        self._due = {(duty, partition): 0 for duty in duties for partition in store.partitions()}
+        self._duties = duties
+        self._ask_at = dict.fromkeys(store.partitions(), 0)
+        self._due: dict[int, dict[Duty, int]] = {}
+        """Of the partitions whose duties we keep."""
         self._thread = threading.Thread(target=self._run, name="agentq-duties", daemon=True)
 
     def start(self) -> None:
@@ -81,34 +89,39 @@ class Ticker:
         while not self._stopped.is_set():
             self._woken.clear()
             hasty, self._hasty = self._hasty, False
-            for duty, partition in self._due:
-                if self._stopped.is_set():
-                    return
-                if self._due[duty, partition] <= monotonic_ms() or (hasty and duty.hasty):
-                    self._due[duty, partition] = monotonic_ms() + self._round(duty, partition)
-            pause_ms = max(0, min(self._due.values()) - monotonic_ms())
-            self._woken.wait(pause_ms / 1000)
+            next_at = min(self.look(partition, hasty=hasty) for partition in self.store.partitions())
+            self._woken.wait(max(0, next_at - monotonic_ms()) / 1000)
 
-    def _round(self, duty: Duty, partition: int) -> int:
-        """Run one round if nobody else does; returns the time to the next."""
-        pace_ms = duty.ticks * self.tick_ms
+    def look(self, partition: int, *, hasty: bool = False) -> int:
+        """Do what is due in a partition, if it is ours to do; returns when to look again."""
+        if self._ask_at[partition] <= monotonic_ms():
+            # A little less each time, so that those who tick together do not do so for ever.
+            self._ask_at[partition] = monotonic_ms() + int(self.tick_ms * random.uniform(0.8, 1))
+            if not self._keeps(partition):
+                self._due.pop(partition, None)
+            elif partition not in self._due:
+                self._due[partition] = dict.fromkeys(self._duties, 0)
+        due = self._due.get(partition, {})
+        for duty, at in due.items():
+            if not self._stopped.is_set() and (at <= monotonic_ms() or (hasty and duty.hasty)):
+                due[duty] = monotonic_ms() + self._round(duty, partition)
+        return min([self._ask_at[partition], *due.values()])
+
+    def _keeps(self, partition: int) -> bool:
+        """Whether the duties are ours for now."""
         try:
-            next_ms = duty.run_once(partition).next_ms if self._locked(duty, partition, 2 * pace_ms) else pace_ms
+            kept = self.store.call("keep", partition, self._owner, KEPT_TICKS * self.tick_ms)
             self.fault = None
         except AgentqError as fault:
             self.fault = fault
-            next_ms = self.tick_ms
-        # A little less each time, so that those who tick together do not do so for ever.
-        return min(next_ms, int(pace_ms * random.uniform(0.8, 1)))
+            return False
+        return bool(kept)
 
-    def _locked(self, duty: Duty, partition: int, lasts_ms: int) -> bool:
-        """Whether we have the lock now. A thousand workers ask in every tick, so whoever has it not asks only once."""
-        key = self.store.key(partition, "duty", duty.name)
+    def _round(self, duty: Duty, partition: int) -> int:
+        """Run one round; returns the time to the next."""
         try:
-            owner = self.store.connection.command("SET", key, self._owner, "NX", "GET", "PX", lasts_ms)
-        except TryLater:
-            # A full server takes no lock; its duties, which let work out, matter all the more.
-            return True
-        if owner is None:
-            return True
-        return owner == self._owner and bool(self.store.connection.command("PEXPIRE", key, lasts_ms))
+            next_ms = duty.run_once(partition).next_ms
+        except AgentqError as fault:
+            self.fault = fault
+            return self.tick_ms
+        return min(next_ms, (duty.ticks if self._told else 1) * self.tick_ms)

@@ -13,7 +13,7 @@ from agentq.coordinator.store import Store
 
 LANES_A_ROUND = 200
 LANE_IDLE_MS = 3_600_000
-PAUSE_MS = 30_000
+PAUSE_MS = 60_000
 
 
 class Janitor:
@@ -21,7 +21,7 @@ class Janitor:
 
     name = "janitor"
     hasty = False
-    ticks = 6
+    ticks = 12
 
     def __init__(self, store: Store, *, idle_ms: int = LANE_IDLE_MS) -> None:
         self.store = store
@@ -37,13 +37,12 @@ class Janitor:
         for limit in self._some_limits(partition):
             done["mended"] += int(self.store.call("audit", partition, limit))
         for queue in self.store.connection.command("SMEMBERS", self.store.key(partition, "queues")):
-            for state in State:
-                done["mended"] += self.reconcile(partition, queue, state)
+            done["mended"] += self.reconcile(partition, queue, *State)
         return Round(done, PAUSE_MS)
 
-    def reconcile(self, partition: int, queue: str, state: State) -> int:
-        """Compare the next stretch of an index with the runs; returns how many were mended."""
-        _, mended, _ = self.store.call("reconcile", partition, queue, state.value, self.store.dice())
+    def reconcile(self, partition: int, queue: str, *states: State) -> int:
+        """Compare the next stretch of indexes with the runs; returns how many were mended."""
+        _, mended, _ = self.store.call("reconcile", partition, queue, self.store.dice(), *states)
         return int(mended)
 
     def _some_limits(self, partition: int) -> list[str]:

@@ -8,6 +8,8 @@ from agentq.coordinator.duties.duty import Round
 from agentq.coordinator.store import Store
 
 CALLS_A_ROUND = 100
+PAUSE_TICKS = 6
+"""A keeper that the server tells of what is due sooner looks for itself now and then."""
 
 
 class Promoter:
@@ -15,7 +17,7 @@ class Promoter:
 
     name = "promoter"
     hasty = True
-    ticks = 1
+    ticks = PAUSE_TICKS
 
     def __init__(self, store: Store, tick_ms: int) -> None:
         self.store = store
@@ -32,5 +34,5 @@ class Promoter:
             if not done and not settling:
                 break
         now = self.store.now() or wall_ms()
-        wait = max(0, next_at - int(now)) if next_at else self.tick_ms
-        return Round({"rung": rung, "settling": settling}, 0 if settling else min(wait, self.tick_ms))
+        wait = max(0, next_at - int(now)) if next_at else PAUSE_TICKS * self.tick_ms
+        return Round({"rung": rung, "settling": settling}, 0 if settling else wait)

@@ -260,7 +260,7 @@ end
 local function ring_promoter()
   local first = call('ZRANGE', key_timers(), 0, 0, 'WITHSCORES')
   if first[2] and tonumber(first[2]) <= soonest then return end
-  local keeper = call('GET', key_duty('promoter'))
+  local keeper = call('GET', key_keeper())
   if keeper and call('ZSCORE', key_workers(), keeper) then
     call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', soonest)
   end

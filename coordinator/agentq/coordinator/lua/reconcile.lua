@@ -1,7 +1,8 @@
---[[ reconcile: compare a stretch of a queue's index with the runs and their homes, and mend what does not fit.
+--[[ reconcile: compare a stretch of a queue's indexes with the runs and their homes, and mend what does not fit.
 KEYS   base
-ARGV   now_ms queue state dice
-REPLY  [runs looked at, mended, 1 if the end of the index was reached]
+ARGV   now_ms queue dice
+ROWS   state
+REPLY  [runs looked at, mended, 1 if the end of the last index was reached]
 VERBS  submit lose release unblock skip
 FLAGS  allow-oom
 USES   limiting ending
@@ -10,9 +11,7 @@ deleted by hand, evicted, or lost. A pending run gets an entry if it has none, o
 hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
 a timer that is missing is set; an index entry without a run goes, with what depends on that run. ]]
 
-local key = key_index(queue, state)
-local field = queue .. ':' .. state
-local from = call('HGET', key_cursors(), field) or '-'
+local state
 
 local function holds(worker, id) return worker and call('HEXISTS', key_holds(worker), id) == 1 end
 
@@ -74,7 +73,7 @@ end
 local function mend(id)
   local run = load(id)
   if not run then
-    call('ZREM', key, id)
+    call('ZREM', key_index(queue, state), id)
     call('UNLINK', key_needs(id))
     timers[id] = false
     unsettled[#unsettled + 1] = { id = id, state = 'missing' }
@@ -97,14 +96,24 @@ local function mend(id)
   return state == 'blocked' and mend_blocked(id, run)
 end
 
-local ids = call('ZRANGE', key, from, '+', 'BYLEX', 'LIMIT', 0, INSPECT_A_CALL)
-local mended = 0
-for _, id in ipairs(ids) do
-  if mend(id) then mended = mended + 1 end
+-- The walk goes on where the last call left it, at a place in the index of one of the states.
+local at_state, from = string.match(call('HGET', key_cursors(), queue) or '', '^(%S+) (.*)$')
+local looked, mended = 0, 0
+for each in next_row do
+  state = each
+  if not at_state or at_state == each then
+    local room = INSPECT_A_CALL - looked
+    local ids = call('ZRANGE', key_index(queue, each), from or '-', '+', 'BYLEX', 'LIMIT', 0, room)
+    for _, id in ipairs(ids) do
+      if mend(id) then mended = mended + 1 end
+    end
+    looked = looked + #ids
+    if #ids == room then
+      call('HSET', key_cursors(), queue, each .. ' ' .. (ids[room] and '(' .. ids[room] or from or '-'))
+      return { looked, mended, 0 }
+    end
+    at_state, from = nil, nil
+  end
 end
-if #ids < INSPECT_A_CALL then
-  call('HDEL', key_cursors(), field)
-  return { #ids, mended, 1 }
-end
-call('HSET', key_cursors(), field, '(' .. ids[#ids])
-return { #ids, mended, 0 }
+call('HDEL', key_cursors(), queue)
+return { looked, mended, 1 }
