@@ -12,7 +12,7 @@ from typing import Any
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.keys import GROUP, KEYS, Key
 from agentq.coordinator.lifecycle import HELD, TERMINAL, State
-from agentq.coordinator.limits import LOG_BYTES, LOG_ENTRIES
+from agentq.coordinator.limits import LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
 from agentq.coordinator.link import fields_of
 
 _PATTERNS = [
@@ -93,6 +93,7 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
         _check_homes(snapshot)
         _check_timers(snapshot)
         _check_dependencies(snapshot)
+        _check_waits(snapshot)
     _check_dedupe(snapshot)
     _check_ends(snapshot)
     _check_logs(snapshot)
@@ -183,6 +184,31 @@ def _check_dependencies(snapshot: Snapshot) -> None:
     for run, fields in all_runs.items():
         if fields["state"] == State.BLOCKED:
             assert snapshot.of("needs").get((run,)) or fields.get("open"), f"{run} is blocked and waits for nothing"
+
+
+def _check_waits(snapshot: Snapshot) -> None:
+    """What has come for a run goes with it; and nothing waits for what is there, or for what nobody can bring."""
+    all_runs = runs(snapshot)
+    for kind in ("mail", "returned", "signals", "children"):
+        for (run,) in snapshot.of(kind):
+            assert run in all_runs, f"{run} is gone and left its {kind}"
+    ended = {run for run, fields in all_runs.items() if State(fields["state"]) in TERMINAL}
+    for kind in ("mail", "returned"):
+        assert not ended & {run for (run,) in snapshot.of(kind)}, f"a run has ended and has {kind}"
+    for (parent,), children in snapshot.of("children").items():
+        assert parent not in ended or parent in snapshot.one("settling"), f"{parent} has ended and has children"
+        for child in children:
+            assert child in all_runs.keys() - ended, f"{child} is no live child of {parent}"
+            assert all_runs[child]["parent"] == parent, f"{child} is a child of another than {parent}"
+    for run, fields in all_runs.items():
+        mail = snapshot.of("mail").get((run,), {})
+        assert len(mail) <= MAIL_KEPT, f"{run} has {len(mail)} signals"
+        if fields["state"] == State.WAITING:
+            found = {message["name"] for message in mail.values()} & set(fields["awaits"].split())
+            assert not found, f"{run} waits for {found}, which are in its mail"
+            mode = fields["awaits_children"]
+            assert not mode or snapshot.of("children").get((run,)), f"{run} waits for children, and has none"
+            assert mode != "any" or not snapshot.of("returned").get((run,)), f"{run} waits for what has come home"
 
 
 def _check_dedupe(snapshot: Snapshot) -> None:

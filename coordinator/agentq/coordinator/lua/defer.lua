@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms id fence due_at_ms outcome
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
-VERBS  defer unblock skip
+VERBS  defer unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 A run that was deferred more often than its policy allows fails. ]]
 
 local run, word = load_held(id, fence, 'defer')
