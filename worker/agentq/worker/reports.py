@@ -18,12 +18,13 @@ from typing import Literal
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome
+from agentq.coordinator.waiting import Wait
 
 RETRY_MS = 1_000
 BATCH = 500
 
-Verb = Literal["start", "finish", "fail", "release"]
-FINAL: tuple[Verb, ...] = ("finish", "fail", "release")
+Verb = Literal["start", "finish", "fail", "release", "park"]
+FINAL: tuple[Verb, ...] = ("finish", "fail", "release", "park")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Report:
     claim: Claim
     outcome: Outcome | None = None
     reason: str = ""
+    wait: Wait | None = None
 
 
 class Reports:
@@ -102,6 +104,9 @@ class Reports:
             if first.verb == "fail":
                 assert first.outcome is not None
                 self.queue.fail(first.claim, first.outcome)
+            elif first.verb == "park":
+                assert first.wait is not None
+                self.queue.park(first.claim, wait=first.wait)
             else:
                 self.queue.release(first.claim, first.reason)
         except (Unreachable, TryLater):

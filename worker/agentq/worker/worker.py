@@ -94,6 +94,7 @@ class Worker:
             logs=home / "logs",
             say=self.reports.say,
             narration=self.narration,
+            receive=self.queue.receive,
         )
         self._attempts: dict[Claim, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
