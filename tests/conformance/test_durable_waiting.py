@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from conformance import lives
@@ -61,7 +62,7 @@ def test_a_signal_that_comes_while_it_waits_wakes_it_with_what_it_says(stage: St
 @pytest.mark.parametrize("before", ["submitted", "claimed", "running"])
 def test_a_signal_that_came_before_it_parked_is_not_lost(make_stage: MakeStage, before: str) -> None:
     stage = make_stage()
-    steps = {"submitted": stage.submit, "claimed": stage.take, "running": stage.start}
+    steps: dict[str, Callable[[], object]] = {"submitted": stage.submit, "claimed": stage.take, "running": stage.start}
     for name, step in steps.items():
         step()
         if name == before:
@@ -507,7 +508,10 @@ def test_what_becomes_of_children_when_their_parent_ends(
     children = stage.add_own_children(2)
     (claim,) = stage.lease("own", "own").claim(1)
     waiting = next(child for child in children if child != claim.id)
-    {"completed": stage.finish, "failed": stage.fail, "cancelled": lambda: stage.fail(OutcomeClass.CANCELLED)}[ending]()
+    if ending == "completed":
+        stage.finish()
+    else:
+        stage.fail(OutcomeClass.EXIT if ending == "failed" else OutcomeClass.CANCELLED)
 
     assert stage.world.state(waiting) == ("pending" if left else "cancelled")
     assert (stage.world.get(claim.id).stop_at_ms is None) == left

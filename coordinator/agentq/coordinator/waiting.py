@@ -37,7 +37,7 @@ Verdict = Literal["approved", "denied"]
 
 def _not_reserved(names: tuple[str, ...]) -> tuple[str, ...]:
     if APPROVAL in names:
-        raise ValueError(f"the signal {APPROVAL!r} is given by `agentq approve`; wait for it with approval=True")
+        raise ValueError(f"an approval is waited for as such, not as the signal {APPROVAL!r}")
     return names
 
 
