@@ -30,12 +30,14 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     """
     server = reach(ctx)
     for place, found in enumerate([server.records.get(run_id) for run_id in server.find(run)]):
+        messages = mail(server.store, found.id)
         if json:
-            print_json(run_record(found) | {"mail": [message.record() for message in mail(server.store, found.id)]})
+            told = {"mail": [message.record() for message in messages]} if messages else {}
+            print_json(run_record(found) | told)
         else:
             if place:
                 print()
-            _print(found, mail(server.store, found.id))
+            _print(found, messages)
 
 
 def _print(run: Run, messages: list[Message]) -> None:
