@@ -170,7 +170,7 @@ def test_park_writes_the_request_into_the_place_of_the_result(
         ((), "to wait for"),
         (("--signal", "approval"), "as such"),
         (("--signal", "a b"), "cannot be parked"),
-        (("--until", "soon"), "'soon' is not a duration"),
+        (("--until", "soon"), "'soon' is neither a duration"),
         (("--children", "some"), "children"),
         (("--approval", "--state", "{"), "--state takes JSON"),
         (("--approval", "--state", json.dumps("x" * (SAVED_BYTES + 1))), f"{SAVED_BYTES} is the most"),

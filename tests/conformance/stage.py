@@ -15,7 +15,7 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.waiting import Wait
+from agentq.coordinator.waiting import Resumption, Wait
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 ABOUT_WORKERS = ("worker", "alive", "workers", "inbox", "holds", "watch")
@@ -122,6 +122,13 @@ class Stage:
     def park_for(self, **wait: object) -> State:
         """Fall asleep until what it waits for is there."""
         return self.queue.park(self.claim, wait=Wait.checked(**wait))
+
+    def resume(self) -> Resumption:
+        """The next attempt begins, and receives."""
+        self.take(start=True)
+        found = self.queue.receive(self.claim)
+        assert found is not None
+        return found
 
     def add_own_children(self, count: int = 1, **fields: object) -> list[str]:
         """Children of the run, in nobody's hands."""

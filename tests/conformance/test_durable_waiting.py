@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pytest
 from conformance import lives
-from conformance.stage import COMMAND, MakeStage, Stage
+from conformance.stage import MakeStage, Stage
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Fenced, Invalid, NotFound, TryLater, WrongState
 from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.waiting import Resumption, Wait, mail
 
 APPROVED = {"verdict": "approved", "comment": ""}
@@ -27,21 +24,8 @@ def stage(make_stage: MakeStage) -> Stage:
     return stage
 
 
-def resumed(stage: Stage) -> Resumption:
-    """The next attempt begins, and receives."""
-    stage.take(start=True)
-    found = stage.queue.receive(stage.claim)
-    assert found is not None
-    return found
-
-
 def names(found: Resumption) -> list[str]:
     return [message.name for message in found.messages]
-
-
-def end_children(stage: Stage, *children: str) -> None:
-    for child in children:
-        stage.queue.cancel(child)
 
 
 # ---- signals
@@ -51,7 +35,7 @@ def test_a_signal_that_comes_while_it_waits_wakes_it_with_what_it_says(stage: St
     assert stage.park_for(signals=("go",), state={"step": 2}) is State.WAITING
     assert stage.queue.signal(stage.run, "go", {"how": ["fast", []]}, by="me") is State.PENDING
 
-    found = resumed(stage)
+    found = stage.resume()
 
     assert (found.reason, found.state, found.children) == ("signal", {"step": 2}, [])
     (message,) = found.messages
@@ -70,7 +54,7 @@ def test_a_signal_that_came_before_it_parked_is_not_lost(make_stage: MakeStage, 
 
     assert stage.park_for(signals=("go",)) is State.PENDING
 
-    assert names(resumed(stage)) == ["go"]
+    assert names(stage.resume()) == ["go"]
 
 
 def test_a_signal_that_it_does_not_wait_for_waits_for_it(stage: Stage) -> None:
@@ -78,9 +62,9 @@ def test_a_signal_that_it_does_not_wait_for_waits_for_it(stage: Stage) -> None:
     assert stage.queue.signal(stage.run, "later") is State.WAITING
     assert stage.queue.signal(stage.run, "go") is State.PENDING
 
-    assert names(resumed(stage)) == ["go"]
+    assert names(stage.resume()) == ["go"]
     assert stage.park_for(signals=("later",)) is State.PENDING
-    assert names(resumed(stage)) == ["later"]
+    assert names(stage.resume()) == ["later"]
 
 
 def test_a_signal_that_is_sent_twice_comes_once_even_after_it_was_taken(stage: Stage) -> None:
@@ -88,14 +72,14 @@ def test_a_signal_that_is_sent_twice_comes_once_even_after_it_was_taken(stage: S
     stage.queue.signal(stage.run, "go", operation="once")
     with stage.unchanged():
         stage.queue.signal(stage.run, "go", operation="once")
-    resumed(stage)
+    stage.resume()
 
     assert stage.park_for(signals=("go",)) is State.WAITING
     with stage.unchanged():
         stage.queue.signal(stage.run, "go", operation="once")
     stage.queue.signal(stage.run, "go", operation="twice")
 
-    assert len(resumed(stage).messages) == 1
+    assert len(stage.resume().messages) == 1
 
 
 def test_two_signals_are_handed_over_in_their_order(stage: Stage) -> None:
@@ -103,24 +87,24 @@ def test_two_signals_are_handed_over_in_their_order(stage: Stage) -> None:
     for name in ("b", "a", "b"):
         stage.queue.signal(stage.run, name)
 
-    assert names(resumed(stage)) == ["b", "a", "b"]
+    assert names(stage.resume()) == ["b", "a", "b"]
 
 
 def test_one_that_comes_after_the_attempt_has_received_is_for_the_next(stage: Stage) -> None:
     stage.park_for(signals=("go",))
     stage.queue.signal(stage.run, "go", 1)
-    assert [message.data for message in resumed(stage).messages] == [1]
+    assert [message.data for message in stage.resume().messages] == [1]
     stage.queue.signal(stage.run, "go", 2)
 
     assert stage.park_for(signals=("go",)) is State.PENDING
 
-    assert [message.data for message in resumed(stage).messages] == [2]
+    assert [message.data for message in stage.resume().messages] == [2]
 
 
 def test_what_it_waits_for_anew_decides_and_not_what_it_waited_for_before(stage: Stage) -> None:
     stage.park_for(signals=("go",))
     stage.queue.wake(stage.run)
-    assert resumed(stage).reason == "wake"
+    assert stage.resume().reason == "wake"
     stage.park_for(signals=("other",))
 
     assert stage.queue.signal(stage.run, "go") is State.WAITING
@@ -145,7 +129,7 @@ def test_a_full_mailbox_refuses_and_takes_more_once_some_was_taken(stage: Stage)
     with stage.unchanged(), pytest.raises(TryLater):
         stage.queue.signal(stage.run, "go")
     stage.park_for(signals=("go",))
-    assert len(resumed(stage).messages) == limits.MAIL_KEPT
+    assert len(stage.resume().messages) == limits.MAIL_KEPT
     stage.park_for(signals=("go",))
 
     assert stage.queue.signal(stage.run, "go") is State.PENDING
@@ -173,10 +157,10 @@ def test_what_a_signal_cannot_say_is_refused_at_the_door(stage: Stage, data: obj
 def test_an_attempt_that_is_lost_leaves_what_it_was_handed_to_the_next(stage: Stage) -> None:
     stage.park_for(signals=("go",), state="kept")
     stage.queue.signal(stage.run, "go", 1)
-    first = resumed(stage)
+    first = stage.resume()
     stage.lose()
 
-    assert resumed(stage) == first
+    assert stage.resume() == first
 
 
 @pytest.mark.parametrize("how", ["fail", "release", "defer"])
@@ -186,31 +170,31 @@ def test_an_attempt_that_gives_up_leaves_what_it_was_handed_to_the_next(make_sta
     stage.take(start=True)
     stage.park_for(signals=("go",))
     stage.queue.signal(stage.run, "go", 1)
-    first = resumed(stage)
+    first = stage.resume()
     {"fail": stage.fail, "release": lambda: stage.queue.release(stage.claim), "defer": stage.defer}[how]()
     if how != "release":
         stage.come()
 
-    assert resumed(stage) == first
+    assert stage.resume() == first
 
 
 def test_an_attempt_that_received_nothing_takes_nothing_away(stage: Stage) -> None:
     """It parks as a program does that began anew; what its predecessor was handed is still there."""
     stage.park_for(signals=("go",))
     stage.queue.signal(stage.run, "go")
-    resumed(stage)
+    stage.resume()
     stage.lose()
     stage.take(start=True)
 
     assert stage.park_for(signals=("go",)) is State.PENDING
 
-    assert names(resumed(stage)) == ["go"]
+    assert names(stage.resume()) == ["go"]
 
 
 def test_what_was_received_can_be_received_again(stage: Stage) -> None:
     stage.park_for(signals=("go",))
     stage.queue.signal(stage.run, "go")
-    first = resumed(stage)
+    first = stage.resume()
 
     with stage.unchanged():
         assert stage.queue.receive(stage.claim) == first
@@ -219,7 +203,7 @@ def test_what_was_received_can_be_received_again(stage: Stage) -> None:
 def test_a_park_that_is_sent_again_takes_nothing_more_away(stage: Stage) -> None:
     stage.park_for(signals=("go",))
     stage.queue.signal(stage.run, "go", 1)
-    resumed(stage)
+    stage.resume()
     stage.queue.signal(stage.run, "go", 2)
     assert stage.park_for(signals=("go",)) is State.PENDING
 
@@ -230,7 +214,7 @@ def test_a_park_that_is_sent_again_takes_nothing_more_away(stage: Stage) -> None
 def test_a_superseded_attempt_receives_nothing_and_cannot_park(stage: Stage) -> None:
     stage.park_for(signals=("go",))
     stage.queue.signal(stage.run, "go")
-    resumed(stage)
+    stage.resume()
     former = stage.claim
     stage.lose()
     stage.take("w2", start=True)
@@ -259,7 +243,7 @@ def test_parking_spends_no_budget(make_stage: MakeStage) -> None:
     for number in range(limits.CRASHES + 2):
         stage.park_for(signals=("go",), state=number)
         stage.queue.signal(stage.run, "go")
-        assert resumed(stage).state == number
+        assert stage.resume().state == number
 
     run = stage.world.get(stage.run)
     assert (run.attempt, run.failures, run.crashes, run.deferrals) == (limits.CRASHES + 3, 0, 0, 0)
@@ -273,7 +257,7 @@ def test_the_time_wakes_it_if_nothing_else_does(stage: Stage) -> None:
     stage.park_for(signals=("go",), for_ms=5_000)
     stage.come()
 
-    assert resumed(stage).reason == "time"
+    assert stage.resume().reason == "time"
 
 
 @pytest.mark.parametrize("first", ["signal", "time"])
@@ -285,7 +269,7 @@ def test_a_signal_in_the_same_millisecond_as_the_time_is_not_missed(stage: Stage
     stage.queue.signal(stage.run, "go")
     stage.tick()
 
-    found = resumed(stage)
+    found = stage.resume()
 
     assert (found.reason, names(found)) == ("signal", ["go"])
     assert stage.world.event_names(stage.run).count("woken") == 1
@@ -293,7 +277,7 @@ def test_a_signal_in_the_same_millisecond_as_the_time_is_not_missed(stage: Stage
 
 def test_a_time_that_has_passed_does_not_let_it_park(stage: Stage) -> None:
     assert stage.park_for(until_ms=stage.world.now_ms) is State.PENDING
-    assert resumed(stage).reason == "time"
+    assert stage.resume().reason == "time"
 
 
 # ---- approvals
@@ -307,7 +291,7 @@ def test_a_verdict_wakes_who_asked_for_it(stage: Stage, verdict: str) -> None:
     with stage.unchanged():
         say(stage.run, "as it is", by="boss", operation="verdict")
 
-    found = resumed(stage)
+    found = stage.resume()
 
     assert found.reason == "approval"
     assert [(each.data, each.by) for each in found.messages] == [({"verdict": verdict, "comment": "as it is"}, "boss")]
@@ -316,7 +300,7 @@ def test_a_verdict_wakes_who_asked_for_it(stage: Stage, verdict: str) -> None:
 def test_an_approval_is_used_up_by_the_park_after_it(stage: Stage) -> None:
     stage.queue.approve(stage.run)
     assert stage.park_for(approval=True) is State.PENDING
-    assert resumed(stage).messages[0].data == APPROVED
+    assert stage.resume().messages[0].data == APPROVED
 
     assert stage.park_for(approval=True) is State.WAITING
 
@@ -324,7 +308,7 @@ def test_an_approval_is_used_up_by_the_park_after_it(stage: Stage) -> None:
 def test_a_run_that_begins_again_is_not_approved_and_remembers_nothing(stage: Stage) -> None:
     stage.park_for(approval=True, state="before")
     stage.queue.approve(stage.run)
-    resumed(stage)
+    stage.resume()
     stage.fail(OutcomeClass.REJECTED)
     stage.queue.requeue(stage.run)
     stage.take(start=True)
@@ -353,192 +337,6 @@ def test_a_stop_that_was_ordered_wins_over_the_park(stage: Stage) -> None:
     assert stage.park_for(signals=("go",)) is State.CANCELLED
 
 
-# ---- children
-
-
-@pytest.mark.parametrize("mode", ["all", "any"])
-def test_a_parent_of_no_children_does_not_wait_for_them(stage: Stage, mode: str) -> None:
-    assert stage.park_for(children=mode) is State.PENDING
-
-    found = resumed(stage)
-    assert (found.reason, found.children) == ("children", [])
-
-
-def test_it_goes_on_when_the_last_of_all_its_children_has_ended(stage: Stage) -> None:
-    first, second = stage.add_own_children(2)
-    stage.park_for(children="all")
-    child = stage.lease("own", "own").claim(1)[0]
-    assert child.id == first
-    stage.queue.finish([(child, Outcome(exit_code=0, result={"n": 1}))])
-    assert stage.present() == "waiting"
-    stage.queue.cancel(second)
-
-    found = resumed(stage)
-
-    assert found.reason == "children"
-    assert [(each.id, each.state) for each in found.children] == [(first, "completed"), (second, "cancelled")]
-    assert found.children[0].outcome is not None
-    assert found.children[0].outcome["result"] == {"n": 1}
-
-
-def test_it_goes_on_with_any_of_them_and_hears_of_each_once(stage: Stage) -> None:
-    children = stage.add_own_children(3)
-    heard = []
-    for child in children:
-        assert stage.park_for(children="any") is State.WAITING
-        stage.queue.cancel(child)
-        heard.append([each.id for each in resumed(stage).children])
-
-    assert heard == [[child] for child in children]
-    assert stage.park_for(children="any") is State.PENDING, "there is nobody left to wait for"
-
-
-@pytest.mark.parametrize("mode", ["all", "any"])
-def test_a_child_that_ended_before_its_parent_parked_counts(stage: Stage, mode: str) -> None:
-    end_children(stage, *stage.add_own_children(2))
-
-    assert stage.park_for(children=mode) is State.PENDING
-    assert len(resumed(stage).children) == 2
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(("park", "first", "second"))), ids=" ".join)
-def test_every_order_of_parking_and_ends_wakes_the_parent_once(stage: Stage, order: tuple[str, ...]) -> None:
-    children = dict(zip(("first", "second"), stage.add_own_children(2), strict=True))
-    for step in order:
-        if step == "park":
-            stage.park_for(children="all")
-        else:
-            end_children(stage, children[step])
-
-    assert stage.present() == "pending"
-    assert stage.world.event_names(stage.run).count("woken") == 1
-
-
-def test_a_child_that_begins_again_is_waited_for_once_more(stage: Stage) -> None:
-    first, second = stage.add_own_children(2)
-    stage.park_for(children="all")
-    end_children(stage, first)
-    stage.queue.requeue(first)
-    end_children(stage, second)
-    assert stage.present() == "waiting"
-    end_children(stage, first)
-
-    assert {each.id for each in resumed(stage).children} == {first, second}
-
-
-def test_a_child_needs_a_live_parent(stage: Stage) -> None:
-    stage.finish()
-
-    with stage.unchanged(), pytest.raises(WrongState):
-        stage.add_own_children()
-    stranger = Claim(stage.run[:-4] + "0000", "", "", "")
-    with stage.unchanged(), pytest.raises(WrongState):
-        stage.submit_other(parent=stranger.id)
-
-
-def test_a_child_that_replaces_the_last_one_keeps_its_parent_waiting(stage: Stage) -> None:
-    key = stage.key_at_home("child")
-    stage.add_own_children(dedupe_key=key)
-    stage.park_for(children="all")
-
-    stage.add_own_children(dedupe_key=key, if_live="replace")
-
-    assert stage.present() == "waiting"
-
-
-MANY = 5_000
-
-
-def many_children(stage: Stage) -> list[str]:
-    spec = RunSpec.checked(**COMMAND, parent=stage.run, queue="own")
-    return [receipt.id for receipt in stage.queue.submit_many([spec] * MANY)]
-
-
-def test_a_parent_hears_of_five_thousand_children_in_bounded_calls(stage: Stage) -> None:
-    children = many_children(stage)
-    assert stage.park_for(children="all") is State.WAITING
-    lease = stage.lease("own", "own")
-    while claims := lease.claim(1_000):
-        assert stage.present() == "waiting"
-        stage.queue.finish([(claim, Outcome()) for claim in claims])
-
-    assert {each.id for each in resumed(stage).children} == set(children)
-
-
-def test_five_thousand_children_are_cancelled_in_bounded_calls(stage: Stage) -> None:
-    children = many_children(stage)
-    stage.park_for(children="all")
-    stage.queue.cancel(stage.run)
-    assert stage.size("ZCARD", "children", stage.run) == MANY - limits.SETTLE_A_CALL
-
-    stage.tick()
-
-    assert stage.size("EXISTS", "children", stage.run) == 0
-    assert {stage.world.state(child) for child in children[:: MANY // 20]} == {"cancelled"}
-
-
-def test_a_parent_has_a_bounded_number_of_children(stage: Stage) -> None:
-    stage.plant("ZADD", stage.key("children", stage.run), *_scored(limits.CHILDREN_A_RUN))
-
-    with stage.unchanged(), pytest.raises(TryLater):
-        stage.add_own_children()
-    stage.plant("DEL", stage.key("children", stage.run))
-
-
-def _scored(count: int) -> list[str | int]:
-    return [word for number in range(count) for word in (0, f"run_{number:023d}")]
-
-
-@pytest.mark.parametrize(
-    ("policy", "ending", "left"),
-    [
-        ("cancel", "completed", True),
-        ("cancel", "failed", False),
-        ("cancel", "cancelled", False),
-        ("leave", "failed", True),
-        ("leave", "cancelled", True),
-    ],
-)
-def test_what_becomes_of_children_when_their_parent_ends(
-    make_stage: MakeStage, policy: str, ending: str, left: bool
-) -> None:
-    stage = make_stage()
-    stage.submit(children=policy)
-    stage.take(start=True)
-    children = stage.add_own_children(2)
-    (claim,) = stage.lease("own", "own").claim(1)
-    waiting = next(child for child in children if child != claim.id)
-    if ending == "completed":
-        stage.finish()
-    else:
-        stage.fail(OutcomeClass.EXIT if ending == "failed" else OutcomeClass.CANCELLED)
-
-    assert stage.world.state(waiting) == ("pending" if left else "cancelled")
-    assert (stage.world.get(claim.id).stop_at_ms is None) == left
-    stage.tick()
-    assert stage.size("EXISTS", "children", stage.run) == 0
-
-
-def test_the_children_of_children_go_too(stage: Stage) -> None:
-    (child,) = stage.add_own_children()
-    grandchild = stage.submit_other(parent=child)
-
-    stage.fail(OutcomeClass.REJECTED)
-    stage.tick()
-
-    assert stage.world.states([child, grandchild]) == ["cancelled"] * 2
-
-
-def test_children_stay_when_their_parent_is_tried_again(stage: Stage) -> None:
-    (child,) = stage.add_own_children()
-    stage.fail()
-    stage.come()
-    stage.take(start=True)
-
-    assert stage.world.state(child) == "pending"
-    assert stage.park_for(children="all") is State.WAITING
-
-
 # ---- whatever it is
 
 
@@ -546,14 +344,14 @@ def test_whatever_comes_first_wakes_it_and_the_rest_stays(stage: Stage) -> None:
     (child,) = stage.add_own_children()
     stage.park_for(signals=("go",), approval=True, children="all", for_ms=60_000)
     stage.queue.signal(stage.run, "go")
-    found = resumed(stage)
+    found = stage.resume()
     assert (found.reason, found.children) == ("signal", [])
-    end_children(stage, child)
+    stage.queue.cancel(child)
     stage.queue.approve(stage.run)
 
     assert stage.park_for(approval=True, children="all") is State.PENDING
 
-    found = resumed(stage)
+    found = stage.resume()
     assert (found.reason, names(found), [each.id for each in found.children]) == ("approval", ["approval"], [child])
 
 
@@ -565,22 +363,10 @@ def test_a_forgotten_run_leaves_nothing_behind(make_stage: MakeStage) -> None:
     stage.queue.signal(stage.run, "go")
     stage.queue.signal(stage.run, "other")
     stage.park_for(signals=("go",))
-    resumed(stage)
-    end_children(stage, children[0])
+    stage.resume()
+    stage.queue.cancel(children[0])
     stage.fail(OutcomeClass.REJECTED)
     stage.world.pass_ms(1_000)
     stage.tick()
 
     assert [name for name in stage.dump() if any(run in name for run in (stage.run, *children))] == []
-
-
-def test_the_janitor_finds_what_was_taken_from_the_store_by_hand(stage: Stage) -> None:
-    gone, ended = stage.add_own_children(2)
-    stage.park_for(children="all")
-    end_children(stage, ended)
-    stage.plant("DEL", stage.key("run", gone))
-
-    assert stage.world.tidy() > 0
-
-    assert stage.present() == "pending"
-    assert sorted(each.state for each in resumed(stage).children) == ["cancelled", "missing"]

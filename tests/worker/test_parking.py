@@ -167,7 +167,7 @@ def test_a_worker_that_is_killed_with_a_message_in_hand_leaves_it_to_the_next(cr
     [
         ("{}", "give it a signal, approval, children or until"),
         ('{"signal": "a b"}', "signals"),
-        ('{"until": "soon"}', "'soon' is not a duration"),
+        ('{"until": "soon"}', "'soon' is neither a duration"),
         ('{"sginal": "go"}', "sginal"),
         ("7", "cannot be parked"),
     ],

@@ -8,6 +8,7 @@ and the attempt fails with a sentence that says why.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, Validati
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
-from agentq.coordinator.moments import duration_ms
+from agentq.coordinator.moments import duration_ms, moment_ms
 from agentq.coordinator.waiting import Mode, Wait
 
 WORD = "park"
@@ -34,7 +35,7 @@ class Request(BaseModel):
     approval: bool = False
     children: Mode | None = None
     until: str | None = None
-    """A duration from now, or a time in ISO 8601."""
+    """A duration from now, or a time."""
     state: JsonValue = None
 
 
@@ -53,11 +54,13 @@ def wait_of(request: JsonValue) -> Wait:
 
 def _time(text: str) -> dict[str, int]:
     """A duration counts from when the server hears of it; a time that has passed wakes the run at once."""
-    try:
+    with suppress(Invalid):
         return {"for_ms": duration_ms(text)}
-    except Invalid as invalid:
-        try:
-            moment = datetime.fromisoformat(text)
-            return {"until_ms": max(0, round(moment.astimezone(UTC).timestamp() * 1000))}
-        except (ValueError, OverflowError, OSError):
-            raise Invalid(f"The program cannot be parked: until: {invalid}") from None
+    with suppress(ValueError, OverflowError, OSError):
+        return {"until_ms": max(0, round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000))}
+    with suppress(Invalid):
+        return {"until_ms": moment_ms(text)}
+    raise Invalid(
+        f"The program cannot be parked: until: {text[:40]!r} is neither a duration, such as 2h, nor a time, such as "
+        "14:30 or 2030-01-31T14:30."
+    )

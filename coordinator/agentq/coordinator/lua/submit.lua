@@ -63,7 +63,7 @@ local function submit_with_door(id, lane, spec, door)
   local orphan = first_missing(door.after or {})
   if orphan then return 'no_dependency ' .. orphan end
   local word, other, replaced = make_room(door)
-  word = word or (door.parent and refuse_child(door.parent))
+  word = word or (door.parent and refuse_child(door.parent, other))
   if word then return word end
   if door.parent then join_parent(id, door) end
   if other then

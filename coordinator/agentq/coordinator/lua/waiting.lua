@@ -39,10 +39,10 @@ local function consume(id, run)
   if place ~= '-' then call('ZREMRANGEBYSCORE', key_returned(id), '-inf', place) end
 end
 
--- A run that is about to be born is somebody's child; why it cannot be, or nil.
-local function refuse_child(parent_id)
+-- A run that is about to be born, in place of another perhaps, is somebody's child; why it cannot be, or nil.
+local function refuse_child(parent_id, replaced)
   local parent = load(parent_id)
-  if not parent or is_ended(parent) then return 'orphan ' .. parent_id end
+  if not parent or is_ended(parent) or parent_id == replaced then return 'orphan ' .. parent_id end
   local known = call('ZCARD', key_children(parent_id)) + call('ZCARD', key_returned(parent_id))
   if known >= CHILDREN_A_RUN then return 'crowded ' .. parent_id end
 end
