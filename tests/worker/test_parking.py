@@ -98,33 +98,35 @@ def test_the_time_wakes_it_without_anybody(crew: Crew) -> None:
     assert result(crew, crew.submit(program(asks(until="50ms"))))["reason"] == "time"
 
 
+FAN_OUT = f"""
+agentq() {{ {sys.executable} -m agentq.cli.main "$@"; }}
+if [ "$1" = 0 ]; then echo '"a leaf"' > "$AGENTQ_RESULT"; exit; fi
+if [ -z "$AGENTQ_RESUME" ]; then
+  for child in 1 2; do
+    agentq submit --child --env-from AGENTQ_URL --env-from AGENTQ_NAMESPACE -- sh "$0" $(($1 - 1)) || exit 1
+  done
+  agentq park --children all
+else
+  {RESULT}
+fi
+"""
+
+
 def test_a_nested_fan_out_on_one_slot_does_not_deadlock(crew: Crew) -> None:
-    """Every parent waits for its children, and none of them holds the only slot meanwhile."""
+    """Every run waits for the children that it submitted, and none of them holds the only slot meanwhile."""
+    script = crew.folder / "fan-out.sh"
+    script.write_text(FAN_OUT)
     crew.worker(slots=1)
-    top = crew.submit(program(asks(signal="submitted"), program_of_a_parent()))
-    parked(crew, top)
-    middle = [child_of(crew, top, program(asks(signal="submitted"), program_of_a_parent())) for _ in range(2)]
-    for run in middle:
-        parked(crew, run)
-    leaves = [child_of(crew, run, 'echo "\\"$AGENTQ_RUN_ID\\"" > "$AGENTQ_RESULT"') for run in middle for _ in range(2)]
-    for run in (top, *middle):
-        crew.queue.signal(run, "submitted")
+    settings = {"AGENTQ_URL": crew.settings.url, "AGENTQ_NAMESPACE": crew.settings.namespace}
+    argv = ("sh", str(script), "2")
+    top = crew.queue.submit(RunSpec.checked(kind="command", argv=argv, cwd=str(crew.folder), env=settings)).id
+    crew.wait([top], timeout_ms=60_000)
 
     told = result(crew, top)
 
-    assert {child["id"] for child in told["children"]} == set(middle)
+    assert told["reason"] == "children"
     heard = [leaf for child in told["children"] for leaf in child["outcome"]["result"]["children"]]
-    assert {leaf["outcome"]["result"] for leaf in heard} == set(leaves)
-
-
-def program_of_a_parent() -> str:
-    """Once its children are there, wait for them; then tell what came of them."""
-    return f'if grep -q \'"reason":"signal"\' "$AGENTQ_RESUME"; then {asks(children="all")}; else {RESULT}; fi'
-
-
-def child_of(crew: Crew, parent: str, script: str) -> str:
-    spec = RunSpec.checked(kind="command", argv=("sh", "-c", script), cwd=str(crew.folder), parent=parent)
-    return crew.queue.submit(spec).id
+    assert [(leaf["state"], leaf["outcome"]["result"]) for leaf in heard] == [("completed", "a leaf")] * 4
 
 
 def test_parked_runs_outlive_a_worker_that_is_killed(crew: Crew) -> None:

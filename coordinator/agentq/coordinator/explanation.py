@@ -184,7 +184,8 @@ class Explanation:
         if wait.children is not None:
             live, some = self.records.children(run.id, NAMED)
             named = ", ".join(f"{child} ({self._state(child)})" for child in some)
-            yield f"{_many(live, 'child', 'children')} of it still {'lives' if live == 1 else 'live'}: {named}."
+            rest = f" and {live - len(some)} more" if live > len(some) else ""
+            yield f"{_many(live, 'child', 'children')} of it still {'lives' if live == 1 else 'live'}: {named}{rest}."
         if run.due_at_ms is not None:
             left = f"in {spelled(run.due_at_ms - now_ms)}" if run.due_at_ms > now_ms else "any moment"
             yield f"It goes on at {iso(run.due_at_ms)}, {left}, whatever happens."
