@@ -11,6 +11,7 @@ from conformance.stage import MakeStage, Stage
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Fenced, Invalid, NotFound, TryLater, WrongState
 from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.run import Outcome
 from agentq.coordinator.waiting import Resumption, Wait, mail
 
 APPROVED = {"verdict": "approved", "comment": ""}
@@ -248,6 +249,25 @@ def test_parking_spends_no_budget(make_stage: MakeStage) -> None:
     run = stage.world.get(stage.run)
     assert (run.attempt, run.failures, run.crashes, run.deferrals) == (limits.CRASHES + 3, 0, 0, 0)
     assert stage.fail() is State.SCHEDULED
+
+
+def test_a_run_that_waits_gives_its_room_back_and_waits_for_room_when_it_goes_on(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    stage.world.flow.limit("gpu", most=1)
+    stage.submit(limits={"gpu": 1})
+    stage.take(start=True)
+    other = stage.submit_other(limits={"gpu": 1}, queue="others")
+    assert stage.world.state(other) == "blocked"
+    stage.park_for(signals=("go",))
+    (claim,) = stage.lease("others", "others").claim(1)
+    assert claim.id == other
+
+    assert stage.queue.signal(stage.run, "go") is State.PENDING
+    assert stage.lease("w1").claim(1) == []
+    assert stage.world.get(stage.run).reason == "limit gpu"
+    stage.queue.finish([(claim, Outcome())])
+
+    assert names(stage.resume()) == ["go"]
 
 
 # ---- time

@@ -192,7 +192,14 @@ class Queue:
         """Hand a run back, its processes ended; it costs the run nothing."""
         return self._move("release", claim.id, claim.fence, reason)
 
-    def park(self, claim: Claim, reason: str = "", wait: Wait = Wait(), *, alarm_at_ms: int | None = None) -> State:
+    def park(
+        self,
+        claim: Claim,
+        reason: str = "",
+        wait: Wait = Wait(),  # noqa: B008 - frozen
+        *,
+        alarm_at_ms: int | None = None,
+    ) -> State:
         """Give a run's slot back until what it waits for is there. What this attempt has received is done with."""
         if alarm_at_ms is not None:
             wait = wait.model_copy(update={"until_ms": _a_time(alarm_at_ms)})
