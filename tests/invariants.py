@@ -12,7 +12,7 @@ from typing import Any
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.keys import GROUP, KEYS, Key
 from agentq.coordinator.lifecycle import HELD, TERMINAL, State
-from agentq.coordinator.limits import LOG_BYTES, LOG_ENTRIES
+from agentq.coordinator.limits import LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
 from agentq.coordinator.link import fields_of
 
 _PATTERNS = [
@@ -95,6 +95,7 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
         _check_dependencies(snapshot)
         _check_limits(snapshot)
         _check_fair_lanes(snapshot)
+        _check_waits(snapshot)
     _check_dedupe(snapshot)
     _check_ends(snapshot)
     _check_logs(snapshot)
@@ -230,6 +231,31 @@ def _check_fair_lanes(snapshot: Snapshot) -> None:
             assert (fields["state"], fields["lane"], fields["entry"]) == (State.PENDING, lane, ""), f"{run} is in line"
         assert snapshot.of("lane").get((lane,)), f"{len(line)} stand in the line of {lane}, whose stream is empty"
         assert (lane,) in snapshot.of("shares"), f"the line of {lane} has no time"
+
+
+def _check_waits(snapshot: Snapshot) -> None:
+    """What has come for a run goes with it; and nothing waits for what is there, or for what nobody can bring."""
+    all_runs = runs(snapshot)
+    for kind in ("mail", "returned", "signals", "children"):
+        for (run,) in snapshot.of(kind):
+            assert run in all_runs, f"{run} is gone and left its {kind}"
+    ended = {run for run, fields in all_runs.items() if State(fields["state"]) in TERMINAL}
+    for kind in ("mail", "returned"):
+        assert not ended & {run for (run,) in snapshot.of(kind)}, f"a run has ended and has {kind}"
+    for (parent,), children in snapshot.of("children").items():
+        assert parent not in ended or parent in snapshot.one("settling"), f"{parent} has ended and has children"
+        for child in children:
+            assert child in all_runs.keys() - ended, f"{child} is no live child of {parent}"
+            assert all_runs[child]["parent"] == parent, f"{child} is a child of another than {parent}"
+    for run, fields in all_runs.items():
+        mail = snapshot.of("mail").get((run,), {})
+        assert len(mail) <= MAIL_KEPT, f"{run} has {len(mail)} signals"
+        if fields["state"] == State.WAITING:
+            found = {message["name"] for message in mail.values()} & set(fields["awaits"].split())
+            assert not found, f"{run} waits for {found}, which are in its mail"
+            mode = fields["awaits_children"]
+            assert not mode or snapshot.of("children").get((run,)), f"{run} waits for children, and has none"
+            assert mode != "any" or not snapshot.of("returned").get((run,)), f"{run} waits for what has come home"
 
 
 def _check_dedupe(snapshot: Snapshot) -> None:

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,18 +24,22 @@ EXAMPLES = [
     for _, command in every_command()
     for example in re.findall(r"Example: agentq (.*)", f"{command.help}\n{command.epilog or ''}")
 ]
+OF_LIVE_RUNS = ("cancel", "signal", "approve", "deny")
 UNTIL_STOPPED = ("up", "worker --")
 BY_THEMSELVES = ("demo", "bench")
 """These have tests of their own."""
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if not each.startswith(UNTIL_STOPPED + BY_THEMSELVES)])
-def test_an_example_in_the_help_works(cli: Cli, real: World, example: str, background: Any) -> None:
+def test_an_example_in_the_help_works(
+    cli: Cli, real: World, example: str, background: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTQ_RESULT", str(here / "result"))
     done = real.held("w1", started=True)
     assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
     if "--wait" in example:
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
-    run = real.submit(queue="other") if example.startswith("cancel") else done.id
+    run = real.submit(queue="other") if example.startswith(OF_LIVE_RUNS) else done.id
     real.flow.shut("some:limit", wall_ms() + 3_600_000)
     real.flow.limit("some:limit", most=1)
     real.flow.pause("other")

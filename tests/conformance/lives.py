@@ -183,6 +183,25 @@ def asleep_until(stage: Stage) -> None:
     stage.park(5_000)
 
 
+def asleep_for(**wait: object) -> Build:
+    def build(stage: Stage) -> None:
+        running(stage)
+        stage.park_for(**wait)
+
+    return build
+
+
+def asleep_for_children(stage: Stage) -> None:
+    running(stage)
+    stage.add_own_children()
+    stage.park_for(children="all")
+
+
+def signalled(build: Build) -> Build:
+    """A signal came before it was waited for."""
+    return then(build, lambda stage: stage.queue.signal(stage.run, "go", operation="early"))
+
+
 def delivered(stage: Stage) -> None:
     """A blocking read has delivered the entry to w2, which has not adopted it."""
     stage.submit()

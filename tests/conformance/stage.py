@@ -15,6 +15,7 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.waiting import Resumption, Wait
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 ABOUT_WORKERS = ("worker", "alive", "workers", "inbox", "holds", "watch")
@@ -39,6 +40,9 @@ class Stage:
         self.parents: list[Claim] = []
         self.child_count = children
         self.children: list[str] = []
+        """Runs that wait for it."""
+        self.own_children: list[str] = []
+        """Runs that it submitted."""
         self.leases: dict[str, Lease] = {}
         self.neighbours: dict[str, str] = {}
 
@@ -114,6 +118,22 @@ class Stage:
         """Fall asleep; `alarm_ms` from now the alarm rings."""
         alarm_at_ms = None if alarm_ms is None else self.world.now_ms + alarm_ms
         return self.queue.park(self.claim, "asleep", alarm_at_ms=alarm_at_ms)
+
+    def park_for(self, **wait: object) -> State:
+        """Fall asleep until what it waits for is there."""
+        return self.queue.park(self.claim, wait=Wait.checked(**wait))
+
+    def resume(self) -> Resumption:
+        """The next attempt begins, and receives."""
+        self.take(start=True)
+        found = self.queue.receive(self.claim)
+        assert found is not None
+        return found
+
+    def add_own_children(self, count: int = 1, **fields: object) -> list[str]:
+        """Children of the run, in nobody's hands."""
+        self.own_children += [self.submit_other(queue="own", parent=self.run, **fields) for _ in range(count)]
+        return self.own_children
 
     def lose(self, worker: str = "w1") -> None:
         """The worker dies, and the reaper comes for its runs; everybody else lives on."""

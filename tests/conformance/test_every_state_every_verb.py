@@ -60,8 +60,9 @@ def check_answer(way: Way, reply: object, target: State) -> None:
 
 
 def check_others(stage: Stage, events: list[Event], waiting: list[str], target: State) -> None:
-    """The parents told of themselves only, and the dependents learned of an end and of nothing else."""
-    others = [event for event in events if event.run not in (stage.run, *(parent.id for parent in stage.parents))]
+    """The parents and children told of themselves only, and the dependents learned of an end and of nothing else."""
+    family = (stage.run, *(parent.id for parent in stage.parents), *stage.own_children)
+    others = [event for event in events if event.run not in family]
     learned = ("unblocked", "pending") if target is State.COMPLETED else ("skipped", "skipped")
     expected = [(child, *learned) for child in waiting if target in TERMINAL]
     assert [(event.run, event.event, event.state) for event in others] == expected

@@ -8,14 +8,14 @@ other ways change nothing: what answers them follows from the state and from wha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from conformance import lives
 from conformance.lives import Build, blocked, started, stopping, submitted, then, wanted
 
 from agentq.coordinator.errors import AgentqError, Stopping
-from agentq.coordinator.lifecycle import State
+from agentq.coordinator.lifecycle import TERMINAL, State
 
 S = State
 Move = tuple[str, State]
@@ -132,6 +132,7 @@ def _held_moves(state: State) -> dict[str, Move]:
     """Of an attempt with a budget for everything."""
     claimed = state is S.CLAIMED
     asleep = {"park": S.WAITING, "park with alarm": S.WAITING, "park past alarm": S.PENDING}
+    asleep |= {"park for a signal": S.WAITING, "park for no children": S.PENDING}
     return {
         "report": ("report", state),
         "wake": ("wake", state),
@@ -148,11 +149,8 @@ def _held_moves(state: State) -> dict[str, Move]:
         "restart": ("lose", S.PENDING),
         # What a worker never heard of has not begun, so nothing crashed.
         "forget": ("release" if claimed else "lose", S.PENDING),
-        **(
-            {"start": ("start", S.RUNNING), "never begin": ("lose", S.PENDING)}
-            if claimed
-            else {way: ("park", into) for way, into in asleep.items()}
-        ),
+        **{way: ("park", into) for way, into in asleep.items()},
+        **({"start": ("start", S.RUNNING), "never begin": ("lose", S.PENDING)} if claimed else {}),
     }
 
 
@@ -179,6 +177,7 @@ def _held(state: State) -> tuple[Variant, ...]:
             lives.claimed_on_the_last_crash,
             lost(S.FAILED) | {"fail to spawn": ("fail", S.FAILED)},
         ),
+        variant(" and signalled", lives.signalled(lives.claimed), {"park for a signal": ("park", S.PENDING)}),
         _wanted(state, moves, parks),
         _stopping(state, moves),
     )
@@ -214,6 +213,22 @@ def _waiting() -> tuple[Variant, ...]:
     return (
         Variant("waiting", S.WAITING, lives.asleep, moves, Fence.GONE, "park", idle),
         Variant("waiting for its alarm", S.WAITING, lives.asleep_until, moves | rung, Fence.GONE, "park"),
+        *(
+            Variant(f"waiting for {what}", S.WAITING, build, moves | {way: (verb, S.PENDING)}, Fence.GONE, "park", idle)
+            for what, build, way, verb in (
+                ("a signal", lives.asleep_for(signals=("stop", "go")), "signal", "signal"),
+                ("an approval", lives.asleep_for(approval=True), "approve", "signal"),
+                ("its children", lives.asleep_for_children, "children end", "wake"),
+            )
+        ),
+        Variant(
+            "waiting for a signal or a time",
+            S.WAITING,
+            lives.asleep_for(signals=("go",), for_ms=5_000),
+            moves | rung | {"signal": ("signal", S.PENDING)},
+            Fence.GONE,
+            "park",
+        ),
     )
 
 
@@ -242,13 +257,25 @@ def _ended() -> tuple[Variant, ...]:
     )
 
 
-VARIANTS = (
-    *_not_there(),
-    *_blocked(),
-    *_scheduled(),
-    *_pending(),
-    *_held(S.CLAIMED),
-    *_held(S.RUNNING),
-    *_waiting(),
-    *_ended(),
+def _with_signals(variant: Variant) -> Variant:
+    """A live run keeps every signal, also one that it does not wait for."""
+    if variant.state is None or variant.state in TERMINAL:
+        return variant
+    kept: dict[str, Move] = dict.fromkeys(("signal", "approve"), ("signal", variant.state))
+    return replace(variant, moves=kept | dict(variant.moves))
+
+
+VARIANTS = tuple(
+    _with_signals(variant)
+    for variants in (
+        _not_there(),
+        _blocked(),
+        _scheduled(),
+        _pending(),
+        _held(S.CLAIMED),
+        _held(S.RUNNING),
+        _waiting(),
+        _ended(),
+    )
+    for variant in variants
 )

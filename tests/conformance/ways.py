@@ -65,6 +65,14 @@ def wake(stage: Stage) -> object:
     return stage.queue.wake(stage.run)
 
 
+def signal(stage: Stage) -> object:
+    return stage.queue.signal(stage.run, "go", {"how": "fast"}, operation="said-once")
+
+
+def approve(stage: Stage) -> object:
+    return stage.queue.approve(stage.run, "well done", operation="approved-once")
+
+
 def requeue(stage: Stage) -> object:
     return stage.queue.requeue(stage.run, operation="once-more")
 
@@ -114,6 +122,11 @@ def release(stage: Stage) -> object:
 
 def park(alarm_ms: int | None = None) -> Say:
     return lambda stage: stage.park(alarm_ms)
+
+
+def park_for(**wait: object) -> Say:
+    """Wait for something that is not there, or that is."""
+    return lambda stage: stage.park_for(**wait)
 
 
 def told(results: list[AgentqError | None]) -> None:
@@ -176,6 +189,12 @@ def parents_complete(stage: Stage) -> None:
 def parents_fail(stage: Stage) -> None:
     for parent in stage.parents:
         stage.queue.fail(parent, Outcome(class_=OutcomeClass.REJECTED))
+
+
+def children_end(stage: Stage) -> None:
+    """The runs that it submitted, and that it may wait for."""
+    for child in stage.own_children:
+        stage.queue.cancel(child)
 
 
 def told_late(ending: str) -> Say:
@@ -255,6 +274,9 @@ WAYS = {
         _way("submit changed", "submit", submit_changed),
         _way("cancel", "cancel", cancel),
         _way("wake", "wake", wake),
+        _way("signal", "signal", signal, again=signal),
+        _way("approve", "signal", approve, again=approve),
+        _way("children end", "wake", children_end, lambda _: None),
         _way("requeue", "requeue", requeue),
         _way("claim", "claim", claim, with_stray_entry(claim)),
         _way("adopt", "claim", adopt, with_stray_entry(adopt)),
@@ -270,6 +292,8 @@ WAYS = {
         _way("park", "park", park()),
         _way("park with alarm", "park", park(5_000)),
         _way("park past alarm", "park", park(0)),
+        _way("park for a signal", "park", park_for(signals=("go",))),
+        _way("park for no children", "park", park_for(children="all")),
         _way("time comes", "promote", come, ring_for_nothing, Stage.tick),
         _way("room comes", "unblock", room_comes, look_for_room, look_for_room),
         _way("its queue is moved", "transfer", move_queue, lambda stage: move_queue(stage), move_queue_again),

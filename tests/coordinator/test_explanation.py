@@ -156,8 +156,8 @@ def test_it_sleeps(world: World) -> None:
     world.queue.park(claim, "an answer", alarm_at_ms=world.now_ms + 60_000)
 
     assert why(world, claim.id)[:2] == [
-        "It gave its slot back and waits to be woken: an answer.",
-        f"Its alarm rings at {iso(world.now_ms + 60_000)}, in 1 m.",
+        f"It waits for a time (an answer), since {iso(world.now_ms)}, 0 ms ago, and holds no slot.",
+        f"It goes on at {iso(world.now_ms + 60_000)}, in 1 m, whatever happens.",
     ]
 
 

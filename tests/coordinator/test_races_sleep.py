@@ -14,6 +14,7 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RetryPolicy
+from agentq.coordinator.waiting import Wait
 
 ROUNDS = 150
 EXIT = Outcome(class_=OutcomeClass.EXIT, exit_code=1)
@@ -57,6 +58,50 @@ def test_a_wake_and_a_sleep_at_the_same_moment_always_end_awake(world: World) ->
 
             (again,) = lease.claim(5)
             assert (again.id, world.get(run).attempt) == (run, 2)
+            assert world.event_names(run).count("woken") == 1
+            assert world.queue.finish([(again, Outcome())]) == [None]
+
+
+def test_a_signal_and_a_sleep_at_the_same_moment_always_end_awake(world: World) -> None:
+    """R1 and R29: with what was said, once, though it was said twice."""
+    lease = world.worker("w1")
+    with Crowd(3) as crowd:
+        for _ in range(ROUNDS):
+            run = world.submit()
+            claim = started(world, lease)
+            crowd.at_once(
+                partial(world.queue.park, claim, wait=Wait(signals=("go",))),
+                partial(world.queue.signal, run, "go", operation="said-twice"),
+                partial(world.queue.signal, run, "go", operation="said-twice"),
+            )
+
+            again = started(world, lease)
+            found = world.queue.receive(again)
+            assert found is not None
+            assert (again.id, [message.name for message in found.messages]) == (run, ["go"])
+            assert world.event_names(run).count("woken") == 1
+            assert world.queue.finish([(again, Outcome())]) == [None]
+
+
+def test_the_ends_of_children_and_the_sleep_of_their_parent_at_the_same_moment_always_end_awake(world: World) -> None:
+    lease, nursery = world.worker("w1"), world.worker("w2", "nursery")
+    with Crowd(3) as crowd:
+        for _ in range(ROUNDS):
+            run = world.submit()
+            claim = started(world, lease)
+            for _ in range(2):
+                world.submit(parent=run, queue="nursery")
+            first, second = nursery.claim(2)
+            crowd.at_once(
+                partial(world.queue.park, claim, wait=Wait(children="all")),
+                partial(world.queue.finish, [(first, Outcome())]),
+                partial(world.queue.finish, [(second, Outcome())]),
+            )
+
+            again = started(world, lease)
+            found = world.queue.receive(again)
+            assert found is not None
+            assert {child.id for child in found.children} == {first.id, second.id}
             assert world.event_names(run).count("woken") == 1
             assert world.queue.finish([(again, Outcome())]) == [None]
 

@@ -27,7 +27,7 @@ class Answers(Room):
         """What a call changes before its events."""
         if heard.script == "depend":
             self._depend(heard)
-        elif heard.script in ("reap", "heartbeat", "limit", "gate"):
+        elif heard.script in ("reap", "heartbeat", "limit", "gate", "tick"):
             getattr(self, f"hear_{heard.script}")(heard)
 
     def judge(self, heard: Heard) -> None:
@@ -79,6 +79,10 @@ class Answers(Room):
             elif word == "no_dependency":
                 assert other in door["after"]
                 assert other not in self.runs, f"{run} was refused, though {other} exists"
+            elif word == "orphan":
+                parent = self.runs.get(door["parent"])
+                replaced = parent is not None and self.keys.get(door.get("dedupe", "")) == parent.id
+                assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
             elif len(heard.rows) == 1:
                 assert word == ("duplicate" if door.get("if_live") == "reject" else "exists"), reply
                 assert self.keys[door["dedupe"]] == other, f"{other} does not have the key of {run}"

@@ -109,6 +109,13 @@ class Clients:
         for run in self._some_runs(1, ended=False):
             self.say(partial(self.sim.queue.wake, run))
 
+    def signal(self) -> None:
+        """What it says is the operation, so that the model knows each."""
+        chance, queue, operation = self.sim.chance, self.sim.queue, self.sim.nonce()
+        for run in self._some_runs(1, ended=False):
+            name = chance.choice(("a", "b", "c"))
+            self.say(partial(queue.signal, run, name, operation, operation=operation))
+
     def requeue(self) -> None:
         for run in self._some_runs(1, ended=True):
             self.say(partial(self.sim.queue.requeue, run, operation=self.sim.nonce()))
@@ -163,4 +170,7 @@ class Clients:
                 fields[name] = value(self.sim)
         if chance.random() < 0.3 * self.sim.richness:
             fields["after"] = tuple(self._parents(chance.choice((1, 1, 2, 3))))
+        if chance.random() < 0.3 * self.sim.richness:
+            fields["parent"] = next(iter(self._parents(1)), None)
+            fields["children"] = chance.choice(("cancel", "cancel", "leave"))
         return RunSpec(kind="command", argv=(str(chance.random()),), **fields)

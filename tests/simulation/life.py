@@ -44,6 +44,20 @@ class Life:
     needs: set[str] = field(default_factory=set)
     spent: Counter[str] = field(default_factory=Counter)
     said: set[str] = field(default_factory=set)
+    awaits: set[str] = field(default_factory=set)
+    awaits_children: str = ""
+    awaits_until: int | None = None
+    parked: bool = False
+    operations: set[str] = field(default_factory=set)
+    """Of signals that it was ever sent."""
+    mail: dict[str, str] = field(default_factory=dict)
+    """Operation → name."""
+    children: set[str] = field(default_factory=set)
+    returns: int = 0
+    returned: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Place → child and how it ended."""
+    handed: tuple[str, list[str], int] = ("", [], 0)
+    """The fence of the attempt that received; which signals, and the children up to which place."""
 
     @property
     def ended(self) -> bool:
@@ -61,6 +75,18 @@ class Life:
         """What it needs room under, where those limits apply that nobody names."""
         own = self.door.get("limits", "").split()[::2]
         return [*own, *(key for key in implied if key in ("global", "queue:" + self.lane.split(":")[0]))]
+
+    @property
+    def family_met(self) -> bool:
+        """Whether it has what it waits for of its children."""
+        return bool(self.awaits_children) and (
+            not self.children or (self.awaits_children == "any" and bool(self.returned))
+        )
+
+    @property
+    def met(self) -> bool:
+        """Whether something that it waits for is there."""
+        return self.family_met or not self.awaits.isdisjoint(self.mail.values())
 
     @property
     def policy(self) -> dict[str, Any]:

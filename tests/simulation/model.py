@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from simulation.answers import Answers
 from simulation.heard import Event, Heard, arrows, door_of
 from simulation.life import Life
+from simulation.waits import Waits
 
 from agentq.coordinator.limits import KEEP_MS, OPEN_MS
 
 UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "weigh"}
 
 
-class Model(Answers):
+class Model(Waits):
     """All that is known of one namespace."""
 
     def follow(self, heard: Heard, events: list[Event], found: str) -> None:
@@ -27,6 +27,8 @@ class Model(Answers):
         self.prepare(heard)
         for event in events:
             self._take(heard, event)
+        asleep = self.sleeping_on_it()
+        assert not asleep, f"after {heard.script} these wait for what is there: {asleep}"
         expected = "\n".join(sorted([life.line for life in self.runs.values()]))
         if found != expected:
             self._forget(heard, set(found.split("\n")), set(expected.split("\n")))
@@ -39,7 +41,8 @@ class Model(Answers):
     def overdue(self, now: int) -> list[str]:
         """What a full round of the promoter has left undone."""
         late = [(life, life.overdue(now)) for life in self.runs.values()]
-        return [f"{life.id} is {life.state}: {what} it" for life, what in late if what]
+        orphans = [child for life in self.runs.values() for child in self.left_behind(life)]
+        return [f"{life.id} is {life.state}: {what} it" for life, what in late if what] + orphans
 
     def next_at(self) -> int | None:
         """When time next does something to a run."""
@@ -57,6 +60,8 @@ class Model(Answers):
         verb = verbs[0]
         if life is not None and {"skip", "expire"} <= set(verbs):
             verb = "skip" if life.doomed and life.on_failed == "fail" else "expire"
+        if {"promote", "wake"} <= set(verbs):
+            verb = "wake" if event.detail.startswith("child ") else "promote"
         heard.changed.add(event.run)
         if life is None:
             self.submit(heard, event)
@@ -81,21 +86,7 @@ class Model(Answers):
             if life.id in child.needs:
                 child.needs.discard(life.id)
                 child.told(life.state)
-
-    def _leave(self, heard: Heard, life: Life, verb: str, target: str) -> None:
-        """It leaves its worker; a stop that was ordered ends it whatever the worker says."""
-        assert (target == "cancelled") == (life.stop_at is not None), f"{verb} of {life.line}, stop at {life.stop_at}"
-        if target in ("completed", "failed", "cancelled"):
-            return
-        life.fence = life.worker = ""
-        life.number, life.wanted, life.unnamed_at = 0, False, None
-        if target == "pending":
-            life.due_at = None
-        life.operation = f"{verb} {heard.fence_of(life.id)}" if verb == heard.script else ""
-
-    def _by_its_worker(self, heard: Heard, life: Life) -> None:
-        fence = heard.fence_of(life.id)
-        assert fence == life.fence, f"{heard.script} was accepted from {fence} while {life.line}"
+        self.come_home(life)
 
     def _forget(self, heard: Heard, found: set[str], expected: set[str]) -> None:
         """Lines differ. The only change without an event is that an ended run goes when its time has come."""
@@ -105,6 +96,7 @@ class Model(Answers):
                 heard.script == "tick" and life.ended and life.forget_at <= heard.now and not found - expected - {""}
             )
             assert may_go, f"after {heard.script}: the model has {line!r}, the server {found - expected}"
+            assert not self.left_behind(life), f"{life.line} was forgotten, and left {life.children}"
             del self.runs[life.id]
             self.effects.pop(life.id, None)
         assert found - expected <= {""}, f"after {heard.script}: the server has {found - expected} more"
@@ -129,6 +121,7 @@ class Model(Answers):
             assert not wrong, f"{life.line}: {door} under {self.room}"
         assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {door}"
         self.runs[run] = life
+        self.be_born(life)
         if "dedupe" in door:
             assert door["dedupe"] not in self.keys, f"{run} and {self.keys[door['dedupe']]} both have {door['dedupe']}"
             self.keys[door["dedupe"]] = run
@@ -170,21 +163,21 @@ class Model(Answers):
 
     def start(self, heard: Heard, life: Life, target: str) -> None:
         assert target == "running"
-        self._by_its_worker(heard, life)
+        self.by_its_worker(heard, life)
         assert life.stop_at is None, f"{life.line} was to stop, and started"
 
     def report(self, heard: Heard, life: Life, target: str) -> None:
         assert target == life.state
-        self._by_its_worker(heard, life)
+        self.by_its_worker(heard, life)
         assert int(heard["number"]) > life.number, f"{life.line} went back from report {life.number}"
         life.number = int(heard["number"])
 
     def finish(self, heard: Heard, life: Life, target: str) -> None:
         assert target == "completed"
-        self._by_its_worker(heard, life)
+        self.by_its_worker(heard, life)
 
     def fail(self, heard: Heard, life: Life, target: str) -> None:
-        self._by_its_worker(heard, life)
+        self.by_its_worker(heard, life)
         class_ = heard["class"]
         if life.stop_at is not None or class_ == "cancelled":
             assert target == "cancelled", f"{life.line} was to stop, and is {target}"
@@ -192,7 +185,7 @@ class Model(Answers):
         assert target == ("scheduled" if life.pays(class_) else "failed"), f"{life.line}: {class_}, spent {life.spent}"
         if target == "scheduled":
             self._retry(heard, life, class_)
-        self._leave(heard, life, "fail", target)
+        self.leave(heard, life, "fail", target)
 
     def _retry(self, heard: Heard, life: Life, class_: str) -> None:
         budget = self.budget_of(class_)
@@ -201,44 +194,21 @@ class Model(Answers):
         life.spent[budget] += 1
 
     def defer(self, heard: Heard, life: Life, target: str) -> None:
-        self._by_its_worker(heard, life)
+        self.by_its_worker(heard, life)
         if life.stop_at is None:
             assert target == ("scheduled" if life.pays("limit") else "failed"), f"{life.line}: spent {life.spent}"
             life.due_at = int(heard["due_at_ms"])
             life.spent["deferrals"] += 1
-        self._leave(heard, life, "defer", target)
+        self.leave(heard, life, "defer", target)
 
     def release(self, heard: Heard, life: Life, target: str) -> None:
         if heard.script == "release":
-            self._by_its_worker(heard, life)
+            self.by_its_worker(heard, life)
         else:
             self.taken_away(heard, life)
             life.fence = ""
         assert target in ("pending", "cancelled")
-        self._leave(heard, life, "release", target)
-
-    def park(self, heard: Heard, life: Life, target: str) -> None:
-        self._by_its_worker(heard, life)
-        alarm = int(heard["alarm_at_ms"]) if heard["alarm_at_ms"] != "" else None
-        wanted = life.wanted or (alarm is not None and alarm <= heard.now)
-        if life.stop_at is None:
-            assert target == ("pending" if wanted else "waiting"), f"{life.line}, {life.wanted=}, {alarm=}"
-            life.due_at = alarm
-        self._leave(heard, life, "park", target)
-
-    def wake(self, _: Heard, life: Life, target: str) -> None:
-        if target == "pending":
-            life.due_at = None
-            return
-        assert not life.wanted, f"{life.line} was wanted already"
-        life.wanted = True
-
-    def cancel(self, heard: Heard, life: Life, target: str) -> None:
-        if heard.script == "submit":
-            assert (target, life.attempt) == ("cancelled", 0), f"{life.line} had begun, and was replaced"
-        if target != "cancelled":
-            assert life.stop_at is None, f"{life.line} was ordered to stop already"
-            life.stop_at, life.stop_told = heard.now + int(heard["stop_ms"]), False
+        self.leave(heard, life, "release", target)
 
     def lose(self, heard: Heard, life: Life, target: str) -> None:
         self.taken_away(heard, life)
@@ -249,7 +219,7 @@ class Model(Answers):
             assert target == expected, f"{life.line} is {target} after {spent} crashes"
             life.due_at = heard.now + life.backoff_ms(spent - 1, heard["dice"]) if spent else None
             life.spent["crashes"] += 1
-        self._leave(heard, life, "lose", target)
+        self.leave(heard, life, "lose", target)
 
     def expire(self, heard: Heard, life: Life, target: str) -> None:
         if life.held:
@@ -272,6 +242,7 @@ class Model(Answers):
         life.number, life.wanted, life.doomed = 0, False, False
         life.spent.clear()
         life.operation = f"requeue {heard['op']}"
+        self.begin_anew(life)
         if "dedupe" in life.door:
             key = life.door["dedupe"]
             assert self.keys.setdefault(key, life.id) == life.id, f"{life.id} and {self.keys[key]} both have {key}"

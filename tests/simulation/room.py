@@ -30,7 +30,13 @@ class Room(Seats):
         self.room.setdefault(heard["limit"], Under()).most = int(heard["max"]) if heard["max"] != "" else None
 
     def hear_gate(self, heard: Heard) -> None:
-        self.room.setdefault(heard["limit"], Under()).shut_until = int(heard["until_ms"])
+        until = int(heard["until_ms"])
+        self.room.setdefault(heard["limit"], Under()).shut_until = until if until > heard.now else 0
+
+    def hear_tick(self, heard: Heard) -> None:
+        """A gate whose time has come is forgotten; though the clock be set back later."""
+        for under in self.room.values():
+            under.shut_until *= under.shut_until > heard.now
 
     def keys_of(self, life: Life) -> list[str]:
         """Limits that exist at all apply by themselves; a gate that has opened may linger until somebody looks."""

@@ -303,6 +303,7 @@ STEPS: tuple[tuple[float, Callable[[Simulator], None]], ...] = (
     (1.6, by_clients(Clients.seal)),
     (3, by_clients(Clients.cancel)),
     (4, by_clients(Clients.wake)),
+    (14, by_clients(Clients.signal)),
     (4, by_clients(Clients.requeue)),
     (1.5, by_clients(Clients.limit)),
     (0.7, by_clients(Clients.unlimit)),

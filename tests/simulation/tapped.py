@@ -20,6 +20,8 @@ TIGHT = {
     "WORKERS_A_CALL": 1,
     "DROP_A_CALL": 1,
     "LOW_EVERY": 2,
+    "MAIL_KEPT": 4,
+    "CHILDREN_A_CALL": 1,
 }
 
 _BEFORE = """

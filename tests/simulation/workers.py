@@ -16,6 +16,7 @@ from agentq.coordinator.lease import Identity, Lease, Order
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
+from agentq.coordinator.waiting import Wait
 
 if TYPE_CHECKING:
     from simulation.simulator import Simulator
@@ -218,8 +219,20 @@ class Worker:
         self.end(hold.claim, lambda: self.sim.queue.release(hold.claim))
 
     def park(self, hold: Hold) -> None:
-        alarm = self.sim.chance.choice((None, self.sim.now_ms, self.sim.now_ms + 4_000))
-        self.end(hold.claim, lambda: self.sim.queue.park(hold.claim, "an answer", alarm_at_ms=alarm))
+        chance = self.sim.chance
+        if chance.random() < 0.3:
+            self.say(partial(self.sim.queue.receive, hold.claim))
+        wait = Wait(
+            signals=chance.choice(((), ("a",), ("a", "b"))),
+            approval=chance.random() < 0.3,
+            children=chance.choice((None, "all", "any")),
+            until_ms=chance.choice((None, None, self.sim.now_ms, self.sim.now_ms + 4_000)),
+            state=chance.random(),
+        )
+        self.end(hold.claim, lambda: self.sim.queue.park(hold.claim, "", wait))
+
+    def receive(self, hold: Hold) -> None:
+        self.say(partial(self.sim.queue.receive, hold.claim))
 
     def end(self, claim: Claim, word: Callable[[], object]) -> None:
         """Say the last word on an attempt; whatever the answer, it is over, unless there was none."""
@@ -253,12 +266,20 @@ IDLE = (
     (1.2, Worker.die),
     (0.6, Worker.be_reborn),
 )
-UNSTARTED = ((4, Worker.fail), (3, Worker.finish), (2, Worker.release), (1, Worker.defer), (1, Worker.report))
+UNSTARTED = (
+    (4, Worker.fail),
+    (3, Worker.finish),
+    (2, Worker.release),
+    (1, Worker.defer),
+    (1, Worker.report),
+    (2, Worker.park),
+)
 WORK = (
     (35, Worker.finish),
     (35, Worker.fail),
     (15, Worker.report),
     (8, Worker.defer),
     (8, Worker.release),
-    (12, Worker.park),
+    (20, Worker.park),
+    (20, Worker.receive),
 )

@@ -19,6 +19,8 @@ def cancel(
 ) -> None:
     """Cancel runs. One that has a worker ends when its worker has stopped it; `agentq wait` waits for that.
 
+    The live children of a run are cancelled with it, unless it was submitted with `--children leave`.
+
     \b
     Example: agentq cancel RUN
     Example: agentq cancel RUN --reason "not needed any more"

@@ -46,6 +46,7 @@ def ls(
     \b
     Example: agentq ls
     Example: agentq ls --state failed --since 1d
+    Example: agentq ls --state waiting
     Example: agentq ls --state live --queue default --json
     """
     which = Filter(
@@ -92,7 +93,8 @@ def _table(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for run in runs:
         made = spelled(now_ms - run.submitted_at_ms) if on_terminal() else iso(run.submitted_at_ms)
-        rows.append([run.id, run.state.value, ending(run), run.spec.queue, made, run.worker, what(run.spec)])
+        end = f"for {run.reason}" if run.state is State.WAITING else ending(run)
+        rows.append([run.id, run.state.value, end, run.spec.queue, made, run.worker, what(run.spec)])
     heads = ["run", "state", "end", "queue", "age", "worker", "what"]
     if on_terminal() and get_terminal_size().columns < WIDE:
         # What it is matters more than who has it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from agentq.coordinator.lifecycle import State
 from agentq.coordinator.moments import iso
 from agentq.coordinator.run import Attempt, Outcome, Run, RunSpec
 
@@ -27,6 +28,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "claimed_at": _time(run.claimed_at_ms),
         "started_at": _time(run.started_at_ms),
         "finished_at": _time(run.finished_at_ms),
+        "waits_for": _wait_record(run),
         "outcome": outcome_record(run.outcome),
         "attempts": [_attempt_record(attempt) for attempt in run.attempts],
         "spec": {"kind": run.spec.kind, **run.spec.model_dump(mode="json", exclude_defaults=True)},
@@ -42,6 +44,13 @@ def outcome_record(outcome: Outcome | None) -> dict[str, Any] | None:
         "error": outcome.error,
         "result": outcome.result,
     }
+
+
+def _wait_record(run: Run) -> dict[str, Any] | None:
+    if run.wait is None or run.state is not State.WAITING:
+        return None
+    record = run.wait.model_dump(mode="json", include={"signals", "approval", "children", "state"})
+    return {**record, "until": _time(run.wait.until_ms), "since": _time(run.parked_at_ms)}
 
 
 def _attempt_record(attempt: Attempt) -> dict[str, Any]:

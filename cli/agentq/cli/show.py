@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_text
 import shlex
 from collections.abc import Iterator
 
@@ -14,8 +15,10 @@ from agentq.cli.server import reach
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.run import Attempt, Run
+from agentq.coordinator.waiting import Message, mail
 
 TAIL_LINES = 10
+SHOWN_CHARACTERS = 200
 
 
 def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
@@ -27,19 +30,25 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     """
     server = reach(ctx)
     for place, found in enumerate([server.records.get(run_id) for run_id in server.find(run)]):
+        messages = mail(server.store, found.id)
         if json:
-            print_json(run_record(found))
+            told = {"mail": [message.record() for message in messages]} if messages else {}
+            print_json(run_record(found) | told)
         else:
             if place:
                 print()
-            _print(found)
+            _print(found, messages)
 
 
-def _print(run: Run) -> None:
+def _print(run: Run, messages: list[Message]) -> None:
     end = ending(run)
     reason = f": {clean(run.reason)}" if run.reason else ""
     print(f"{bold(run.id)}  {paint(run.state.value)}{f', {end}' if end else ''}{reason}")
     print_pairs(_pairs(run), indent=2)
+    if messages:
+        print("  mail that it has not taken")
+        for message in messages:
+            print(f"    {_message_line(message)}")
     if run.attempts:
         print("  attempts")
         for attempt in run.attempts:
@@ -63,6 +72,7 @@ def _pairs(run: Run) -> Iterator[tuple[str, str]]:
     yield "plan", spec.plan or ""
     yield "session", spec.session or ""
     yield "after", ", ".join(spec.after[:5]) + (f" and {len(spec.after) - 5} more" if len(spec.after) > 5 else "")
+    yield "parent", spec.parent or ""
     yield "dedupe key", spec.dedupe_key or ""
     yield from _times(run)
     if run.progress is not None:
@@ -82,6 +92,12 @@ def _times(run: Run) -> Iterator[tuple[str, str]]:
     if run.finished_at_ms is not None:
         took = f", after {spelled(run.finished_at_ms - run.started_at_ms)}" if run.started_at_ms is not None else ""
         yield "ended", f"{iso(run.finished_at_ms)}{took}"
+
+
+def _message_line(message: Message) -> str:
+    by = f"by {clean(message.by)}" if message.by else ""
+    data = "" if message.data is None else json_text.dumps(message.data, ensure_ascii=False)[:SHOWN_CHARACTERS]
+    return "  ".join(filter(None, (message.name, f"at {iso(message.at_ms)}", by, clean(data))))
 
 
 def _attempt_line(attempt: Attempt, progress: object) -> str:

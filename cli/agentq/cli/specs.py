@@ -18,7 +18,7 @@ from agentq.coordinator.limits import STDIN_BYTES
 from agentq.coordinator.moments import duration_ms, moment_ms
 from agentq.coordinator.run import Caps, RetryPolicy, RunSpec
 
-AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live", "fair_key")
+AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live", "fair_key", "children")
 PAIRS = {"label": "labels", "demand": "demands"}
 DURATIONS = {
     "delay": "delay_ms",

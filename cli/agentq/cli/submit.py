@@ -37,6 +37,9 @@ def submit(
     at: Annotated[str | None, Opt(metavar="TIME", help="Begin then: 14:30, or 2030-01-31T14:30.")] = None,
     expires: Annotated[str | None, Opt(metavar="DURATION", help="Fail if it has not begun by then.")] = None,
     after: Annotated[list[str] | None, Opt(metavar="RUN", help="Begin when this has ended. Repeat for more.")] = None,
+    parent: Annotated[str | None, Opt(metavar="RUN", help="Make it a child of this run.")] = None,
+    child: Annotated[bool, Opt("--child", help="Make it a child of the run that this is said in.")] = False,
+    children: Annotated[str | None, Opt(metavar="cancel|leave", help="Its own children, if it fails.")] = None,
     on_failed: Annotated[str | None, Opt(metavar="skip|run|fail", help="If one of these does not complete.")] = None,
     retries: Annotated[int | None, Opt(metavar="N", help="Try so often again if it fails; 0 if not given.")] = None,
     timeout: Annotated[str | None, Opt(metavar="DURATION", help="The longest that one attempt may run.")] = None,
@@ -77,12 +80,14 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         raise Invalid("--follow and --json contradict each other: one prints what the run writes, one its record.")
     path = given.pop("from_jsonl", None)
     if path is None:
-        after = given.get("after", [])
+        after, parent = given.get("after", []), _parent(given)
         fields = fields_of(given)
         spec = spec_of(fields)
         _check_folder(ctx, spec, asked="cwd" in given)
         server = reach(ctx, start=True)
-        specs = [spec_of(fields | {"after": server.find(after)}) if after else spec]
+        family: dict[str, Any] = {"after": server.find(after)} if after else {}
+        family |= {"parent": server.find([parent])[0]} if parent else {}
+        specs = [spec_of(fields | family) if family else spec]
     else:
         specs = _many(path, given)
         if how["follow"] and len(specs) > 1:
@@ -92,6 +97,17 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
     if wait:
         code = max(code, _stay(server, ids, follow=how["follow"], json=json))
     raise typer.Exit(code)
+
+
+def _parent(given: dict[str, Any]) -> str | None:
+    """The run that it is to be a child of."""
+    if not given.get("child"):
+        return given.get("parent")
+    if "parent" in given:
+        raise Invalid("--parent and --child contradict each other; give one of them.")
+    if "AGENTQ_RUN_ID" not in os.environ:
+        raise Invalid("--child is said within a run, and this is none; name the parent with --parent.")
+    return os.environ["AGENTQ_RUN_ID"]
 
 
 def _many(path: str, given: dict[str, Any]) -> list[RunSpec]:

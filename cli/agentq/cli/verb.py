@@ -10,7 +10,14 @@ from agentq.coordinator.errors import NotFound, Refused, TryLater
 from agentq.coordinator.lifecycle import HELD, State
 
 
-def say_to_all(ids: Sequence[str], verb: Callable[[str], State], *, json: bool) -> int:
+def stopping(state: State) -> str:
+    """What there is to add for one that is to end."""
+    return "is being stopped" if state in HELD else ""
+
+
+def say_to_all(
+    ids: Sequence[str], verb: Callable[[str], State], *, json: bool, add: Callable[[State], str] = stopping
+) -> int:
     """The exit code of the first refusal, which keeps nobody else from being told; 0 without one."""
     code = 0
     for run_id in ids:
@@ -23,5 +30,5 @@ def say_to_all(ids: Sequence[str], verb: Callable[[str], State], *, json: bool) 
         if json:
             print_json({"id": run_id, "state": state.value})
         else:
-            print(f"{run_id}  {paint(state.value)}{'  is being stopped' if state in HELD else ''}")
+            print("  ".join(filter(None, (run_id, paint(state.value), add(state)))))
     return code

@@ -115,6 +115,12 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
     "duplicate": (Duplicate, "The {subject} is refused: {detail} is live and has its id or key."),
     "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
+    "orphan": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
+    "crowded": (
+        TryLater,
+        "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",
+    ),
+    "full": (TryLater, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
     "evicted": (Evicted, "The {subject} is not registered any more; stop its runs and register again."),
     "draining": (Draining, "The {subject} is draining and takes no more runs."),
     "unrenewed": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),

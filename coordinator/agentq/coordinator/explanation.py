@@ -18,6 +18,7 @@ from agentq.coordinator.records import Records, WorkerRecord
 from agentq.coordinator.run import Attempt, Run, lane_parts
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
+from agentq.coordinator.waiting import Wait
 
 NAMED = 5
 """Dependencies that are named one by one."""
@@ -213,9 +214,23 @@ class Explanation:
             yield "That worker is draining: it finishes the run, or hands it back."
 
     def _waiting(self, run: Run, now_ms: int) -> Iterator[str]:
-        yield f"It gave its slot back and waits to be woken{f': {run.reason}' if run.reason else ''}."
+        wait = run.wait or Wait()
+        parked_at_ms = run.parked_at_ms or now_ms
+        since = f"since {iso(parked_at_ms)}, {spelled(now_ms - parked_at_ms)} ago"
+        about = "" if run.reason == wait.in_words() else f" ({run.reason})"
+        yield f"It waits for {wait.in_words()}{about}, {since}, and holds no slot."
+        if wait.approval:
+            yield f"`agentq approve {run.id}` gives the approval, `agentq deny {run.id}` refuses it."
+        for name in wait.signals:
+            yield f"`agentq signal {run.id} {name}` sends the signal {name}."
+        if wait.children is not None:
+            live, some = self.records.children(run.id, NAMED)
+            named = ", ".join(f"{child} ({self._state(child)})" for child in some)
+            rest = f" and {live - len(some)} more" if live > len(some) else ""
+            yield f"{_many(live, 'child', 'children')} of it still {'lives' if live == 1 else 'live'}: {named}{rest}."
         if run.due_at_ms is not None:
-            yield f"Its alarm rings at {iso(run.due_at_ms)}, in {spelled(run.due_at_ms - now_ms)}."
+            left = f"in {spelled(run.due_at_ms - now_ms)}" if run.due_at_ms > now_ms else "any moment"
+            yield f"It goes on at {iso(run.due_at_ms)}, {left}, whatever happens."
 
     def _ended(self, run: Run, now_ms: int) -> Iterator[str]:
         ended_at_ms = run.finished_at_ms or now_ms

@@ -78,3 +78,21 @@ LET_IN_A_CALL = 100
 """Runs that one script lets in under limits that have room again; a timer goes on with the rest."""
 LIMITS_A_RUN = 16
 UNITS_MAX = 1_000_000_000_000
+
+SIGNALS_A_WAIT = 16
+"""Names of signals that a run may wait for at once."""
+SIGNAL_BYTES = 64 << 10
+SENDER_CHARACTERS = 200
+MAIL_KEPT = 100
+"""Signals that a run may have and not have taken; more are refused until it takes some."""
+SIGNALS_REMEMBERED = 1_000
+"""Operation ids of signals kept with a run, so that one that is sent again is known; the newest."""
+SAVED_BYTES = 64 << 10
+"""What a run may save of its own when it parks."""
+CHILDREN_A_RUN = 10_000
+"""Children that are live, or have ended and not been heard of by their parent."""
+CHILDREN_A_CALL = 500
+RETURNED_BYTES = 256 << 10
+"""Of children's outcomes in one call; at least one is told."""
+CHILD_RESULT_BYTES = 16 << 10
+"""A child's result of up to this size is told to its parent; of a larger one, only its size."""

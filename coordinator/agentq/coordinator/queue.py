@@ -14,6 +14,7 @@ from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from agentq.coordinator import limits
@@ -25,6 +26,7 @@ from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
+from agentq.coordinator.waiting import APPROVAL, Resumption, Wait, receive, signal_words
 
 if TYPE_CHECKING:
     from agentq.coordinator.logs import Chunk  # the models of readers, which a submit would build for nothing
@@ -104,6 +106,25 @@ class Queue:
         """Want a run awake: if it sleeps it goes on, if it is about to sleep it does not."""
         return self._move("wake", run_id)
 
+    def signal(
+        self, run_id: str, name: str, data: JsonValue = None, *, by: str = "", operation: str | None = None
+    ) -> State:
+        """Send a run something to know. It is kept until the run has waited for it, and wakes it if it does now."""
+        if name == APPROVAL:
+            raise Invalid(f"The signal {APPROVAL!r} is an approval; give it with `agentq approve`.")
+        return self._signal(run_id, name, data, by, operation)
+
+    def approve(self, run_id: str, comment: str = "", *, by: str = "", operation: str | None = None) -> State:
+        """Say yes to what a run asks for."""
+        return self._signal(run_id, APPROVAL, {"verdict": "approved", "comment": comment}, by, operation)
+
+    def deny(self, run_id: str, comment: str = "", *, by: str = "", operation: str | None = None) -> State:
+        """Say no to it: the run goes on with that, and decides what it means."""
+        return self._signal(run_id, APPROVAL, {"verdict": "denied", "comment": comment}, by, operation)
+
+    def _signal(self, run_id: str, name: str, data: JsonValue, by: str, operation: str | None) -> State:
+        return self._move("signal", run_id, operation or self.store.nonce(), *signal_words(name, data, by))
+
     def requeue(self, run_id: str, *, operation: str | None = None) -> State:
         """Let an ended run begin again, with fresh budgets."""
         return self._move("requeue", run_id, operation or self.store.nonce())
@@ -111,13 +132,15 @@ class Queue:
     def home(self, spec: RunSpec) -> int | None:
         """The partition that a run must live in; None if any will do.
 
-        What belongs together lives together: a session, a plan, a run and its dependents, the users of a key. The first
-        of these decides, so a dedupe key that is used in several plans is told apart by them, and a limit counts in
-        each partition by itself.
+        What belongs together lives together: a run and its children, a session, a plan, a run and its dependents, the
+        users of a key. The first of these decides, so a dedupe key that is used in several plans is told apart by them,
+        and a limit counts in each partition by itself.
         """
         partitions = self.store.keyspace.partitions
         if partitions == 1:
             return None
+        if spec.parent is not None:
+            return partition_of(spec.parent)
         together = spec.session or spec.plan
         if together is None and spec.after:
             return partition_of(spec.after[0])
@@ -175,9 +198,22 @@ class Queue:
         """Hand a run back, its processes ended; it costs the run nothing."""
         return self._move("release", claim.id, claim.fence, reason)
 
-    def park(self, claim: Claim, reason: str, *, alarm_at_ms: int | None = None) -> State:
-        """Give the slot of a running run back until it is woken, or its alarm rings."""
-        return self._move("park", claim.id, claim.fence, "" if alarm_at_ms is None else _a_time(alarm_at_ms), reason)
+    def park(
+        self,
+        claim: Claim,
+        reason: str = "",
+        wait: Wait = Wait(),  # noqa: B008 - frozen
+        *,
+        alarm_at_ms: int | None = None,
+    ) -> State:
+        """Give a run's slot back until what it waits for is there. What this attempt has received is done with."""
+        if alarm_at_ms is not None:
+            wait = wait.model_copy(update={"until_ms": _a_time(alarm_at_ms)})
+        return self._move("park", claim.id, claim.fence, *wait.words(reason))
+
+    def receive(self, claim: Claim) -> Resumption | None:
+        """What an attempt resumes with; None where its run has never parked. It stays until the attempt parks again."""
+        return receive(self.store, claim.id, claim.fence)
 
     # ---- how they are said
 
@@ -242,6 +278,12 @@ class Queue:
             raise Invalid(
                 f"A run can wait only for runs of its own partition, {partition}, and {foreign} lives in another; "
                 "submit both with the same plan or session."
+            )
+        apart = self.home(spec.model_copy(update={"parent": None, "dedupe_key": None})) if spec.parent else None
+        if apart not in (None, partition):
+            raise Invalid(
+                f"A child lives in the partition of its parent, {partition}, and its plan or session lives in {apart}; "
+                "submit it without that, or the parent with it."
             )
         return run_id or new_run_id(partition), partition
 

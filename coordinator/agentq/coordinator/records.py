@@ -110,6 +110,11 @@ class Records:
         key = self.store.key(partition_of(run_id), "needs", run_id)
         return sorted(self.store.connection.command("SRANDMEMBER", key, most))
 
+    def children(self, run_id: str, most: int = 100) -> tuple[int, list[str]]:
+        """How many live children a run has, and some of them, the oldest first."""
+        key, command = self.store.key(partition_of(run_id), "children", run_id), self.store.connection.command
+        return int(command("ZCARD", key)), list(command("ZRANGE", key, 0, most - 1))
+
     def page(self, which: Filter = Filter(), *, limit: int = 100, cursor: str | None = None) -> Page:
         """A page of runs, newest first."""
         if not 1 <= limit <= LIST_A_CALL:

@@ -31,6 +31,7 @@ from agentq.coordinator.fields import (
     LimitKey,
     Milliseconds,
     Name,
+    RunId,
     RunIds,
     Text,
     Texts,
@@ -42,6 +43,7 @@ from agentq.coordinator.fields import (
     one_sentence,
 )
 from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.waiting import Wait
 
 WIRE_VERSION = 1
 
@@ -121,6 +123,10 @@ class RunSpec(_Strict):
     keep_ms: Milliseconds = most.KEEP_MS
     limits: Annotated[dict[LimitKey, Units], Field(max_length=most.LIMITS_A_RUN)] = Field(default_factory=dict)
     """What it needs room under, and how much of what has a rate."""
+    parent: RunId | None = None
+    """The run whose child it is: one that can wait for it, and does not leave it behind."""
+    children: Literal["cancel", "leave"] = "cancel"
+    """What becomes of its own live children if it ends in any other way than completed."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -188,7 +194,18 @@ class RunSpec(_Strict):
 _to_json = RunSpec.__pydantic_serializer__.to_json
 _OPENING = b'{"v":%d,' % WIRE_VERSION
 _IN_LANE = {"queue", "priority", "demands"}
-_AS_IT_IS = ("delay_ms", "due_at_ms", "expires_ms", "on_failed", "if_live", "plan", "session", "keep_ms")
+_AS_IT_IS = (
+    "delay_ms",
+    "due_at_ms",
+    "expires_ms",
+    "on_failed",
+    "if_live",
+    "plan",
+    "session",
+    "keep_ms",
+    "parent",
+    "children",
+)
 _AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry", "limits", "fair_key"}
 
 
@@ -306,6 +323,9 @@ class Run(BaseModel):
     deferrals: int
     progress: JsonValue
     outcome: Outcome | None
+    wait: Wait | None
+    """What it waits for, or did when it parked the last time."""
+    parked_at_ms: int | None
     attempts: list[Attempt]
     """All attempts kept, oldest first, with the present one at the end."""
 
@@ -319,7 +339,7 @@ class Run(BaseModel):
         def parsed(name: str) -> Any:
             return json.loads(fields[name]) if fields.get(name) else None
 
-        times = ("due_at_ms", "stop_at_ms", "claimed_at_ms", "started_at_ms", "finished_at_ms")
+        times = ("due_at_ms", "stop_at_ms", "claimed_at_ms", "started_at_ms", "finished_at_ms", "parked_at_ms")
         run = {name: number(name) for name in times} | {
             "id": run_id,
             "spec": spec_from_wire(fields["spec"], fields["lane"]),
@@ -327,6 +347,7 @@ class Run(BaseModel):
             "submitted_at_ms": int(fields["submitted_at_ms"]),
             "progress": parsed("progress"),
             "outcome": _outcome(parsed("outcome")),
+            "wait": Wait.from_hash(fields),
             **{name: fields.get(name, "") for name in ("reason", "fence", "worker")},
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }

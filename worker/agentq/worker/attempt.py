@@ -3,7 +3,7 @@
 1. Start the processes, or say in one sentence why they cannot start.
 2. Watch them: output, progress, the wall clock, silence, and orders to stop.
 3. End the whole tree, whatever it was that ended the attempt, and see that nothing is left.
-4. Say how it ended. An attempt that was superseded says nothing.
+4. Say how it ended, or that it wants to wait. An attempt that was superseded says nothing.
 
 `attempt.py` decides; `process.py`, `output.py` and `channel.py` obey.
 """
@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import socket
 from collections.abc import Callable
@@ -23,10 +24,11 @@ from typing import Any
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Stopping
+from agentq.coordinator.errors import AgentqError, Fenced, Stopping, TryLater, Unreachable
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage, spec_from_wire
+from agentq.coordinator.waiting import Resumption, Wait
 from agentq.worker.channel import Channel, Channels
 from agentq.worker.environment import Environment
 from agentq.worker.narration import Narration
@@ -37,6 +39,7 @@ from agentq.worker.tree import Cgroups, sweep
 
 DRAINED_MS = 2_000
 """How long the last output may take to arrive once no process is left."""
+RETRY_MS = 1_000
 
 
 class Stop(Enum):
@@ -57,6 +60,8 @@ class Surroundings:
     channels: Channels
     say: Callable[[Report], None]
     narration: Narration
+    receive: Callable[[Claim], Resumption | None]
+    """What an attempt resumes with; asked in a thread, as the server may be slow or away."""
 
 
 class Attempt:
@@ -73,6 +78,8 @@ class Attempt:
         self._stop: Stop | None = None
         self._reason = ""
         self._pid = 0
+        self._wait: Wait | None = None
+        """What it wants to wait for, if it ends well."""
 
     def stop(self, why: Stop, reason: str = "", *, within_ms: int | None = None) -> None:
         """End it. The first word counts, except that a superseded attempt has nothing more to say.
@@ -101,8 +108,9 @@ class Attempt:
     async def run(self) -> None:
         """Execute, and say how it ended."""
         await self._end_earlier()
+        resumption = await self._received()
         if self._stop is None:
-            outcome = await self._execute()
+            outcome = await self._execute(resumption)
         else:
             outcome = Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
         self._say_how_it_ended(outcome)
@@ -112,6 +120,20 @@ class Attempt:
         if self.claim.fence.partition("-")[0] != "1":
             await sweep(f"{self._around.environment.namespace}/{self.claim.id}", cgroups=self._around.cgroups)
 
+    async def _received(self) -> Resumption | None:
+        """What it resumes with, if it is not the first attempt; asked until the server answers, or it is stopped."""
+        if self.claim.fence.partition("-")[0] == "1":
+            return None
+        while self._stop is None:
+            try:
+                return await asyncio.to_thread(self._around.receive, self.claim)
+            except (Unreachable, TryLater):
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+            except Fenced:
+                self.stop(Stop.FENCED)
+        return None
+
     def _say_how_it_ended(self, outcome: Outcome) -> None:
         say, claim = self._around.say, self.claim
         if self._stop is Stop.FENCED:
@@ -119,18 +141,22 @@ class Attempt:
         if self._stop is Stop.RELEASED and self._interrupted:
             # Whatever its exit code: many programs exit with 0 when they are told to end, their work not done.
             say(Report("release", claim, reason=self._reason))
+        elif outcome.class_ is OutcomeClass.OK and self._wait is not None:
+            say(Report("park", claim, wait=self._wait))
         elif outcome.class_ is OutcomeClass.OK:
             say(Report("finish", claim, outcome))
         else:
             say(Report("fail", claim, outcome))
 
-    async def _execute(self) -> Outcome:
+    async def _execute(self, resumption: Resumption | None) -> Outcome:
         if self.spec.kind != "command":
             return _rejected(f"this worker does not execute runs of kind {self.spec.kind!r}")
         channel = self._around.channels.open(self.claim)
         try:
+            if resumption is not None:
+                channel.resume(resumption)
             process = await Process.spawn(self._launch(channel), cgroups=self._cgroups())
-        except SpawnFailed as failed:
+        except (SpawnFailed, OSError) as failed:
             self._around.channels.give_back(channel)
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
         self._pid = process.pid
@@ -209,6 +235,7 @@ class Attempt:
         kind, error = _judged(late, exit_, self.spec)
         if kind is OutcomeClass.OK and result.error:
             kind, error = OutcomeClass.CHECK, result.error
+        self._wait = result.wait
         return Outcome.model_validate({"class": kind, "error": error, "result": result.value, **about})
 
     def _cgroups(self) -> Cgroups | None:

@@ -1,8 +1,9 @@
-"""What a program can tell its worker beside its output: a result and its progress. Its tasks:
+"""What a program can tell its worker beside its output: a result, its progress, or that it wants to wait. Its tasks:
 
 1. Give each attempt a folder of its own with a fifo in it, and the program both paths in its environment.
 2. Hear progress without polling: anything that can write a line can tell how far it is.
 3. Read the result once the processes have ended, and say in one sentence if it cannot be used.
+4. Give a program that has waited what it waited for, in a file.
 
 The program may write anything, anywhere in that folder, at any speed: what comes in is bounded, and what is not
 understood is noted in the log a few times, and then no more.
@@ -23,10 +24,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import from_json, to_json
 
-from agentq.coordinator.limits import PROGRESS_BYTES, RESULT_BYTES
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.limits import ERROR_CHARACTERS, PROGRESS_BYTES, RESULT_BYTES
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
+from agentq.coordinator.waiting import Resumption, Wait
 from agentq.worker.cleaning import clean
+from agentq.worker.parking import WORD, wait_of
 
 READ_BYTES = 64 << 10
 LINES_A_READ = 100
@@ -43,10 +47,11 @@ Amount = Annotated[int | float, Field(ge=0, le=1e15)]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the program left as its result; `error` says why what it left is none."""
+    """What the program left as its result; `error` says why what it left is none. Or what it wants to wait for."""
 
     value: JsonValue = None
     error: str | None = None
+    wait: Wait | None = None
 
 
 class Channels:
@@ -90,6 +95,7 @@ class Channel:
         self._fifo: int | None = None
         self._listening = False
         self._used = False
+        self._resumes = False
         self._told: Callable[[Progress], None] = lambda _: None
         self._note: Callable[[str], None] = lambda _: None
         self._line = b""
@@ -129,7 +135,14 @@ class Channel:
 
     def variables(self) -> dict[str, str]:
         """What the program needs to know."""
-        return {"AGENTQ_RESULT": str(self._result_path), "AGENTQ_PROGRESS": str(self._progress_path)}
+        resume = {"AGENTQ_RESUME": str(self._resume_path)} if self._resumes else {}
+        return {"AGENTQ_RESULT": str(self._result_path), "AGENTQ_PROGRESS": str(self._progress_path), **resume}
+
+    def resume(self, resumption: Resumption) -> None:
+        """Give the program what it waited for, before it begins."""
+        with open(os.open(self._resume_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(resumption.to_json())
+        self._resumes = True
 
     def listen(self, told: Callable[[Progress], None], note: Callable[[str], None]) -> None:
         """Hear of progress from now on: `told` gets what is understood, `note` a sentence about what is not."""
@@ -147,9 +160,15 @@ class Channel:
             self._line = b""
         try:
             text = _content(self._result_path, RESULT_BYTES)
-            return Result(None if text is None else _json(text))
+            value = None if text is None else _json(text)
         except ValueError as error:
             return Result(error=f"The program left no valid result in $AGENTQ_RESULT: {error}.")
+        if not isinstance(value, dict) or value.keys() != {WORD}:
+            return Result(value)
+        try:
+            return Result(wait=wait_of(value[WORD]))
+        except Invalid as invalid:
+            return Result(error=str(invalid)[:ERROR_CHARACTERS])
 
     def close(self) -> None:
         """Hear nothing more, and remove the folder."""
@@ -168,6 +187,10 @@ class Channel:
     @property
     def _result_path(self) -> Path:
         return self.folder / "result"
+
+    @property
+    def _resume_path(self) -> Path:
+        return self.folder / "resume.json"
 
     @property
     def _progress_path(self) -> Path:

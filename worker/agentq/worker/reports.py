@@ -21,6 +21,7 @@ from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome
+from agentq.coordinator.waiting import Wait
 from agentq.worker.spill import Piece, Spill
 
 RETRY_MS = 1_000
@@ -31,8 +32,8 @@ BATCH_BYTES = 1 << 20
 MEMORY_BYTES = 8 << 20
 """The words that wait in memory during an outage; more go to the disk."""
 
-Verb = Literal["start", "finish", "fail", "release"]
-FINAL: tuple[Verb, ...] = ("finish", "fail", "release")
+Verb = Literal["start", "finish", "fail", "release", "park"]
+FINAL: tuple[Verb, ...] = ("finish", "fail", "release", "park")
 BATCHED: tuple[Verb, ...] = ("start", "finish")
 
 
@@ -44,6 +45,7 @@ class Report:
     claim: Claim
     outcome: Outcome | None = None
     reason: str = ""
+    wait: Wait | None = None
 
 
 @dataclass(slots=True)
@@ -183,6 +185,9 @@ class Reports:
             if first.verb == "fail":
                 assert first.outcome is not None
                 self.queue.fail(first.claim, first.outcome)
+            elif first.verb == "park":
+                assert first.wait is not None
+                self.queue.park(first.claim, wait=first.wait)
             else:
                 self.queue.release(first.claim, first.reason)
         except (Unreachable, TryLater):

@@ -102,6 +102,7 @@ class Worker:
             channels=Channels(home / "channels"),
             say=self.reports.say,
             narration=self.narration,
+            receive=self.queue.receive,
         )
         self._attempts: dict[Claim, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}

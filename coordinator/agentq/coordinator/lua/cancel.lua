@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms id reason stop_ms
 REPLY  ok STATE, not_found, wrong_state STATE
-VERBS  cancel unblock skip
+VERBS  cancel unblock skip wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 A second cancel of a run that is stopping is `ok` and orders nothing twice: the first deadline stays. ]]
 
 local run = load(id)

@@ -3,9 +3,9 @@ KEYS   base
 ARGV   now_ms worker epoch nonce count
 ROWS   lane
 REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
-VERBS  claim block cancel expire unblock skip
+VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
-USES   limiting ending claiming
+USES   limiting waiting ending claiming
 The lanes come most urgent first, as the worker may serve them. Of every LOW_EVERY runs one is taken from one of the less
 urgent lanes, which take turns at that, so that none starves. The nonce names this call: sent again after a lost reply, it gets the
 same runs again. `revision` tells when the set of lanes has changed. ]]

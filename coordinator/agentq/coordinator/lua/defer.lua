@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms id fence due_at_ms outcome gate
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
-VERBS  defer unblock skip
+VERBS  defer unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 A run that was deferred more often than its policy allows fails. `gate`, if given, is the limit that was met: nobody is let
 in under it before that time. ]]
 

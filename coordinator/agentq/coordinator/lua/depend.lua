@@ -3,9 +3,9 @@ KEYS   base
 ARGV   now_ms id seal expires_ms
 ROWS   parent
 REPLY  ok, not_found, no_dependency ID
-VERBS  submit unblock skip
+VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting ending
+USES   limiting waiting ending
 `seal` is 1 in the last call. `expires_ms` is the run's own patience, from its sealing on, or 0. A run that is
 not open any more was sealed by this call, sent before, or has ended: there is nothing left to say of it. ]]
 

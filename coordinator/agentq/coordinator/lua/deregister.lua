@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms worker epoch
 REPLY  ok, retiring, evicted
-VERBS  release unblock skip
+VERBS  release unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending retiring
+USES   limiting waiting ending retiring
 `retiring` means that there is more to hand back than one call may do: call again. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state')

@@ -33,7 +33,9 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
   timers[id] = run.keep_ms and now + run.keep_ms or forget_at
   if run.dedupe and call('GET', key_dedupe(run.dedupe)) == id then call('DEL', key_dedupe(run.dedupe)) end
-  if run.dependents then unsettled[#unsettled + 1] = { id = id, state = state } end
+  if run.parent then come_home(id, run) end
+  local bereft = run.bound and unbind(id, run)
+  if run.dependents or bereft then unsettled[#unsettled + 1] = { id = id, state = state } end
 end
 
 -- Leave an attempt for a state that is not an end; the fence goes, so that whoever still runs it is refused.
@@ -148,14 +150,16 @@ local function first_missing(ids)
   end
 end
 
--- Tell the dependents of ended runs, a bounded number in one call; the settler goes on with the rest.
+-- Tell the dependents of ended runs, and cancel their children, a bounded number in one call; the settler goes on with
+-- the rest.
 local function settle(budget)
   while #unsettled > 0 do
     local parent = table.remove(unsettled)
     local children = budget > 0 and call('ZPOPMIN', key_dependents(parent.id), budget) or {}
     budget = budget - #children / 2
     for at = 1, #children, 2 do satisfy(children[at], parent.id, parent.state) end
-    if call('EXISTS', key_dependents(parent.id)) == 1 then
+    budget = budget - cancel_children(parent.id, parent.state, budget)
+    if call('EXISTS', key_dependents(parent.id), key_children(parent.id)) > 0 then
       call('ZADD', key_settling(), 'NX', now, parent.id)
       soonest = now
     else

@@ -3,9 +3,9 @@ KEYS   base
 ARGV   now_ms
 ROWS   id fence outcome
 REPLY  per run: ok, not_found, fenced, wrong_state STATE
-VERBS  finish unblock skip
+VERBS  finish unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 A run that was to be stopped and has finished all the same is completed: the work is in. ]]
 
 local words = {}

@@ -3,9 +3,9 @@ KEYS   base
 ARGV   now_ms worker epoch lease_ms grace_ms dice applied
 ROWS   run fence
 REPLY  [ok, state, revision, number of disowned, run, fence, ..., order id, order, run, fence, detail, ...], evicted
-VERBS  release lose unblock skip
+VERBS  release lose unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 `applied` lists the orders carried out, with commas; they are deleted, all others come again. `disowned` are runs named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
 `grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_MS

@@ -1,22 +1,29 @@
---[[ park: a running run gives its slot back and waits to be woken, or for its alarm.
+--[[ park: a held run gives its slot back and waits to be woken: by a time, by signals, by its children, or by hand.
 KEYS   base
-ARGV   now_ms id fence alarm_at_ms reason
+ARGV   now_ms id fence alarm_at_ms alarm_ms reason signals children saved
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
-VERBS  park unblock skip
+VERBS  park unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending
-What wanted it awake while it was on its way to sleep counts: it is pending again at once. ]]
+USES   limiting waiting ending
+The alarm rings at a time, or `alarm_ms` from now; the other one is empty. `signals` are names with a space on either
+side, `children` is all, any or empty, `saved` what the run will want to know when it goes on. What this attempt was handed is
+forgotten. What is there already of what it would wait for counts: it is pending again at once. ]]
 
 local run, word = load_held(id, fence, 'park')
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
 if not run then return word end
 local alarm = tonumber(alarm_at_ms)
+if alarm_ms ~= '' then alarm = now + alarm_ms end
 if run.stop_at_ms then
   conclude_stopped(id, run, 'park')
   return 'ok cancelled'
 end
+consume(id, run)
 local wanted = call('HEXISTS', run.key, 'wanted') == 1 or (alarm and alarm <= now)
+  or has_children_home(id, children) or #awaited_mail(id, signals) > 0
 run.due_at_ms = not wanted and alarm or nil
 local state = wanted and 'pending' or 'waiting'
-leave(id, run, 'park', state, wanted and '' or reason, nil, 'park ' .. fence)
+leave(id, run, 'park', state, wanted and '' or reason, nil, 'park ' .. fence, 'bound', 1, 'parked_at_ms', stamp,
+  'awaits', signals, 'awaits_children', children, 'awaits_until_ms', alarm and string.format('%.0f', alarm) or '',
+  'saved', saved)
 return 'ok ' .. state

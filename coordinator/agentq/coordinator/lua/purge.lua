@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms queue state why
 REPLY  [runs cancelled, 1 if there may be more]
-VERBS  cancel unblock skip
+VERBS  cancel unblock skip wake
 FLAGS  allow-oom
-USES   limiting ending ]]
+USES   limiting waiting ending ]]
 
 local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
 local cancelled = 0

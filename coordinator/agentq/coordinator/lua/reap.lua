@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms server gap_ms lease_ms grace_ms dice
 REPLY  [marked, doubtful, runs, left, next_at_ms or 0, worker, ...]
-VERBS  lose unblock skip
+VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending retiring
+USES   limiting waiting ending retiring
 First a mark, later the sweep: a worker is lost if its lease is missing twice, `grace_ms` apart, and if this server has
 been watched without a gap for a full lease: nobody is judged by what happened while the server was away, replaced or
 unreachable to every reaper. `server` names the server process, for tests; empty, it is asked. `doubtful` workers are

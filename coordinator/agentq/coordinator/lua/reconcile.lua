@@ -3,9 +3,9 @@ KEYS   base
 ARGV   now_ms queue dice
 ROWS   state
 REPLY  [runs looked at, mended, 1 if the end of the last index was reached]
-VERBS  submit lose release unblock skip
+VERBS  submit lose release unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 The scripts keep all of these together; this is for what happens to Redis itself: a stream, a hash or a group that was
 deleted by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in nobody's
 hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
@@ -70,11 +70,26 @@ local function mend_blocked(id, run)
   return mended
 end
 
+-- A parent that waits for children hears of those that have ended or vanished without its knowing.
+local function mend_waiting(id, run)
+  local mode, mended = call('HGET', run.key, 'awaits_children') or '', false
+  for _, child in ipairs(mode ~= '' and call('ZRANDMEMBER', key_children(id), 20) or {}) do
+    local other = load(child)
+    if not other or is_ended(other) then
+      come_home(child, { parent = id, state = other and other.state or 'missing' })
+      mended = true
+    end
+  end
+  if mended or not has_children_home(id, mode) then return mended end
+  rouse(id, run, 'wake', 'its children are gone')
+  return true
+end
+
 local function mend(id)
   local run = load(id)
   if not run then
     call('ZREM', key_index(queue, state), id)
-    call('UNLINK', key_needs(id))
+    call('UNLINK', key_needs(id), key_mail(id), key_signals(id), key_children(id), key_returned(id))
     timers[id] = false
     unsettled[#unsettled + 1] = { id = id, state = 'missing' }
     return true
@@ -93,7 +108,8 @@ local function mend(id)
   end
   timers[id] = missing_timer(id, run)
   if timers[id] then return true end
-  return state == 'blocked' and mend_blocked(id, run)
+  if state == 'blocked' then return mend_blocked(id, run) end
+  return state == 'waiting' and mend_waiting(id, run)
 end
 
 -- The walk goes on where the last call left it, at a place in the index of one of the states.

@@ -4,8 +4,8 @@ ARGV   now_ms id op
 REPLY  ok STATE, not_found, duplicate ID, settling, wrong_state STATE
 VERBS  requeue
 FLAGS
-USES   limiting ending
-`op` names the call: sent again it changes nothing. `settling` means that dependents are still being told how the run
+USES   limiting waiting ending
+`op` names the call: sent again it changes nothing. What it waited for and saved is forgotten: it begins anew. `settling` means that dependents are still being told how the run
 ended; try later. `duplicate ID` means that another run has taken its dedupe key meanwhile. ]]
 
 local run = load(id)
@@ -18,12 +18,14 @@ if run.dedupe then
   if other and other ~= id then return 'duplicate ' .. other end
   call('SET', key_dedupe(run.dedupe), id)
 end
+if run.parent then rejoin_parent(id, run) end
 if run.attempt > 0 then
   local record, value = archive(run, 'requeue', call('HGET', run.key, 'outcome'))
   call('HSET', run.key, record, value)
 end
 call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
-  'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms')
+  'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms', 'bound',
+  'parked_at_ms', 'awaits', 'awaits_children', 'awaits_until_ms', 'saved', 'handed', 'returns')
 run.until_ms, run.due_at_ms = nil, nil
 run.lane = plain(run.lane)
 move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '', 'lane', run.lane,

@@ -1,10 +1,10 @@
---[[ settle: tell more dependents of ended runs how these ended, where one script had too many to tell.
+--[[ settle: tell more dependents of ended runs how these ended, and cancel children, where one script had too many.
 KEYS   base
 ARGV   now_ms
-REPLY  number of ended runs with dependents left
-VERBS  unblock skip
+REPLY  number of ended runs with dependents or children left
+VERBS  unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending ]]
+USES   limiting waiting ending ]]
 
 for _, id in ipairs(call('ZRANGE', key_settling(), 0, SETTLE_A_CALL - 1)) do
   unsettled[#unsettled + 1] = { id = id, state = call('HGET', key_run(id), 'state') or 'missing' }

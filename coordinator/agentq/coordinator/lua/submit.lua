@@ -2,15 +2,17 @@
 KEYS   base
 ARGV   now_ms
 ROWS   id lane spec door
-REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE
-VERBS  submit unblock skip cancel
+REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE, orphan ID, crowded ID
+VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting ending
+USES   limiting waiting ending
 `spec` is what the executor needs, opaque here. `door` is empty for a plain run, or JSON of what is decided here:
-due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, plan, session, retry, limits, fair.
+due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, plan, session, retry, limits, fair,
+parent, children.
 `exists ID` means that a live run has the dedupe key and is returned in place of a new one. ]]
 
-local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair' }
+local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',
+  'children' }
 
 local function birth(id, lane, spec, run, reason, door)
   local key = run.key
@@ -61,12 +63,14 @@ local function submit_with_door(id, lane, spec, door)
   local orphan = first_missing(door.after or {})
   if orphan then return 'no_dependency ' .. orphan end
   local word, other, replaced = make_room(door)
+  word = word or (door.parent and refuse_child(door.parent, other))
   if word then return word end
+  if door.parent then join_parent(id, door) end
   if other then
     end_with(other, replaced, 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id)
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
-    limits = door.limits, fair = door.fair }
+    limits = door.limits, fair = door.fair, parent = door.parent }
   if door.delay_ms then run.due_at_ms = now + door.delay_ms end
   if door.open then
     run.until_ms = now + OPEN_MS

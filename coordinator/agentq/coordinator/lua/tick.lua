@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms
 REPLY  [runs done, when the next is due or 0]
-VERBS  promote expire unblock skip
+VERBS  promote expire unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 A timer that cannot be rung, because of what was done to its run's key by hand, is put off, and the others ring. ]]
 
 -- Delete what is left of an ended run whose time is up; not while its dependents are still being told.
@@ -18,7 +18,7 @@ local function forget(id, run)
   if f[2] then call('ZREM', key_session(f[2]), id) end
   reindex(id, run.lane, run.state, nil)
   timers[id] = false
-  call('UNLINK', key_run(id), key_needs(id), key_dependents(id), key_log(id))
+  call('UNLINK', key_run(id), key_needs(id), key_dependents(id), key_log(id), key_signals(id))
 end
 
 local function ring(id)

@@ -4,7 +4,7 @@ ARGV   now_ms id
 REPLY  ok STATE, not_found, wrong_state STATE
 VERBS  wake
 FLAGS  allow-oom
-USES   limiting ending
+USES   limiting waiting ending
 A run that is pending is about to be awake; one that is held notes the wish, so that it does not sleep on it. ]]
 
 local run = load(id)
@@ -15,5 +15,5 @@ if is_held(run) then
   if call('HSETNX', run.key, 'wanted', 1) == 1 then move(id, run, 'wake', run.state) end
   return 'ok ' .. run.state
 end
-move(id, run, 'wake', 'pending', '', 'entry', enqueue(id, run), 'reason', '', 'due_at_ms', '')
+rouse(id, run, 'wake', '')
 return 'ok pending'

@@ -1,0 +1,66 @@
+"""How a program asks its worker to park it: one JSON object in the place of its result, and exit code 0.
+
+    {"park": {"signal": "deploy", "approval": true, "children": "all", "until": "2h", "state": {"step": 3}}}
+
+All parts are optional, but one that can wake it must be there. A request that is not understood is no result either,
+and the attempt fails with a sentence that says why.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, ValidationError
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.moments import duration_ms, moment_ms
+from agentq.coordinator.waiting import Mode, Wait
+
+WORD = "park"
+
+
+def _several(names: object) -> object:
+    return (names,) if isinstance(names, str) else tuple(names) if isinstance(names, list) else names
+
+
+class Request(BaseModel):
+    """What the program wrote."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    signal: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
+    approval: bool = False
+    children: Mode | None = None
+    until: str | None = None
+    """A duration from now, or a time."""
+    state: JsonValue = None
+
+
+def wait_of(request: JsonValue) -> Wait:
+    """What the program wants to wait for; or one sentence about what is wrong with that."""
+    try:
+        asked = Request.model_validate(request)
+        until = {} if asked.until is None else _time(asked.until)
+        wait = Wait(signals=asked.signal, approval=asked.approval, children=asked.children, state=asked.state, **until)
+    except ValidationError as error:
+        raise Invalid(f"The program cannot be parked: {one_sentence(error)}") from error
+    if not (wait.signals or wait.approval or wait.children or until):
+        raise Invalid("The program cannot be parked: give it a signal, approval, children or until to wait for.")
+    return wait
+
+
+def _time(text: str) -> dict[str, int]:
+    """A duration counts from when the server hears of it; a time that has passed wakes the run at once."""
+    with suppress(Invalid):
+        return {"for_ms": duration_ms(text)}
+    with suppress(ValueError, OverflowError, OSError):
+        return {"until_ms": max(0, round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000))}
+    with suppress(Invalid):
+        return {"until_ms": moment_ms(text)}
+    raise Invalid(
+        f"The program cannot be parked: until: {text[:40]!r} is neither a duration, such as 2h, nor a time, such as "
+        "14:30 or 2030-01-31T14:30."
+    )
