@@ -37,6 +37,28 @@ SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "cwd": (["--cwd", "/tmp"], {"cwd": "/tmp"}),
     "dedupe key": (["--dedupe-key", "k", "--if-live", "replace"], {"dedupe_key": "k", "if_live": "replace"}),
+    "fixed backoff": (
+        ["--retries", "5", "--backoff", "fixed", "--retry-delay", "2s"],
+        {"retry": {"failures": 5, "factor": 1.0, "delay_ms": 2000}},
+    ),
+    "listed backoff": (
+        ["--retries", "5", "--backoff", "10s,1m,5m"],
+        {"retry": {"failures": 5, "delays_ms": [10_000, 60_000, 300_000]}},
+    ),
+    "no jitter": (
+        ["--retries", "1", "--no-jitter", "--retry-delay-max", "10s", "--max-elapsed", "2h"],
+        {"retry": {"failures": 1, "jitter": False, "delay_ms_max": 10_000, "max_elapsed_ms": 7_200_000}},
+    ),
+    "retries by class": (
+        ["--retry-on", "exit=5", "--retry-on", "timeout=1,5m", "--never-retry", "spawn"],
+        {
+            "retry": {
+                "only": ["exit", "timeout"],
+                "final": ["spawn"],
+                "classes": {"exit": {"retries": 5}, "timeout": {"retries": 1, "delay_ms": 300_000, "factor": 1.0}},
+            }
+        },
+    ),
     "keep": (["--keep", "2d"], {"keep_ms": 2 * 86_400_000}),
     "durable": ([], {}),
 }

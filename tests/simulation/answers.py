@@ -6,8 +6,6 @@ from simulation.heard import Heard, door_of
 from simulation.life import Life
 from simulation.seats import Seats
 
-from agentq.coordinator.lifecycle import BUDGETS, OutcomeClass
-
 WORKERS_WORDS = {"start", "report", "finish", "fail", "defer", "release", "park"}
 
 
@@ -42,9 +40,6 @@ class Answers(Seats):
             judge = getattr(self, f"_answer_{heard.script}", None) or getattr(self, f"answer_{heard.script}", None)
             if judge is not None:
                 judge(heard)
-
-    def budget_of(self, class_: str) -> str:
-        return BUDGETS[OutcomeClass(class_)].value
 
     def wait_for(self, life: Life, parent: str) -> None:
         """A run is to wait for another; if that has ended, it is told at once."""

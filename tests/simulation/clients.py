@@ -36,7 +36,16 @@ def retry(sim: Simulator) -> dict[str, Any]:
     policy: dict[str, Any] = {"failures": chance.choice((0, 1, 1, 2)), "delay_ms": chance.choice((0, 0, 2_000))}
     policy |= {"crashes": chance.choice((0, 1, 3)), "deferrals": chance.choice((0, 1, 5)), "delay_ms_max": 10_000}
     if chance.random() < 0.2:
-        policy["final"] = (chance.choice(("exit", "lost", "timeout")),)
+        policy["final"] = (chance.choice(("exit", "lost", "timeout", "limit")),)
+    elif chance.random() < 0.3:
+        own = chance.choice(({"retries": 1, "delay_ms": 700}, {"delays_ms": (5, 900)}, {"retries": 0}))
+        policy["classes"] = {chance.choice(("exit", "lost", "timeout", "limit")): own}
+    if chance.random() < 0.2:
+        policy |= chance.choice(({"factor": 1}, {"jitter": False}, {"delays_ms": (0, 300)}, {"only": ("exit", "oom")}))
+    if chance.random() < 0.1:
+        policy["max_elapsed_ms"] = chance.choice((0, 2_000, 20_000))
+    if "only" in policy and set(policy["only"]) & set(policy.get("final", ())):
+        del policy["final"]
     return policy
 
 

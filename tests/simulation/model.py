@@ -118,7 +118,7 @@ class Model(Answers):
             due_at = heard.now + door["delay_ms"] if "delay_ms" in door else door["due_at_ms"]
         patience = OPEN_MS if "open" in door else door.get("expires_ms")
         until = None if patience is None else heard.now + patience
-        life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door)
+        life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door, begun_at=heard.now)
         for parent in door.get("after", ()):
             self.wait_for(life, parent)
         waits = "after" in door or life.open
@@ -177,23 +177,27 @@ class Model(Answers):
         if life.stop_at is not None or class_ == "cancelled":
             assert target == "cancelled", f"{life.line} was to stop, and is {target}"
             return
-        assert target == ("scheduled" if life.pays(class_) else "failed"), f"{life.line}: {class_}, spent {life.spent}"
-        if target == "scheduled":
-            self._retry(heard, life, class_)
+        due_at = self._due_after(heard, life, class_)
+        again = life.pays(class_) and life.in_time(due_at)
+        assert target == ("scheduled" if again else "failed"), f"{life.line}: {class_}, spent {life.spent}"
+        if again:
+            life.due_at = due_at
+            life.spent[life.purse(class_)] += 1
         self._leave(heard, life, "fail", target)
 
-    def _retry(self, heard: Heard, life: Life, class_: str) -> None:
-        budget = self.budget_of(class_)
-        delay = heard["delay_ms"]
-        life.due_at = heard.now + (int(delay) if delay != "" else life.backoff_ms(life.spent[budget], heard["dice"]))
-        life.spent[budget] += 1
+    def _due_after(self, heard: Heard, life: Life, class_: str) -> int:
+        asked = heard["delay_ms"]
+        spent = life.spent[life.purse(class_)]
+        return heard.now + (int(asked) if asked != "" else life.backoff_ms(class_, spent, heard["dice"]))
 
     def defer(self, heard: Heard, life: Life, target: str) -> None:
         self._by_its_worker(heard, life)
         if life.stop_at is None:
-            assert target == ("scheduled" if life.pays("limit") else "failed"), f"{life.line}: spent {life.spent}"
-            life.due_at = int(heard["due_at_ms"])
-            life.spent["deferrals"] += 1
+            due_at = int(heard["due_at_ms"])
+            again = life.pays("limit") and life.in_time(due_at)
+            assert target == ("scheduled" if again else "failed"), f"{life.line}: spent {life.spent}"
+            life.due_at = due_at
+            life.spent[life.purse("limit")] += 1
         self._leave(heard, life, "defer", target)
 
     def release(self, heard: Heard, life: Life, target: str) -> None:
@@ -232,11 +236,13 @@ class Model(Answers):
         self.taken_away(heard, life)
         life.fence = ""
         if life.stop_at is None:
-            spent = life.spent["crashes"]
-            expected = "failed" if not life.pays("lost") else "scheduled" if spent else "pending"
+            spent = life.spent[life.purse("lost")]
+            due_at = heard.now + (life.backoff_ms("lost", spent - 1, heard["dice"]) if spent else 0)
+            again = life.pays("lost") and life.in_time(due_at)
+            expected = "failed" if not again else "scheduled" if spent else "pending"
             assert target == expected, f"{life.line} is {target} after {spent} crashes"
-            life.due_at = heard.now + life.backoff_ms(spent - 1, heard["dice"]) if spent else None
-            life.spent["crashes"] += 1
+            life.due_at = due_at if spent else None
+            life.spent[life.purse("lost")] += 1
         self._leave(heard, life, "lose", target)
 
     def expire(self, heard: Heard, life: Life, target: str) -> None:
@@ -259,6 +265,7 @@ class Model(Answers):
         life.until = life.due_at = None
         life.number, life.wanted, life.doomed = 0, False, False
         life.spent.clear()
+        life.begun_at = heard.now
         life.operation = f"requeue {heard['op']}"
         if "dedupe" in life.door:
             key = life.door["dedupe"]

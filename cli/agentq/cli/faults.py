@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.moments import duration_ms
 
 
 @contextmanager
@@ -32,3 +33,11 @@ def of_options(options: Mapping[str, str]) -> Iterator[None]:
 def flag(name: str) -> str:
     """How an option of this name is written."""
     return f"--{name.replace('_', '-')}"
+
+
+def duration_of(text: str, option: str) -> int:
+    """A time that was typed for an option, in milliseconds."""
+    try:
+        return duration_ms(text)
+    except Invalid as invalid:
+        raise Invalid(f"{option}: {invalid}") from None

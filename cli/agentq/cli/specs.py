@@ -10,13 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentq.cli.faults import flag, of_options
+from agentq.cli.faults import duration_of, flag, of_options
 from agentq.cli.pairs import pairs_of
+from agentq.cli.retries import policy_of
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.limits import STDIN_BYTES
-from agentq.coordinator.moments import duration_ms, moment_ms
-from agentq.coordinator.run import Caps, RetryPolicy, RunSpec
+from agentq.coordinator.moments import moment_ms
+from agentq.coordinator.run import Caps, RunSpec
 
 AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live")
 PAIRS = {"label": "labels", "demand": "demands"}
@@ -35,7 +36,6 @@ OPTIONS = {
     **{field: f"--{option}" for option, field in {**PAIRS, **DURATIONS}.items()},
     "argv": "the command",
     "due_at_ms": "--at",
-    "failures": "--retries",
     "memory_bytes": "--memory",
     "cpu_s": "--cpu-time",
 }
@@ -118,16 +118,14 @@ def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
     with of_options(OPTIONS):
         if caps:
             fields["caps"] = Caps(**caps)
-        if "retries" in given:
-            fields["retry"] = RetryPolicy(failures=given["retries"])
+    policy = policy_of(given)
+    if policy is not None:
+        fields["retry"] = policy
     return fields
 
 
 def _duration(given: Mapping[str, Any], option: str) -> int:
-    try:
-        return duration_ms(given[option])
-    except Invalid as invalid:
-        raise Invalid(f"{flag(option)}: {invalid}") from None
+    return duration_of(given[option], flag(option))
 
 
 def _size(text: str, option: str) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import Identity, serves
-from agentq.coordinator.lifecycle import HELD, TERMINAL, State
+from agentq.coordinator.lifecycle import BUDGETS, HELD, TERMINAL, Budget, OutcomeClass, State
 from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.records import Records, WorkerRecord
 from agentq.coordinator.run import Attempt, Run, lane_parts
 from agentq.coordinator.settings import Settings
@@ -183,10 +184,7 @@ class Explanation:
             code = "" if run.outcome.exit_code is None else f" with code {run.outcome.exit_code}"
             yield f"The reason is {run.outcome.class_.value}{code}{said.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
-            policy = run.spec.retry
-            spent = f"{run.failures} of {policy.failures if policy else 0} retries are spent"
-            crashes = f", and {_many(run.crashes, 'loss', 'losses')} of its worker" if run.crashes else ""
-            yield f"It was tried {_many(run.attempt, 'time')}; {spent}{crashes}."
+            yield f"It was tried {_many(run.attempt, 'time')}; {_verdict_of_policy(run)}."
         if run.state is not State.COMPLETED:
             yield f"`agentq retry {run.id}` lets it begin again."
 
@@ -233,6 +231,24 @@ def _ending(attempt: Attempt) -> str:
     if outcome is not None and not said and outcome.exit_code is not None:
         said = f"exit code {outcome.exit_code}"
     return f"{word} on {attempt.worker}{f' ({said})' if said else ''}"
+
+
+def _verdict_of_policy(run: Run) -> str:
+    """Why it is not tried again."""
+    policy, class_ = run.spec.retry or RetryPolicy(), run.outcome.class_ if run.outcome else OutcomeClass.INTERNAL
+    budget, own = BUDGETS.get(class_), policy.classes.get(class_)
+    if budget is None or class_ in policy.final:
+        return f"a run that ends with {class_} is not tried again"
+    what = {"failures": "retries", "crashes": "retries after crashes and lost workers"}.get(budget, "deferrals")
+    spent, most = getattr(run, budget), getattr(policy, budget)
+    if own is not None and own.retries is not None:
+        spent, most, what = run.spent.get(class_, 0), own.retries, f"retries after {class_}"
+    elif budget is Budget.FAILURES and policy.only and class_ not in policy.only:
+        return f"only {', '.join(policy.only)} would be tried again, as its submit said"
+    if spent < most and policy.max_elapsed_ms is not None:
+        limit = spelled(policy.max_elapsed_ms)
+        return f"another try would have begun more than {limit} after its submit, or its last `agentq retry`"
+    return f"{spent} of {most} {what} are spent"
 
 
 def _verdict(state: State) -> str:

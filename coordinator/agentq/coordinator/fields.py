@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     Values = Sequence[JsonValue]
     RunIds = Sequence[str]
     Classes = Sequence[OutcomeClass | str]
+    Delays = Sequence[int]
 else:
     # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
     _LOOSE = Field(strict=False)
@@ -113,6 +114,7 @@ else:
     Values = Annotated[tuple[JsonValue, ...], _LOOSE]
     RunIds = Annotated[tuple[RunId, ...], _LOOSE]
     Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LOOSE]
+    Delays = Annotated[tuple[Milliseconds, ...], Field(strict=False, max_length=limits.DELAYS)]
 
 
 def one_sentence(error: ValidationError) -> str:

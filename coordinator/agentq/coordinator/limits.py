@@ -49,6 +49,8 @@ DROP_A_CALL = 1000
 ATTEMPTS_KEPT = 100
 EVENTS_KEPT = 100_000
 RETRIES_MAX = 10_000
+DELAYS = 100
+"""Waits that a policy can list one by one."""
 
 DELAY_MS_MAX = 10 * 366 * 86_400_000
 DUE_AT_MS_MAX = (1 << 45) - 1

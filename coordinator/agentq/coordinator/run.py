@@ -26,7 +26,6 @@ from pydantic_core import to_json
 from agentq.coordinator import limits as most
 from agentq.coordinator.errors import Incompatible, Invalid
 from agentq.coordinator.fields import (
-    Classes,
     Label,
     LimitKey,
     Milliseconds,
@@ -42,25 +41,14 @@ from agentq.coordinator.fields import (
     one_sentence,
 )
 from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.policy import ClassPolicy
+from agentq.coordinator.policy import RetryPolicy as RetryPolicy
 
 WIRE_VERSION = 1
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class RetryPolicy(_Strict):
-    """What a run may spend, and how long it waits in between: exponential, with full jitter."""
-
-    failures: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.FAILURES
-    crashes: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.CRASHES
-    deferrals: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.DEFERRALS
-    delay_ms: Milliseconds = most.DELAY_MS
-    factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = most.DELAY_FACTOR
-    delay_ms_max: Milliseconds = most.BACKOFF_MS_MAX
-    final: Classes = ()
-    """Classes that are never tried again."""
 
 
 class Caps(_Strict):
@@ -82,8 +70,8 @@ class RunSpec(_Strict):
 
     argv: Annotated[Texts, bounded(most.ARGUMENTS_BYTES, "the command line")] = ()
     stdin: Annotated[str, bounded(most.STDIN_BYTES, "stdin")] | None = None
-    env: Annotated[dict[Text, Text], AfterValidator(named), bounded(most.ENVIRONMENT_BYTES, "the environment")] = (
-        Field(default_factory=dict)
+    env: Annotated[dict[Text, Text], AfterValidator(named), bounded(most.ENVIRONMENT_BYTES, "the environment")] = Field(
+        default_factory=dict
     )
     cwd: Text | None = None
     function: Annotated[str, StringConstraints(pattern=r"^[\w.]+:[\w.]+$")] | None = None
@@ -158,9 +146,7 @@ class RunSpec(_Strict):
         left_out = _IN_LANE | {"after"} if len(self.after) > most.DEPENDENCIES_A_CALL else _IN_LANE
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
         if len(body) > most.SPEC_BYTES:
-            raise Invalid(
-                f"The run has {len(body)} bytes; {most.SPEC_BYTES} is the most. Pass large input as a file."
-            )
+            raise Invalid(f"The run has {len(body)} bytes; {most.SPEC_BYTES} is the most. Pass large input as a file.")
         return _OPENING + body[1:]
 
     @property
@@ -183,7 +169,7 @@ class RunSpec(_Strict):
         if self.fair_key is not None:
             door["fair"] = self.fair_key
         if self.retry is not None:
-            door["retry"] = self.retry.model_dump_json(exclude_defaults=True)
+            door["retry"] = self.retry.model_dump_json(exclude_defaults=True, exclude_none=True)
         return door
 
 
@@ -216,6 +202,9 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
     for name, model in (("retry", RetryPolicy), ("caps", Caps)):
         if known.get(name):
             known[name] = _known(model, known[name])
+    if known.get("retry", {}).get("classes"):
+        own = known["retry"]["classes"]
+        known["retry"]["classes"] = {name: _known(ClassPolicy, of) for name, of in own.items()}
     return RunSpec.model_validate_json(to_json(known | lane_parts(lane)))
 
 
@@ -306,6 +295,8 @@ class Run(BaseModel):
     failures: int
     crashes: int
     deferrals: int
+    spent: dict[OutcomeClass, int]
+    """Tries that were spent on classes with a number of their own."""
     progress: JsonValue
     outcome: Outcome | None
     attempts: list[Attempt]
@@ -327,6 +318,7 @@ class Run(BaseModel):
             "spec": spec_from_wire(fields["spec"], fields["lane"]),
             "state": State(fields["state"]),
             "submitted_at_ms": int(fields["submitted_at_ms"]),
+            "spent": {name[6:]: int(times) for name, times in fields.items() if name.startswith("spent:")},
             "progress": parsed("progress"),
             "outcome": _outcome(parsed("outcome")),
             **{name: fields.get(name, "") for name in ("reason", "fence", "worker")},

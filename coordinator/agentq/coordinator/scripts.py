@@ -132,7 +132,11 @@ def _limits_lua() -> str:
 def _arrows_lua(verbs: tuple[str, ...]) -> str:
     events = ",".join(f"{verb}={{{_arrows_of(verb)}}}" for verb in verbs)
     origins = [f"{verb}={{{','.join(f'{state}=true' for state in sorted(sources(verb)))}}}" for verb in verbs]
-    budgets = [f"{outcome}='{budget}'" for outcome, budget in BUDGETS.items()] if "fail" in verbs else []
+    budgets = (
+        [f"{outcome}='{budget}'" for outcome, budget in BUDGETS.items()]
+        if {"fail", "lose", "defer"} & set(verbs)
+        else []
+    )
     return f"local EVENTS, SOURCES, BUDGETS = {{{events}}}, {{{','.join(origins)}}}, {{{','.join(budgets)}}}"
 
 

@@ -24,8 +24,9 @@ if run.attempt > 0 then
 end
 call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
   'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms')
+for class in pairs(retry_policy(run).classes or {}) do call('HDEL', run.key, 'spent:' .. class) end
 run.until_ms, run.due_at_ms = nil, nil
 run.lane = plain(run.lane)
 move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '', 'lane', run.lane,
-  'op', 'requeue ' .. op, 'more', 1)
+  'op', 'requeue ' .. op, 'more', 1, 'requeued_at_ms', stamp)
 return 'ok pending'
