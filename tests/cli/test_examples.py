@@ -15,6 +15,7 @@ from docs import every_command
 from servers import until
 from world import World
 
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import Outcome
 
 EXAMPLES = [
@@ -28,7 +29,10 @@ UNTIL_STOPPED = ("up", "worker --")
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if not each.startswith((*UNTIL_STOPPED, "demo"))])
 def test_an_example_in_the_help_works(cli: Cli, real: World, example: str, background: Any) -> None:
     done = real.held("w1", started=True)
-    assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
+    if example.startswith("dead"):
+        real.queue.fail(done, Outcome(class_=OutcomeClass.EXIT))
+    else:
+        assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
     if "--wait" in example:
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
     run = real.submit(queue="other") if example.startswith("cancel") else done.id

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator.errors import AgentqError, Unreachable
+from agentq.coordinator.lifecycle import State
 from agentq.coordinator.run import RunSpec
 
 if TYPE_CHECKING:
@@ -118,6 +119,12 @@ class Clients:
     def requeue(self) -> None:
         for run in self._some_runs(1, ended=True):
             self.say(partial(self.sim.queue.requeue, run, operation=self.sim.nonce()))
+
+    def forget(self) -> None:
+        """Delete ended runs before their time, in the state that they were last seen in."""
+        runs = self.sim.model.runs
+        seen = [(run, State(runs[run].state if run in runs else "failed")) for run in self._some_runs(3, ended=True)]
+        self.say(lambda: self.sim.queue.forget(seen))
 
     def _crowded(self) -> bool:
         runs = self.sim.model.runs

@@ -32,6 +32,7 @@ class Life:
     begun_at: int = 0
     """Since when its policy counts: its submit, or the last time it was requeued."""
     claimed_at: int = 0
+    ended_at: int = 0
     forget_at: int = 0
     stop_at: int | None = None
     unnamed_at: int | None = None

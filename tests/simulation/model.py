@@ -14,7 +14,7 @@ from simulation.answers import Answers
 from simulation.heard import Event, Heard, arrows, door_of
 from simulation.life import Life
 
-from agentq.coordinator.limits import KEEP_MS, OPEN_MS
+from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS
 
 UNHEARD = {"bootstrap", "count", "list"}
 
@@ -74,6 +74,7 @@ class Model(Answers):
         life.stop_at = life.due_at = life.until = None
         life.open = False
         life.needs.clear()
+        life.ended_at = heard.now
         life.forget_at = heard.now + life.door.get("keep_ms", KEEP_MS)
         if self.keys.get(life.door.get("dedupe", "")) == life.id:
             del self.keys[life.door["dedupe"]]
@@ -98,12 +99,12 @@ class Model(Answers):
         assert fence == life.fence, f"{heard.script} was accepted from {fence} while {life.line}"
 
     def _forget(self, heard: Heard, found: set[str], expected: set[str]) -> None:
-        """Lines differ. The only change without an event is that an ended run goes when its time has come."""
+        """Lines differ. The only change without an event is that an ended run goes, by time or by an operator's word."""
         for line in expected - found:
             life = self.runs[line.partition(" ")[0]]
-            may_go = (
-                heard.script == "tick" and life.ended and life.forget_at <= heard.now and not found - expected - {""}
-            )
+            due_at = life.forget_at if heard.script == "tick" else life.ended_at + KEEP_MS_MIN
+            gone = heard.script in ("tick", "forget") and life.ended and due_at <= heard.now
+            may_go = gone and not found - expected - {""}
             assert may_go, f"after {heard.script}: the model has {line!r}, the server {found - expected}"
             del self.runs[life.id]
             self.effects.pop(life.id, None)

@@ -301,6 +301,7 @@ STEPS: tuple[tuple[float, Callable[[Simulator], None]], ...] = (
     (3, by_clients(Clients.cancel)),
     (4, by_clients(Clients.wake)),
     (4, by_clients(Clients.requeue)),
+    (2, by_clients(Clients.forget)),
     (9, Simulator.clock),
     (0.7, Simulator.watch),
     (0.7, Simulator.crash),

@@ -33,6 +33,7 @@ COMMANDS = {
         "wait": "Wait until runs have ended.",
         "cancel": "Cancel runs.",
         "retry": "Let ended runs begin again, with fresh budgets.",
+        "dead": "Look after failed runs: list them, let them begin again, forget them.",
         "events": "Print what happened, in order.",
     },
     "Work": {

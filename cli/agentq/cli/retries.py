@@ -23,6 +23,7 @@ OPTIONS = {
 }
 DURATIONS = {"retry_delay": "delay_ms", "retry_delay_max": "delay_ms_max", "max_elapsed": "max_elapsed_ms"}
 GIVEN = ("retries", "backoff", "no_jitter", "retry_on", "never_retry", *DURATIONS)
+FAILURES = [class_ for class_ in OutcomeClass if class_ not in (OutcomeClass.OK, OutcomeClass.CANCELLED)]
 EXAMPLE = "as in --retry-on timeout=1,5m"
 
 
@@ -62,7 +63,7 @@ def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
     classes: dict[OutcomeClass, ClassPolicy] = {}
     for text in given.get("retry_on", ()):
         name, equals, numbers = text.partition("=")
-        class_ = _class(name, "--retry-on")
+        class_ = class_of(name, "--retry-on")
         if BUDGETS.get(class_) == "failures":
             only.append(class_)
         if equals:
@@ -74,7 +75,7 @@ def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
     if classes:
         fields["classes"] = classes
     if "never_retry" in given:
-        fields["final"] = [_class(name, "--never-retry") for name in given["never_retry"]]
+        fields["final"] = [class_of(name, "--never-retry") for name in given["never_retry"]]
     return fields
 
 
@@ -88,9 +89,9 @@ def _own(numbers: str, text: str) -> ClassPolicy:
     return ClassPolicy(**own)
 
 
-def _class(name: str, option: str) -> OutcomeClass:
-    known = [class_.value for class_ in OutcomeClass if class_ in BUDGETS or option == "--never-retry"]
-    known = [each for each in known if each not in ("ok", "cancelled", "rejected")]
+def class_of(name: str, option: str) -> OutcomeClass:
+    """A class of failure, by its name; `--retry-on` takes only those that something pays for."""
+    known = [each.value for each in FAILURES if each in BUDGETS or option != "--retry-on"]
     if name not in known:
         raise Invalid(f"{option}: {name[:40]!r} is not a class of failure; there are {', '.join(known)}.")
     return OutcomeClass(name)

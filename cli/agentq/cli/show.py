@@ -32,10 +32,11 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
         else:
             if place:
                 print()
-            _print(found)
+            print_run(found)
 
 
-def _print(run: Run) -> None:
+def print_run(run: Run) -> None:
+    """All that is known of it, for people."""
     end = ending(run)
     reason = f": {clean(run.reason)}" if run.reason else ""
     print(f"{bold(run.id)}  {paint(run.state.value)}{f', {end}' if end else ''}{reason}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from agentq.cli.render import paint, print_json
 from agentq.cli.server import note
@@ -10,9 +11,16 @@ from agentq.coordinator.errors import NotFound, Refused, TryLater
 from agentq.coordinator.lifecycle import HELD, State
 
 
-def say_to_all(ids: Sequence[str], verb: Callable[[str], State], *, json: bool) -> int:
-    """The exit code of the first refusal, which keeps nobody else from being told; 0 without one."""
-    code = 0
+class Told(NamedTuple):
+    """What came of it: the exit code of the first refusal, 0 without one, and how many did as they were told."""
+
+    code: int
+    done: int
+
+
+def say_to_all(ids: Iterable[str], verb: Callable[[str], State], *, json: bool) -> Told:
+    """Say it to each; a refusal keeps nobody else from being told."""
+    code = done = 0
     for run_id in ids:
         try:
             state = verb(run_id)
@@ -20,8 +28,9 @@ def say_to_all(ids: Sequence[str], verb: Callable[[str], State], *, json: bool) 
             note(str(refused))
             code = code or refused.exit_code
             continue
+        done += 1
         if json:
             print_json({"id": run_id, "state": state.value})
         else:
             print(f"{run_id}  {paint(state.value)}{'  is being stopped' if state in HELD else ''}")
-    return code
+    return Told(code, done)

@@ -124,6 +124,10 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "noeviction.",
     ),
     "retiring": (TryLater, "The {subject} still has runs of an earlier life to give back; call again."),
+    "recent": (
+        TryLater,
+        "The {subject} ended less than a minute ago; what its submit may yet ask for is kept so long.",
+    ),
     "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
 }
 

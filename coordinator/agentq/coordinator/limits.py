@@ -63,6 +63,8 @@ DELAY_FACTOR = 2
 BACKOFF_MS_MAX = 300_000
 KEEP_MS = 7 * 86_400_000
 """How long an ended run can be looked up, unless its spec says otherwise."""
+KEEP_MS_MIN = 60_000
+"""Nothing that has ended is forgotten sooner: a submit that is sent again must find its run, or it would begin anew."""
 OPEN_MS = 60_000
 """A submit in several calls that takes longer than this was abandoned."""
 STOP_MS = 60_000
