@@ -59,6 +59,15 @@ SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
             }
         },
     ),
+    "a key for a while": (
+        ["--dedupe-key", "k", "--if-live", "reject", "--dedupe-ttl", "10m"],
+        {"dedupe_key": "k", "if_live": "reject", "dedupe_ttl_ms": 600_000},
+    ),
+    "debounce": (
+        ["--dedupe-key", "k", "--if-live", "debounce", "--delay", "5s", "--debounce-max", "1m"],
+        {"dedupe_key": "k", "if_live": "debounce", "delay_ms": 5000, "debounce_max_ms": 60_000},
+    ),
+    "follow": (["--dedupe-key", "k", "--if-live", "follow"], {"dedupe_key": "k", "if_live": "follow"}),
     "keep": (["--keep", "2d"], {"keep_ms": 2 * 86_400_000}),
     "durable": ([], {}),
 }
@@ -127,7 +136,7 @@ def test_a_live_run_with_the_key_is_returned_and_said(cli: Cli) -> None:
     run = json.loads(first.out)["id"]
     assert json.loads(first.out) == {"id": run, "created": True}
     assert json.loads(second.out) == {"id": run, "created": False}
-    assert second.err == f"agentq: {run} is live and has this dedupe key; nothing new was submitted.\n"
+    assert second.err == f"agentq: {run} has this dedupe key; nothing new was submitted.\n"
     assert second.code == 0
 
 

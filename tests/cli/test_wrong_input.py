@@ -51,6 +51,15 @@ WRONG = {
     "a delay and a time": (["submit", "--delay", "5s", "--at", "14:30", "--", "true"], "contradict each other"),
     "what to do on nothing": (["submit", "--on-failed", "run", "--", "true"], "means nothing without --after"),
     "what to do without a key": (["submit", "--if-live", "reject", "--", "true"], "nothing without --dedupe-key"),
+    "a while without a key": (["submit", "--dedupe-ttl", "1h", "--", "true"], "--dedupe-ttl means nothing without"),
+    "an unknown mode": (["submit", "--dedupe-key", "k", "--if-live", "x", "--", "true"], "--if-live: it should be"),
+    "put off by nothing": (["submit", "--dedupe-key", "k", "--if-live", "debounce", "--", "true"], "needs --delay"),
+    "put off at most": (["submit", "--dedupe-key", "k", "--debounce-max", "1m", "--", "true"], "is for --if-live debo"),
+    "a while for a follower": (
+        ["submit", "--dedupe-key", "k", "--if-live", "follow", "--dedupe-ttl", "1h", "--", "x"],
+        "--dedupe-ttl is for --if-live return or reject",
+    ),
+    "kept for no time": (["submit", "--keep", "5s", "--", "true"], "--keep: a run is kept for 60000 ms at least"),
     "an unknown way on": (["submit", "--after", UNKNOWN, "--on-failed", "cry", "--", "true"], "--on-failed: it should"),
     "a size in words": (["submit", "--memory", "lots", "--", "true"], "--memory: 'lots' is not a size"),
     "no niceness": (["submit", "--nice", "-5", "--", "true"], "--nice"),
@@ -146,7 +155,7 @@ def test_a_live_dedupe_key_can_be_refused(cli: Cli, real: World) -> None:
     with real.unchanged():
         answer = cli("submit", "--dedupe-key", "k", "--if-live", "reject", "--", "true")
 
-    assert f"{run} is live and has its" in sentence(answer)
+    assert f"{run} has its id or key" in sentence(answer)
     assert answer.code == 5
 
 

@@ -257,7 +257,7 @@ def a_spec(chance: random.Random) -> RunSpec:
         "plan": "p",
         "session": "s",
         "retry": RetryPolicy(failures=3, final=[OutcomeClass.OOM], factor=1.5),
-        "keep_ms": 0,
+        "keep_ms": 60_000,
     }
     return RunSpec.checked(**COMMAND | {name: value for name, value in fields.items() if chance.random() < 0.5})
 

@@ -21,7 +21,7 @@ FIELDS: tuple[tuple[float, str, Callable[[Simulator], Any]], ...] = (
     (0.2, "delay_ms", lambda sim: sim.chance.choice((0, 50, 3_000, 20_000))),
     (0.1, "expires_ms", lambda sim: sim.chance.choice((0, 500, 5_000, 40_000))),
     (0.3, "dedupe_key", lambda sim: sim.chance.choice(("a", "b"))),
-    (0.3, "if_live", lambda sim: sim.chance.choice(("return", "reject", "replace"))),
+    (0.5, "if_live", lambda sim: sim.chance.choice(("return", "reject", "replace", "follow", "follow", "debounce"))),
     (0.3, "on_failed", lambda sim: sim.chance.choice(("skip", "run", "fail"))),
     (0.4, "priority", lambda sim: sim.chance.choice((0, 9))),
     (0.1, "demands", lambda _: {"gpu": "1"}),
@@ -146,10 +146,17 @@ class Clients:
 
     def _spec(self) -> RunSpec:
         chance = self.sim.chance
-        fields: dict[str, Any] = {"queue": chance.choice(QUEUES), "keep_ms": chance.choice((0, 5_000, 60_000, 60_000))}
+        fields: dict[str, Any] = {
+            "queue": chance.choice(QUEUES),
+            "keep_ms": chance.choice((60_000, 60_000, 65_000, 120_000)),
+        }
         for likely, name, value in FIELDS:
             if chance.random() < likely * self.sim.richness:
                 fields[name] = value(self.sim)
         if chance.random() < 0.3 * self.sim.richness:
             fields["after"] = tuple(self._parents(chance.choice((1, 1, 2, 3))))
+        if fields.get("if_live", "return") in ("return", "reject") and "dedupe_key" in fields and chance.random() < 0.4:
+            fields["dedupe_ttl_ms"] = chance.choice((30_000, 120_000))
+        elif fields.get("if_live") == "debounce":
+            fields |= {"delay_ms": 4_000, "debounce_max_ms": 9_000} if chance.random() < 0.7 else {"delay_ms": 2_000}
         return RunSpec(kind="command", argv=(str(chance.random()),), **fields)

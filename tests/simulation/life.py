@@ -40,6 +40,11 @@ class Life:
     wanted: bool = False
     stop_told: bool = False
     doomed: bool = False
+    follows: str = ""
+    """The run whose end it waits for, to have the dedupe key after it."""
+    follower: str = ""
+    taken_until: int = 0
+    put_off_since: int = 0
     operation: str = ""
     needs: set[str] = field(default_factory=set)
     spent: Counter[str] = field(default_factory=Counter)

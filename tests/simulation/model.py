@@ -76,12 +76,11 @@ class Model(Answers):
         life.needs.clear()
         life.ended_at = heard.now
         life.forget_at = heard.now + life.door.get("keep_ms", KEEP_MS)
-        if self.keys.get(life.door.get("dedupe", "")) == life.id:
-            del self.keys[life.door["dedupe"]]
+        self.hand_on(heard, life)
         for child in self.runs.values():
             if life.id in child.needs:
                 child.needs.discard(life.id)
-                child.told(life.state)
+                child.told("completed" if child.follows == life.id else life.state)
 
     def _leave(self, heard: Heard, life: Life, verb: str, target: str) -> None:
         """It leaves its worker; a stop that was ordered ends it whatever the worker says."""
@@ -99,7 +98,7 @@ class Model(Answers):
         assert fence == life.fence, f"{heard.script} was accepted from {fence} while {life.line}"
 
     def _forget(self, heard: Heard, found: set[str], expected: set[str]) -> None:
-        """Lines differ. The only change without an event is that an ended run goes, by time or by an operator's word."""
+        """Lines differ. The only change without an event is that an ended run goes, by time or by somebody's word."""
         for line in expected - found:
             life = self.runs[line.partition(" ")[0]]
             due_at = life.forget_at if heard.script == "tick" else life.ended_at + KEEP_MS_MIN
@@ -122,13 +121,12 @@ class Model(Answers):
         life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door, begun_at=heard.now)
         for parent in door.get("after", ()):
             self.wait_for(life, parent)
-        waits = "after" in door or life.open
+        self.take_key(heard, life)
+        waits = "after" in door or life.open or life.follows
+        due_at = life.due_at
         later = due_at is not None and due_at > heard.now
         assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {door}"
         self.runs[run] = life
-        if "dedupe" in door:
-            assert door["dedupe"] not in self.keys, f"{run} and {self.keys[door['dedupe']]} both have {door['dedupe']}"
-            self.keys[door["dedupe"]] = run
 
     def unblock(self, heard: Heard, life: Life, target: str) -> None:
         assert not life.needs, f"{life.line} waits for {life.needs}"
@@ -229,6 +227,7 @@ class Model(Answers):
     def cancel(self, heard: Heard, life: Life, target: str) -> None:
         if heard.script == "submit":
             assert (target, life.attempt) == ("cancelled", 0), f"{life.line} had begun, and was replaced"
+            heard.replaced, heard.put_off_since = life.id, life.put_off_since
         if target != "cancelled":
             assert life.stop_at is None, f"{life.line} was ordered to stop already"
             life.stop_at, life.stop_told = heard.now + int(heard["stop_ms"]), False
@@ -271,3 +270,6 @@ class Model(Answers):
         if "dedupe" in life.door:
             key = life.door["dedupe"]
             assert self.keys.setdefault(key, life.id) == life.id, f"{life.id} and {self.keys[key]} both have {key}"
+            other, until = self.taken.pop(key, (life.id, 0))
+            assert other == life.id or until <= heard.now, f"{other} has {key} until {until}, and {life.id} took it"
+            life.follows = life.follower = ""

@@ -28,12 +28,15 @@ DURATIONS = {
     "silence": "silence_timeout_ms",
     "grace": "stop_grace_ms",
     "keep": "keep_ms",
+    "dedupe_ttl": "dedupe_ttl_ms",
+    "debounce_max": "debounce_max_ms",
 }
+NEEDED = {"if_live": "dedupe_key", "dedupe_ttl": "dedupe_key", "on_failed": "after"}
 EXAMPLE = '{"argv": ["make", "test"], "queue": "builds"}'
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 OPTIONS = {
-    **{field: f"--{option}" for option, field in {**PAIRS, **DURATIONS}.items()},
+    **{field: flag(option) for option, field in {**PAIRS, **DURATIONS}.items()},
     "argv": "the command",
     "due_at_ms": "--at",
     "memory_bytes": "--memory",
@@ -48,9 +51,10 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
         raise Invalid("There is no command to run; give it after --, as in `agentq submit -- make test`.")
     if "delay" in given and "at" in given:
         raise Invalid("--delay and --at contradict each other; give one of them.")
-    for option, needed in (("if_live", "dedupe_key"), ("on_failed", "after")):
+    for option, needed in NEEDED.items():
         if option in given and needed not in given:
             raise Invalid(f"{flag(option)} means nothing without {flag(needed)}.")
+    _check_key(given)
     fields: dict[str, Any] = {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
     fields |= {field: pairs_of(given[option], f"--{option}") for option, field in PAIRS.items() if option in given}
@@ -62,6 +66,17 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if "stdin" in given:
         fields["stdin"] = read_text(given["stdin"], "--stdin", STDIN_BYTES)
     return fields | _policies(given)
+
+
+def _check_key(given: Mapping[str, Any]) -> None:
+    """Whether what is said of the dedupe key goes together."""
+    mode = given.get("if_live", "return")
+    if mode == "debounce" and "delay" not in given:
+        raise Invalid("--if-live debounce needs --delay, which begins anew with each submit.")
+    if mode != "debounce" and "debounce_max" in given:
+        raise Invalid("--debounce-max is for --if-live debounce.")
+    if mode in ("replace", "debounce", "follow") and "dedupe_ttl" in given:
+        raise Invalid(f"--dedupe-ttl is for --if-live return or reject; with {mode} the key is free when the run ends.")
 
 
 def spec_of(fields: Mapping[str, Any]) -> RunSpec:

@@ -55,7 +55,11 @@ def submit(
     cwd: Annotated[str | None, Opt(metavar="FOLDER", help="Where it runs; this folder if not given.")] = None,
     stdin: Annotated[str | None, Opt(metavar="FILE", help="What it reads; - for what comes in here.")] = None,
     dedupe_key: Annotated[str | None, Opt(metavar="KEY", help="Only one live run has this key.")] = None,
-    if_live: Annotated[str | None, Opt(metavar="return|reject|replace", help="If a live one has it.")] = None,
+    if_live: Annotated[
+        str | None, Opt(metavar="MODE", help="If one has it: return, reject, replace, debounce or follow.")
+    ] = None,
+    dedupe_ttl: Annotated[str | None, Opt(metavar="DURATION", help="The key stays taken so long at least.")] = None,
+    debounce_max: Annotated[str | None, Opt(metavar="DURATION", help="The longest it can be put off.")] = None,
     keep: Annotated[str | None, Opt(metavar="DURATION", help="How long it can be looked up; 7d if not given.")] = None,
     from_jsonl: Annotated[str | None, Opt(metavar="FILE", help="Many runs, a spec on each line; - for stdin.")] = None,
     durable: Annotated[bool, Opt("--durable", help="Return only when it is on the server's disk.")] = False,
@@ -128,7 +132,7 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
             continue
         ids.append(receipt.id)
         if not receipt.created:
-            note(f"{receipt.id} is live and has this dedupe key; nothing new was submitted.")
+            note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
         if json and not quiet:
             print_json({"id": receipt.id, "created": receipt.created})
         elif not quiet:

@@ -113,8 +113,13 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "fenced": (Fenced, "The {subject} has gone on without this attempt; stop its processes and write nothing more."),
     "stopping": (Stopping, "The {subject} is to be cancelled; do not start it, confirm the stop instead."),
     "taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
-    "duplicate": (Duplicate, "The {subject} is refused: {detail} is live and has its id or key."),
+    "duplicate": (Duplicate, "The {subject} is refused: {detail} has its id or key."),
     "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
+    "cycle": (
+        Invalid,
+        "The {subject} cannot wait for {detail}, which was submitted after it and waits itself: the two could wait for "
+        "each other for ever.",
+    ),
     "evicted": (Evicted, "The {subject} is not registered any more; stop its runs and register again."),
     "draining": (Draining, "The {subject} is draining and takes no more runs."),
     "unrenewed": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),

@@ -52,6 +52,11 @@ class Explanation:
         return run, [*sentences, *(() if run.state in TERMINAL else _history(run))]
 
     def _blocked(self, run: Run, now_ms: int) -> Iterator[str]:
+        if run.reason.startswith("follows "):
+            other = run.reason.removeprefix("follows ")
+            yield f"It follows {other} ({self._state(other)}), which has its dedupe key, and begins however that ends."
+            yield from self._patience(run, now_ms)
+            return
         if run.reason not in ("", "dependency"):
             yield f"It is blocked: {run.reason}."
         needs = self.records.needs(run.id)

@@ -87,7 +87,14 @@ def named(environment: dict[str, str]) -> dict[str, str]:
 
 Text = Annotated[str, AfterValidator(_printable)]
 Milliseconds = Annotated[int, Field(ge=0, le=limits.DELAY_MS_MAX)]
+Kept = Annotated[Milliseconds, AfterValidator(lambda kept_ms: _long_enough(kept_ms))]
 Timeout = Annotated[int, Field(gt=0, le=limits.DELAY_MS_MAX)]
+
+
+def _long_enough(kept_ms: int) -> int:
+    if kept_ms < limits.KEEP_MS_MIN:
+        raise ValueError(f"a run is kept for {limits.KEEP_MS_MIN} ms at least, so that a submit sent again finds it")
+    return kept_ms
 
 
 def _run_id(text: str) -> str:

@@ -107,7 +107,7 @@ class Queue:
         return self._move("requeue", run_id, operation or self.store.nonce())
 
     def forget(self, ended: Sequence[tuple[str, State]]) -> list[AgentqError | None]:
-        """Delete ended runs before their time, each in the state that it was seen in; tells which were left, and why."""
+        """Delete ended runs before their time, each in the state that it was seen in; tells which were left."""
         rows = [(run_id, state.value) for run_id, state in ended]
         return self._say_many("forget", [run_id for run_id, _ in ended], rows)
 

@@ -26,6 +26,7 @@ from pydantic_core import to_json
 from agentq.coordinator import limits as most
 from agentq.coordinator.errors import Incompatible, Invalid
 from agentq.coordinator.fields import (
+    Kept,
     Label,
     LimitKey,
     Milliseconds,
@@ -102,11 +103,16 @@ class RunSpec(_Strict):
     after: RunIds = ()
     on_failed: Literal["skip", "run", "fail"] = "skip"
     dedupe_key: Annotated[Text, StringConstraints(min_length=1, max_length=most.DEDUPE_KEY_LENGTH)] | None = None
-    if_live: Literal["return", "reject", "replace"] = "return"
+    if_live: Literal["return", "reject", "replace", "debounce", "follow"] = "return"
+    """What becomes of it if a live run has its key; see the README."""
+    dedupe_ttl_ms: Timeout | None = None
+    """How long after the submit its key stays taken, even when it has ended sooner."""
+    debounce_max_ms: Milliseconds | None = None
+    """The longest that submits with its key can put it off, from the first of them on."""
     plan: Name | None = None
     session: Name | None = None
     retry: RetryPolicy | None = None
-    keep_ms: Milliseconds = most.KEEP_MS
+    keep_ms: Kept = most.KEEP_MS
     limits: Annotated[dict[LimitKey, Units], Field(max_length=most.LIMITS_A_RUN)] = Field(default_factory=dict)
     """What it needs room under, and how much of what has a rate."""
 
@@ -122,7 +128,21 @@ class RunSpec(_Strict):
             raise ValueError(f"a run of kind {self.kind!r} needs {missing!r}")
         if self.delay_ms is not None and self.due_at_ms is not None:
             raise ValueError("give either delay_ms or due_at_ms, not both")
+        self._dedupes()
         return self
+
+    def _dedupes(self) -> None:
+        """Whether what is said of its key goes together."""
+        if self.dedupe_ttl_ms is not None and self.dedupe_key is None:
+            raise ValueError("dedupe_ttl_ms means nothing without dedupe_key")
+        if self.dedupe_ttl_ms is not None and self.if_live not in ("return", "reject"):
+            raise ValueError(
+                f"with if_live {self.if_live!r} the key is free when the run ends, so it has no dedupe_ttl_ms"
+            )
+        if self.if_live == "debounce" and self.dedupe_key is not None and self.delay_ms is None:
+            raise ValueError("if_live 'debounce' needs delay_ms, which begins anew with each submit")
+        if self.debounce_max_ms is not None and self.if_live != "debounce":
+            raise ValueError("debounce_max_ms is for if_live 'debounce'")
 
     @classmethod
     def checked(cls, **fields: Any) -> RunSpec:
@@ -176,7 +196,18 @@ class RunSpec(_Strict):
 _to_json = RunSpec.__pydantic_serializer__.to_json
 _OPENING = b'{"v":%d,' % WIRE_VERSION
 _IN_LANE = {"queue", "priority", "demands"}
-_AS_IT_IS = ("delay_ms", "due_at_ms", "expires_ms", "on_failed", "if_live", "plan", "session", "keep_ms")
+_AS_IT_IS = (
+    "delay_ms",
+    "due_at_ms",
+    "expires_ms",
+    "on_failed",
+    "if_live",
+    "plan",
+    "session",
+    "keep_ms",
+    "dedupe_ttl_ms",
+    "debounce_max_ms",
+)
 _AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry", "limits", "fair_key"}
 
 

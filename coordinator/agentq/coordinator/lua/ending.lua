@@ -21,6 +21,31 @@ local function archive(run, verb, outcome)
     .. ',"outcome":' .. (outcome or 'null') .. '}'
 end
 
+-- Who has a dedupe key, and the run itself if it is live: a key can stay taken for a while after the end.
+local function holder_of(key)
+  local id, taken_until = string.match(call('GET', key_dedupe(key)) or '', '^(%S+) ?(%d*)$')
+  if not id then return nil end
+  if taken_until ~= '' then return tonumber(taken_until) > now and id or nil end
+  local run = load(id)
+  return run and id, run
+end
+
+-- The dedupe key of a run that ends goes to the run that follows it, stays taken for a while, or is free.
+local function hand_on(id, run)
+  local key = key_dedupe(run.dedupe)
+  if call('GET', key) ~= id then return end
+  local f = call('HMGET', run.key, 'follower', 'taken_until_ms')
+  local follower, taken_until = f[1] and load(f[1]), tonumber(f[2] or 0)
+  if follower and not is_ended(follower) then
+    call('SET', key, f[1])
+  elseif taken_until > now then
+    -- The time in the value decides; the TTL cleans up behind it.
+    call('SET', key, id .. ' ' .. f[2], 'PX', string.format('%.0f', taken_until - now + OPEN_MS))
+  else
+    call('DEL', key)
+  end
+end
+
 -- End a run. The fence stays when its own worker ended it, and goes when it was `taken` from the worker, so that what
 -- the worker says later is refused as fenced.
 local function conclude(id, run, verb, state, why, outcome, taken)
@@ -32,7 +57,7 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   run.stop_at_ms = nil
   move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
   timers[id] = run.keep_ms and now + run.keep_ms or forget_at
-  if run.dedupe and call('GET', key_dedupe(run.dedupe)) == id then call('DEL', key_dedupe(run.dedupe)) end
+  if run.dedupe then hand_on(id, run) end
   if run.dependents then unsettled[#unsettled + 1] = { id = id, state = state } end
 end
 
@@ -149,7 +174,7 @@ local function satisfy(id, parent, ended)
   if not run or run.state ~= 'blocked' then return end
   if call('SREM', key_needs(id), parent) == 0 then return end
   local policy = call('HGET', run.key, 'on_failed') or 'skip'
-  if ended ~= 'completed' and policy ~= 'run' then
+  if ended ~= 'completed' and policy ~= 'run' and call('HGET', run.key, 'follows') ~= parent then
     local state = policy == 'fail' and 'failed' or 'skipped'
     return end_with(id, run, 'skip', state, 'rejected', 'dependency ' .. parent .. ' is ' .. ended)
   end
