@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Callable
 
 from crew import Crew
@@ -157,3 +158,21 @@ def test_p4_a_run_that_kills_its_worker_ends_failed_with_the_evidence(durable: S
     assert crew.effects("end")[run] == 0
     until(lambda: crew.processes() == [], "the processes of the last attempt to be ended")
     crew.check()
+
+
+def test_every_worker_has_its_host_its_id_and_its_version_as_labels(durable: Server, make_crew: MakeCrew) -> None:
+    crew = make_crew(durable)
+    worker = crew.name_of(crew.worker(slots=4))
+    plain = crew.submit()
+    crew.wait([plain])
+    box = crew.name_of(crew.worker(slots=4, labels={"gpu": "a100"}, only_matching=True))
+    host = socket.gethostname()
+
+    here = [crew.submit(demands={"host": host, "worker": name, "version": ">=0.0.1"}) for name in (worker, box)]
+    nowhere = [crew.submit(demands=demands) for demands in ({"version": ">=999"}, {"host": f"!={host}"})]
+    crew.wait(here)
+
+    assert [crew.records.get(run).worker for run in here] == [worker, box]
+    assert {crew.state(run) for run in nowhere} == {"pending"}
+    for run in nowhere:
+        crew.queue.cancel(run)

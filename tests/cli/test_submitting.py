@@ -19,6 +19,10 @@ SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "name": (["--name", "nightly"], {"name": "nightly"}),
     "labels": (["--label", "a=1", "--label", "b=x/y"], {"labels": {"a": "1", "b": "x/y"}}),
     "demands": (["--demand", "gpu=a100"], {"demands": {"gpu": "a100"}}),
+    "demands of all kinds": (
+        ["--demand", "zone=b|a", "--demand", "os!=mac", "--demand", "version>=0.2"],
+        {"demands": {"zone": "a|b", "os": "!=mac", "version": ">=0.2"}},
+    ),
     "delay": (["--delay", "1h30m"], {"delay_ms": 5_400_000}),
     "expires": (["--expires", "90s"], {"expires_ms": 90_000}),
     "retries": (["--retries", "3"], {"retry": {"failures": 3}}),
@@ -134,8 +138,8 @@ def test_a_live_run_with_the_key_is_returned_and_said(cli: Cli) -> None:
     second = cli("submit", "--dedupe-key", "k", "--json", "--", "true")
 
     run = json.loads(first.out)["id"]
-    assert json.loads(first.out) == {"id": run, "created": True}
-    assert json.loads(second.out) == {"id": run, "created": False}
+    assert json.loads(first.out) == {"id": run, "created": True, "unmet": []}
+    assert json.loads(second.out) == {"id": run, "created": False, "unmet": []}
     assert second.err == f"agentq: {run} has this dedupe key; nothing new was submitted.\n"
     assert second.code == 0
 
@@ -202,3 +206,28 @@ def test_waiting_gives_up_when_told_to(cli: Cli) -> None:
 
     assert answer.code == 124
     assert answer.err == f"agentq: The run {run} has not ended in time; it is pending.\n"
+
+
+def test_what_nobody_can_meet_is_taken_and_said_at_once(cli: Cli, real: World) -> None:
+    real.worker("w1", labels={"gpu": "t4"})
+
+    answer = cli("submit", "--demand", "gpu=a100|h100", "--json", "--", "true")
+    met = cli("submit", "--demand", "gpu!=a100", "--json", "--", "true")
+
+    assert json.loads(answer.out)["unmet"] == ["gpu=a100|h100"]
+    assert answer.code == 0
+    assert answer.err == (
+        "agentq: It demands gpu=a100|h100, and no worker registered for its queue, default, offers that. "
+        "Start one with `agentq worker --queue default --label gpu=a100`.\n"
+    )
+    assert json.loads(met.out)["unmet"] == []
+    assert met.err == ""
+
+
+def test_of_many_runs_with_the_same_demands_it_is_said_once(cli: Cli) -> None:
+    lines = [json.dumps({"argv": ["true"], "demands": {"gpu": "a100"}})] * 5
+
+    answer = cli("submit", "--from-jsonl", "-", stdin="\n".join(lines))
+
+    assert len(answer.lines) == 5
+    assert answer.err.count("\n") == 1

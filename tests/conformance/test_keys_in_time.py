@@ -13,6 +13,7 @@ from world import World
 
 from agentq.coordinator.errors import Duplicate, Invalid
 from agentq.coordinator.explanation import Explanation
+from agentq.coordinator.flow import WhenFull
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
 from agentq.coordinator.queue import Receipt
@@ -313,3 +314,17 @@ def test_of_many_submits_at_once_one_runs_and_one_follows(world: World) -> None:
 def test_what_does_not_go_together_is_refused(fields: dict[str, object], words: str) -> None:
     with pytest.raises(Invalid, match=words):
         RunSpec.checked(**COMMAND, **fields)
+
+
+def test_a_run_that_a_limit_turns_away_at_its_submit_leaves_its_key_free(make_stage: MakeStage) -> None:
+    """It was cancelled first and took its key then, for ever."""
+    stage = keyed(make_stage)
+    stage.world.flow.limit("k", most=1, when_full=WhenFull.CANCEL_NEWEST)
+    stage.submit(limits={"k": 1})
+    stage.take()
+    stage.spec = RunSpec.checked(**COMMAND, dedupe_key=stage.key_at_home("other"))
+
+    refused = put(stage, limits={"k": 1}).id
+
+    assert stage.world.state(refused) == "cancelled"
+    assert put(stage).created

@@ -12,6 +12,7 @@ from agentq.cli.record import ending, run_record, what
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
 from agentq.cli.server import reach
 from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.demands import spelled as written
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.run import Attempt, Run
 
@@ -59,7 +60,7 @@ def _pairs(run: Run) -> Iterator[tuple[str, str]]:
     yield "in", spec.cwd or ""
     yield "environment", ", ".join(sorted(spec.env))
     yield "queue", f"{spec.queue}, priority {spec.priority}"
-    yield "demands", _joined(spec.demands)
+    yield "demands", ", ".join(written(spec.demands))
     yield "labels", _joined(spec.labels)
     yield "plan", spec.plan or ""
     yield "session", spec.session or ""

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentq.cli.faults import duration_of, flag, of_options
-from agentq.cli.pairs import pairs_of
+from agentq.cli.pairs import demands_of, pairs_of
 from agentq.cli.retries import policy_of
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
@@ -20,7 +20,6 @@ from agentq.coordinator.moments import moment_ms
 from agentq.coordinator.run import Caps, RunSpec
 
 AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live")
-PAIRS = {"label": "labels", "demand": "demands"}
 DURATIONS = {
     "delay": "delay_ms",
     "expires": "expires_ms",
@@ -36,7 +35,9 @@ EXAMPLE = '{"argv": ["make", "test"], "queue": "builds"}'
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 OPTIONS = {
-    **{field: flag(option) for option, field in {**PAIRS, **DURATIONS}.items()},
+    **{field: flag(option) for option, field in DURATIONS.items()},
+    "labels": "--label",
+    "demands": "--demand",
     "argv": "the command",
     "due_at_ms": "--at",
     "memory_bytes": "--memory",
@@ -57,7 +58,10 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_key(given)
     fields: dict[str, Any] = {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
-    fields |= {field: pairs_of(given[option], f"--{option}") for option, field in PAIRS.items() if option in given}
+    if "label" in given:
+        fields["labels"] = pairs_of(given["label"], "--label")
+    if "demand" in given:
+        fields["demands"] = demands_of(given["demand"], "--demand")
     fields |= {field: _duration(given, option) for option, field in DURATIONS.items() if option in given}
     if "at" in given:
         fields["due_at_ms"] = moment_ms(given["at"])

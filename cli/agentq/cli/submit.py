@@ -30,7 +30,9 @@ def submit(
     priority: Annotated[int | None, Opt(metavar="0-9", help="How urgent, 9 the most; 5 if not given.")] = None,
     name: Annotated[str | None, Opt(metavar="TEXT", help="A name to show.")] = None,
     label: Annotated[list[str] | None, Opt(metavar="K=V", help="A label to find it by. Repeat for more.")] = None,
-    demand: Annotated[list[str] | None, Opt(metavar="K=V", help="A label its worker must have.")] = None,
+    demand: Annotated[
+        list[str] | None, Opt(metavar="K=V", help="What its worker must be: gpu=a, zone=a|b, zone!=c, version>=0.2.")
+    ] = None,
     delay: Annotated[str | None, Opt(metavar="DURATION", help="Begin after this, such as 90s or 1h30m.")] = None,
     at: Annotated[str | None, Opt(metavar="TIME", help="Begin then: 14:30, or 2030-01-31T14:30.")] = None,
     expires: Annotated[str | None, Opt(metavar="DURATION", help="Fail if it has not begun by then.")] = None,
@@ -125,7 +127,9 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
     ids: list[str] = []
     code = 0
     one_by_one = durable or len(specs) == 1
-    for receipt in _receipts(server, specs, durable) if one_by_one else server.queue.submit_many(specs):
+    lacks = _lacks(server, specs)
+    receipts = _receipts(server, specs, durable) if one_by_one else server.queue.submit_many(specs)
+    for spec, receipt in zip(specs, receipts, strict=True):
         if receipt.refused is not None:
             note(str(receipt.refused))
             code = code or receipt.refused.exit_code
@@ -134,10 +138,26 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
         if not receipt.created:
             note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
         if json and not quiet:
-            print_json({"id": receipt.id, "created": receipt.created})
+            print_json({"id": receipt.id, "created": receipt.created, "unmet": lacks.get(spec.lane, [])})
         elif not quiet:
             print(receipt.id, flush=True)
     return ids, code
+
+
+def _lacks(server: Server, specs: list[RunSpec]) -> dict[str, list[str]]:
+    """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
+    from agentq.coordinator.demands import spelled
+    from agentq.coordinator.fitting import lack_of
+
+    demanding = {spec.lane: spec for spec in specs if spec.demands}
+    workers = server.records.workers() if demanding else []
+    found = {}
+    for lane, spec in list(demanding.items())[:LOOKED_AT]:
+        lack = lack_of(workers, spec.queue, spec.demands, lane)
+        if lack is not None:
+            found[lane] = spelled(lack.demands)
+            note(f"{lack.because} {lack.remedy}")
+    return found
 
 
 def _receipts(server: Server, specs: list[RunSpec], durable: bool) -> Iterator[Receipt]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentq.coordinator.errors import NotFound
+from agentq.coordinator.fitting import lack_of, may_take
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lease import Identity, serves
 from agentq.coordinator.lifecycle import BUDGETS, HELD, TERMINAL, Budget, OutcomeClass, State
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.policy import RetryPolicy
@@ -91,14 +91,14 @@ class Explanation:
 
     def _pending(self, run: Run, now_ms: int) -> Iterator[str]:
         queue, lane = run.spec.queue, run.spec.lane
-        everyone = [worker for worker in self._workers(run) if queue in worker.identity.queues]
-        able = [worker for worker in everyone if _may_take(worker, lane)]
+        workers = self._workers(run)
+        lack = lack_of(workers, queue, run.spec.demands, lane)
+        able = [worker for worker in workers if may_take(worker, lane)]
         alive = [worker for worker in able if worker.lease_until_ms > now_ms]
         ready = [worker for worker in alive if worker.state == "ready"]
-        if not everyone:
-            yield f"No worker is registered for its queue, {queue}; start one with `agentq worker --queue {queue}`."
-        elif not able:
-            yield from self._unmet(run, everyone)
+        if lack is not None:
+            yield lack.because
+            yield lack.remedy
         elif not alive:
             yield f"Its {_many(len(able), 'worker')} cannot be heard: {', '.join(each.id for each in able[:NAMED])}."
         elif not ready:
@@ -111,18 +111,6 @@ class Explanation:
             yield f"{_many(len(ready), 'worker')} may take it, and {verb} {_many(slots, 'slot')}, {state}."
         yield from self._ahead(run)
         yield from self._patience(run, now_ms)
-
-    def _unmet(self, run: Run, everyone: list[WorkerRecord]) -> Iterator[str]:
-        """Which demand nobody meets."""
-        queue, demands = run.spec.queue, run.spec.demands
-        labels = [worker.identity.labels for worker in everyone]
-        unmet = [f"{name}={value}" for name, value in demands.items() if all(of.get(name) != value for of in labels)]
-        if unmet:
-            yield f"It demands {', '.join(unmet)}, and no worker registered for its queue, {queue}, has that label."
-            yield f"Start one with `agentq worker --queue {queue} {' '.join(f'--label {each}' for each in unmet)}`."
-        else:
-            every = ", ".join(f"{name}={value}" for name, value in demands.items())
-            yield f"Some worker of its queue, {queue}, meets each of its demands ({every}), but none meets them all."
 
     def _ahead(self, run: Run) -> Iterator[str]:
         partition = partition_of(run.id)
@@ -210,11 +198,6 @@ class Explanation:
     def _workers(self, run: Run) -> list[WorkerRecord]:
         partition = partition_of(run.id)
         return [worker for worker in self.records.workers() if worker.partition == partition]
-
-
-def _may_take(worker: WorkerRecord, lane: str) -> bool:
-    described = worker.identity
-    return bool(serves(Identity(id=worker.id, queues=described.queues, labels=described.labels), [lane]))
 
 
 def _history(run: Run) -> Iterator[str]:

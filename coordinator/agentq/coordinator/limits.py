@@ -7,6 +7,8 @@ NAME_LENGTH = 128
 DEDUPE_KEY_LENGTH = 512
 LABELS = 64
 DEMANDS = 16
+ALTERNATIVES = 16
+"""Values of which a demand says that one of them will do."""
 PRIORITY_MAX = 9
 """0 is the least urgent, 9 the most, 5 the default."""
 PARTITIONS = 1024

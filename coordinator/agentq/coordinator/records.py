@@ -59,6 +59,7 @@ class Described(BaseModel):
     queues: tuple[str, ...]
     labels: dict[str, str] = {}
     slots: int = 1
+    only_matching: bool = False
     about: dict[str, JsonValue] = {}
 
 

@@ -26,6 +26,7 @@ from pydantic_core import to_json
 from agentq.coordinator import limits as most
 from agentq.coordinator.errors import Incompatible, Invalid
 from agentq.coordinator.fields import (
+    Demand,
     Kept,
     Label,
     LimitKey,
@@ -93,7 +94,7 @@ class RunSpec(_Strict):
 
     queue: Name = "default"
     priority: Annotated[int, Field(ge=0, le=most.PRIORITY_MAX)] = 5
-    demands: Annotated[dict[Label, Label], Field(max_length=most.DEMANDS)] = Field(default_factory=dict)
+    demands: Annotated[dict[Label, Demand], Field(max_length=most.DEMANDS)] = Field(default_factory=dict)
 
     fair_key: Label | None = None
     """Whose run it is, among those that take turns in its queue."""
