@@ -59,6 +59,7 @@ def test_the_end_counts_and_not_the_submit(world: World) -> None:
 
 
 def test_pages_of_few_among_many_go_on_to_the_end(world: World) -> None:
+    """rq-dashboard#396: slow with many failed. A page looks at no more runs than it may have."""
     wanted = {
         dead(world, OutcomeClass.OOM) if number % 7 == 0 else dead(world, OutcomeClass.EXIT) for number in range(30)
     }
@@ -129,6 +130,7 @@ def test_nobody_is_forgotten_before_all_dependents_are_told(make_stage: MakeStag
 
 
 def test_many_are_forgotten_in_one_call_and_each_is_answered(world: World) -> None:
+    """rq#519: what failed stays as long as somebody wants, and no longer; nothing of it is left behind."""
     gone = [dead(world, OutcomeClass.EXIT, plan="p", session="s") for _ in range(5)]
     live = world.submit(plan="p")
     world.pass_ms(KEEP_MS_MIN)

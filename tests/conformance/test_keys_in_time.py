@@ -328,3 +328,18 @@ def test_a_run_that_a_limit_turns_away_at_its_submit_leaves_its_key_free(make_st
 
     assert stage.world.state(refused) == "cancelled"
     assert put(stage).created
+
+
+def test_a_run_that_is_redelivered_has_its_key_still(make_stage: MakeStage) -> None:
+    """docket#245."""
+    stage = keyed(make_stage)
+    stage.submit(retry={"crashes": 2})
+    stage.take()
+    follower = put(stage, if_live="follow").id
+    stage.lose()
+
+    stage.take("w2")
+    with stage.unchanged():
+        assert put(stage) == Receipt(stage.run, created=False)
+    stage.finish()
+    assert stage.world.state(follower) == "pending"

@@ -180,3 +180,12 @@ def test_every_attempt_is_kept_up_to_a_number(make_stage: MakeStage) -> None:
 def test_a_policy_that_contradicts_itself_is_refused(policy: dict[str, object], words: str) -> None:
     with pytest.raises(Invalid, match=words):
         RunSpec.checked(kind="command", argv=["true"], retry=policy)
+
+
+def test_what_ran_out_of_memory_is_tried_again_where_its_policy_pays(make_stage: MakeStage) -> None:
+    """rq#1129: OOM-killed jobs should requeue."""
+    stage = make_stage()
+    stage.submit(retry={"classes": {"oom": {"retries": 1, "delay_ms": 60_000, "factor": 1.0}}})
+
+    assert [fails(stage, O.OOM), fails(stage, O.OOM)] == [60_000, None]
+    assert [attempt.attempt for attempt in stage.world.get(stage.run).attempts] == [1, 2]

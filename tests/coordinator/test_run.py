@@ -31,8 +31,8 @@ def refusal(**fields: Any) -> str:
 
 NAMED = "use up to 128 letters, digits and _ . @ + -, beginning with a letter or digit."
 DEMANDED = (
-    "name a value, up to 16 of which one will do as in a|b, values that will not do as in !=a, or the least number as in"
-    " >=2.1; a value is up to 128 letters, digits and _ . @ / + -."
+    "name a value, up to 16 of which one will do as in a|b, values that will not do as in !=a, or the least number as"
+    " in >=2.1; a value is up to 128 letters, digits and _ . @ / + -."
 )
 LABELLED = "use up to 128 letters, digits and _ . @ / + -, beginning with a letter or digit."
 TOO_LARGE = [
