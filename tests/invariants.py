@@ -259,10 +259,21 @@ def _check_waits(snapshot: Snapshot) -> None:
 
 
 def _check_dedupe(snapshot: Snapshot) -> None:
-    for (dedupe,), run in snapshot.of("dedupe").items():
+    """A dedupe key names a live run, or has a TTL; a run that has begun has at most one run that follows it."""
+    for (dedupe,), holder in snapshot.of("dedupe").items():
+        run, _, taken_until = holder.partition(" ")
+        if taken_until:
+            assert snapshot.ttls[f"{snapshot.base}dedupe:{dedupe}"] > 0, f"{run} has the key {dedupe} for ever"
+            continue
         fields = runs(snapshot)[run]
         assert fields["dedupe"] == dedupe
         assert State(fields["state"]) not in TERMINAL, f"{run} has ended and still has the key {dedupe}"
+    for run, fields in runs(snapshot).items():
+        leader = runs(snapshot).get(fields.get("follows", ""))
+        if leader is None or State(leader["state"]) in TERMINAL or State(fields["state"]) is not State.BLOCKED:
+            continue
+        assert leader["follower"] == run, f"{run} and {leader['follower']} both follow {fields['follows']}"
+        assert snapshot.of("dedupe")[fields["dedupe"],] == fields["follows"], f"{fields['follows']} has lost its key"
 
 
 def _check_ends(snapshot: Snapshot) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Callable
 
 from crew import Crew
@@ -134,3 +135,43 @@ def test_a_worker_takes_no_more_runs_than_it_was_told(durable: Server, make_crew
 
     assert crew.worker(slots=4, max_runs=3).wait(timeout=20) == 0
     assert sorted(crew.state(run) for run in runs) == ["completed"] * 3 + ["pending"] * 7
+
+
+def test_p4_a_run_that_kills_its_worker_ends_failed_with_the_evidence(durable: Server, make_crew: MakeCrew) -> None:
+    """A command that kills whoever executes it: each time another worker comes, and after the third there is an end."""
+    crew = make_crew(durable)
+    run = crew.submit("kill -9 $PPID; sleep 30", retry={"crashes": 2, "delay_ms": 1})
+    for _ in range(3):
+        victim = crew.worker(slots=1)
+        victim.wait(timeout=30)
+    crew.worker(slots=1)
+
+    crew.wait([run])
+
+    ended = crew.records.get(run)
+    assert ended.state == "failed"
+    assert ended.outcome is not None
+    assert ended.outcome.class_ == "lost"
+    assert len({attempt.worker for attempt in ended.attempts}) == len(ended.attempts) == 3
+    assert crew.effects("begin")[run] == 3
+    assert crew.effects("end")[run] == 0
+    until(lambda: crew.processes() == [], "the processes of the last attempt to be ended")
+    crew.check()
+
+
+def test_every_worker_has_its_host_its_id_and_its_version_as_labels(durable: Server, make_crew: MakeCrew) -> None:
+    crew = make_crew(durable)
+    worker = crew.name_of(crew.worker(slots=4))
+    plain = crew.submit()
+    crew.wait([plain])
+    box = crew.name_of(crew.worker(slots=4, labels={"gpu": "a100"}, only_matching=True))
+    host = socket.gethostname()
+
+    here = [crew.submit(demands={"host": host, "worker": name, "version": ">=0.0.1"}) for name in (worker, box)]
+    nowhere = [crew.submit(demands=demands) for demands in ({"version": ">=999"}, {"host": f"!={host}"})]
+    crew.wait(here)
+
+    assert [crew.records.get(run).worker for run in here] == [worker, box]
+    assert {crew.state(run) for run in nowhere} == {"pending"}
+    for run in nowhere:
+        crew.queue.cancel(run)

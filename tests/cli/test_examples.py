@@ -17,6 +17,7 @@ from servers import until
 from world import World
 
 from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import Outcome
 
 EXAMPLES = [
@@ -36,7 +37,10 @@ def test_an_example_in_the_help_works(
 ) -> None:
     monkeypatch.setenv("AGENTQ_RESULT", str(here / "result"))
     done = real.held("w1", started=True)
-    assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
+    if example.startswith("dead"):
+        real.queue.fail(done, Outcome(class_=OutcomeClass.EXIT))
+    else:
+        assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
     if "--wait" in example:
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
     run = real.submit(queue="other") if example.startswith(OF_LIVE_RUNS) else done.id

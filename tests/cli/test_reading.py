@@ -142,9 +142,10 @@ def test_why_says_where_a_run_stands(cli: Cli, real: World) -> None:
 
     answer = cli("why", run)
     assert answer.lines[0] == f"{run} is pending."
-    assert answer.lines[1] == (
-        "No worker is registered for its queue, lonely; start one with `agentq worker --queue lonely`."
-    )
+    assert answer.lines[1:3] == [
+        "No worker is registered for its queue, lonely.",
+        "Start one with `agentq worker --queue lonely`.",
+    ]
     assert json.loads(cli("why", run, "--json").out)["because"] == answer.lines[1:]
 
 

@@ -19,6 +19,10 @@ SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "name": (["--name", "nightly"], {"name": "nightly"}),
     "labels": (["--label", "a=1", "--label", "b=x/y"], {"labels": {"a": "1", "b": "x/y"}}),
     "demands": (["--demand", "gpu=a100"], {"demands": {"gpu": "a100"}}),
+    "demands of all kinds": (
+        ["--demand", "zone=b|a", "--demand", "os!=mac", "--demand", "version>=0.2"],
+        {"demands": {"zone": "a|b", "os": "!=mac", "version": ">=0.2"}},
+    ),
     "delay": (["--delay", "1h30m"], {"delay_ms": 5_400_000}),
     "expires": (["--expires", "90s"], {"expires_ms": 90_000}),
     "retries": (["--retries", "3"], {"retry": {"failures": 3}}),
@@ -37,6 +41,37 @@ SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "cwd": (["--cwd", "/tmp"], {"cwd": "/tmp"}),
     "dedupe key": (["--dedupe-key", "k", "--if-live", "replace"], {"dedupe_key": "k", "if_live": "replace"}),
+    "fixed backoff": (
+        ["--retries", "5", "--backoff", "fixed", "--retry-delay", "2s"],
+        {"retry": {"failures": 5, "factor": 1.0, "delay_ms": 2000}},
+    ),
+    "listed backoff": (
+        ["--retries", "5", "--backoff", "10s,1m,5m"],
+        {"retry": {"failures": 5, "delays_ms": [10_000, 60_000, 300_000]}},
+    ),
+    "no jitter": (
+        ["--retries", "1", "--no-jitter", "--retry-delay-max", "10s", "--max-elapsed", "2h"],
+        {"retry": {"failures": 1, "jitter": False, "delay_ms_max": 10_000, "max_elapsed_ms": 7_200_000}},
+    ),
+    "retries by class": (
+        ["--retry-on", "exit=5", "--retry-on", "timeout=1,5m", "--never-retry", "spawn"],
+        {
+            "retry": {
+                "only": ["exit", "timeout"],
+                "final": ["spawn"],
+                "classes": {"exit": {"retries": 5}, "timeout": {"retries": 1, "delay_ms": 300_000, "factor": 1.0}},
+            }
+        },
+    ),
+    "a key for a while": (
+        ["--dedupe-key", "k", "--if-live", "reject", "--dedupe-ttl", "10m"],
+        {"dedupe_key": "k", "if_live": "reject", "dedupe_ttl_ms": 600_000},
+    ),
+    "debounce": (
+        ["--dedupe-key", "k", "--if-live", "debounce", "--delay", "5s", "--debounce-max", "1m"],
+        {"dedupe_key": "k", "if_live": "debounce", "delay_ms": 5000, "debounce_max_ms": 60_000},
+    ),
+    "follow": (["--dedupe-key", "k", "--if-live", "follow"], {"dedupe_key": "k", "if_live": "follow"}),
     "keep": (["--keep", "2d"], {"keep_ms": 2 * 86_400_000}),
     "durable": ([], {}),
 }
@@ -103,9 +138,9 @@ def test_a_live_run_with_the_key_is_returned_and_said(cli: Cli) -> None:
     second = cli("submit", "--dedupe-key", "k", "--json", "--", "true")
 
     run = json.loads(first.out)["id"]
-    assert json.loads(first.out) == {"id": run, "created": True}
-    assert json.loads(second.out) == {"id": run, "created": False}
-    assert second.err == f"agentq: {run} is live and has this dedupe key; nothing new was submitted.\n"
+    assert json.loads(first.out) == {"id": run, "created": True, "unmet": []}
+    assert json.loads(second.out) == {"id": run, "created": False, "unmet": []}
+    assert second.err == f"agentq: {run} has this dedupe key; nothing new was submitted.\n"
     assert second.code == 0
 
 
@@ -171,3 +206,28 @@ def test_waiting_gives_up_when_told_to(cli: Cli) -> None:
 
     assert answer.code == 124
     assert answer.err == f"agentq: The run {run} has not ended in time; it is pending.\n"
+
+
+def test_what_nobody_can_meet_is_taken_and_said_at_once(cli: Cli, real: World) -> None:
+    real.worker("w1", labels={"gpu": "t4"})
+
+    answer = cli("submit", "--demand", "gpu=a100|h100", "--json", "--", "true")
+    met = cli("submit", "--demand", "gpu!=a100", "--json", "--", "true")
+
+    assert json.loads(answer.out)["unmet"] == ["gpu=a100|h100"]
+    assert answer.code == 0
+    assert answer.err == (
+        "agentq: It demands gpu=a100|h100, and no worker registered for its queue, default, offers that. "
+        "Start one with `agentq worker --queue default --label gpu=a100`.\n"
+    )
+    assert json.loads(met.out)["unmet"] == []
+    assert met.err == ""
+
+
+def test_of_many_runs_with_the_same_demands_it_is_said_once(cli: Cli) -> None:
+    lines = [json.dumps({"argv": ["true"], "demands": {"gpu": "a100"}})] * 5
+
+    answer = cli("submit", "--from-jsonl", "-", stdin="\n".join(lines))
+
+    assert len(answer.lines) == 5
+    assert answer.err.count("\n") == 1

@@ -21,10 +21,30 @@ WRONG = {
     "a negative priority": (["submit", "--priority", "-1", "--", "true"], "--priority: it should be greater than"),
     "too high a priority": (["submit", "--priority", "10", "--", "true"], "--priority: it should be less than"),
     "negative retries": (["submit", "--retries", "-1", "--", "true"], "--retries"),
+    "no such backoff": (["submit", "--retries", "1", "--backoff", "slow", "--", "true"], "--backoff takes exponential"),
+    "a wrong wait in a list": (["submit", "--backoff", "1s,2", "--", "true"], "--backoff: '2' is not a duration"),
+    "a list and a delay": (["submit", "--backoff", "1s", "--retry-delay", "1s", "--", "true"], "contradict each other"),
+    "jitter of a list": (["submit", "--backoff", "1s,2s", "--no-jitter", "--", "true"], "--no-jitter is for an expo"),
+    "a class of nothing": (["submit", "--never-retry", "bad", "--", "true"], "'bad' is not a class of failure; there"),
+    "a class that cannot fail": (["submit", "--retry-on", "ok=1", "--", "true"], "--retry-on: 'ok' is not a class of"),
+    "a class for nothing": (["submit", "--retry-on", "exit", "--", "true"], "--retry-on exit means nothing without"),
+    "a class without a number": (["submit", "--retry-on", "exit=x", "--", "true"], "--retry-on takes a class, or a"),
+    "always and never": (
+        ["submit", "--retry-on", "exit=1", "--never-retry", "exit", "--", "true"],
+        "never to be tried",
+    ),
     "a queue that is no name": (["submit", "--queue", "a b", "--", "true"], "--queue: 'a b' is not a name"),
     "an empty queue": (["submit", "--queue", "", "--", "true"], "--queue: '' is not a name"),
     "a label without =": (["submit", "--label", "fast", "--", "true"], "--label takes a name and a value"),
     "a demand without =": (["submit", "--demand", "gpu", "--", "true"], "--demand takes a name and a value"),
+    "a demand twice": (["submit", "--demand", "a=1", "--demand", "a=2", "--", "true"], "--demand names a twice"),
+    "a demand that is none": (
+        ["submit", "--demand", "a>=x", "--", "true"],
+        "--demand: '>=x' is nothing to demand: name",
+    ),
+    "less than": (["submit", "--demand", "a<2", "--", "true"], "--demand takes a name and a value"),
+    "a demand of no name": (["submit", "--demand", "a b=c", "--", "true"], "--demand: 'a b' is not a name"),
+    "a worker's own label": (["worker", "--label", "host=x"], "--label: every worker has the label 'host' by itself"),
     "a label that is no name": (["submit", "--label", "a b=c", "--", "true"], "--label: 'a b' is not a name"),
     "a variable without =": (["submit", "--env", "PATH", "--", "true"], "--env takes a name and a value"),
     "a variable that is not here": (["submit", "--env-from", "NOWHERE", "--", "true"], "no such variable here"),
@@ -39,6 +59,15 @@ WRONG = {
     "a delay and a time": (["submit", "--delay", "5s", "--at", "14:30", "--", "true"], "contradict each other"),
     "what to do on nothing": (["submit", "--on-failed", "run", "--", "true"], "means nothing without --after"),
     "what to do without a key": (["submit", "--if-live", "reject", "--", "true"], "nothing without --dedupe-key"),
+    "a while without a key": (["submit", "--dedupe-ttl", "1h", "--", "true"], "--dedupe-ttl means nothing without"),
+    "an unknown mode": (["submit", "--dedupe-key", "k", "--if-live", "x", "--", "true"], "--if-live: it should be"),
+    "put off by nothing": (["submit", "--dedupe-key", "k", "--if-live", "debounce", "--", "true"], "needs --delay"),
+    "put off at most": (["submit", "--dedupe-key", "k", "--debounce-max", "1m", "--", "true"], "is for --if-live debo"),
+    "a while for a follower": (
+        ["submit", "--dedupe-key", "k", "--if-live", "follow", "--dedupe-ttl", "1h", "--", "x"],
+        "--dedupe-ttl is for --if-live return or reject",
+    ),
+    "kept for no time": (["submit", "--keep", "5s", "--", "true"], "--keep: a run is kept for 60000 ms at least"),
     "an unknown way on": (["submit", "--after", UNKNOWN, "--on-failed", "cry", "--", "true"], "--on-failed: it should"),
     "a size in words": (["submit", "--memory", "lots", "--", "true"], "--memory: 'lots' is not a size"),
     "no niceness": (["submit", "--nice", "-5", "--", "true"], "--nice"),
@@ -67,6 +96,14 @@ WRONG = {
     "cancel an unknown run": (["cancel", UNKNOWN], f"There is no run {UNKNOWN}"),
     "retry an unknown run": (["retry", UNKNOWN], f"There is no run {UNKNOWN}"),
     "events of an unknown run": (["events", "--run", UNKNOWN], f"There is no run {UNKNOWN}"),
+    "which of the dead?": (["dead", "retry"], "or give --all"),
+    "purge what?": (["dead", "purge"], "or give --all"),
+    "one and many": (["dead", "retry", UNKNOWN, "--queue", "a"], "not both"),
+    "one and all": (["dead", "purge", UNKNOWN, "--all"], "not both"),
+    "dead of an unknown class": (["dead", "ls", "--class", "sad"], "--class: 'sad' is not a class of failure"),
+    "dead since when?": (["dead", "ls", "--since", "1"], "--since: '1' is not a duration"),
+    "older than what?": (["dead", "purge", "--older", "old"], "--older: 'old' is not a duration"),
+    "an unknown dead run": (["dead", "show", UNKNOWN], f"There is no run {UNKNOWN}"),
     "an unknown state": (["ls", "--state", "done"], "'done' is not a state; there are blocked"),
     "no runs at all": (["ls", "--limit", "0"], "--limit"),
     "since when?": (["ls", "--since", "yesterday"], "'yesterday' is not a duration"),
@@ -129,7 +166,7 @@ def test_a_live_dedupe_key_can_be_refused(cli: Cli, real: World) -> None:
     with real.unchanged():
         answer = cli("submit", "--dedupe-key", "k", "--if-live", "reject", "--", "true")
 
-    assert f"{run} is live and has its" in sentence(answer)
+    assert f"{run} has its id or key" in sentence(answer)
     assert answer.code == 5
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from conformance.stage import Stage
 
 from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.limits import KEEP_MS_MIN
 
 Build = Callable[[Stage], object]
 
@@ -44,7 +45,7 @@ def unborn_behind(stage: Stage) -> None:
 
 
 def forgotten(stage: Stage) -> None:
-    stage.submit(keep_ms=1000)
+    stage.submit(keep_ms=KEEP_MS_MIN)
     stage.take()
     stage.finish()
     stage.come()

@@ -60,7 +60,7 @@ def test_patience_is_needed_only_until_the_first_attempt(way: str, make_stage: M
 
 def test_a_run_is_forgotten_when_its_time_is_over_however_patient_it_was(make_stage: MakeStage) -> None:
     stage = make_stage()
-    stage.submit(expires_ms=1000, keep_ms=5000)
+    stage.submit(expires_ms=1000, keep_ms=60_000)
     stage.queue.cancel(stage.run)
     stage.world.pass_ms(4999)
     stage.tick()

@@ -9,7 +9,7 @@ from conformance.stage import COMMAND, MakeStage, Stage
 from pydantic_core import to_json
 
 from agentq.coordinator import limits
-from agentq.coordinator.errors import NotFound
+from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import Outcome, RunSpec
@@ -180,3 +180,55 @@ def test_a_run_with_a_thousand_dependencies_and_one_that_does_not_exist_is_cance
         stage.queue.submit(RunSpec.checked(**COMMAND, after=[*parents, orphan]), run_id=stage.run)
 
     assert stage.world.event_names(stage.run) == ["submitted", "cancelled"]
+
+
+def test_two_runs_cannot_wait_for_each_other(make_stage: MakeStage) -> None:
+    """An id can be made beforehand; then the other waits for this run already when it is named as a dependency."""
+    stage = make_stage()
+    open_behind(stage, stage.add_parents())
+    other = stage.submit_other(after=[stage.run])
+
+    with stage.unchanged():
+        assert depend(stage, 1, other) == f"cycle {other}"
+    assert depend(stage, 1) == "ok"
+    stage.end_parent()
+    assert stage.present() == "pending"
+
+
+def test_nor_can_three_in_a_ring_or_two_that_are_both_open(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    open_behind(stage, stage.add_parents())
+    second = stage.submit_other(after=[stage.run])
+    third = stage.submit_other(after=[second])
+    with stage.unchanged():
+        assert depend(stage, 0, third) == f"cycle {third}"
+
+    older, stage.run = stage.run, new_run_id(stage.partition)
+    open_behind(stage, [])
+    assert depend(stage, 0, older) == "ok", "the older one came first"
+    younger, stage.run = stage.run, older
+    with stage.unchanged():
+        assert depend(stage, 0, younger) == f"cycle {younger}"
+
+
+def test_a_younger_run_that_waits_for_nobody_can_be_waited_for(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    open_behind(stage, stage.add_parents())
+    younger, later = stage.submit_other(), stage.submit_other(delay_ms=1000)
+
+    assert depend(stage, 1, younger, later) == "ok"
+
+
+def test_a_submit_that_would_make_a_ring_is_cancelled_and_says_why(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    parents = [stage.submit_other() for _ in range(limits.DEPENDENCIES_A_CALL)]
+    ring = new_run_id(stage.partition)
+    spec = RunSpec.checked(**COMMAND, after=[*parents, ring])
+    words = (stage.run, spec.lane, spec.to_wire(), to_json(spec.to_door()))
+    assert stage.world.store.call("submit", stage.partition, *words) == ["ok"], "the first call of several"
+    stage.queue.submit(RunSpec.checked(**COMMAND, after=[stage.run]), run_id=ring)
+
+    with pytest.raises(Invalid, match=f"cannot wait for {ring}, which was submitted after it and waits itself"):
+        stage.queue.submit(spec, run_id=stage.run)
+
+    assert stage.world.states([stage.run, ring]) == ["cancelled", "skipped"]

@@ -29,7 +29,8 @@ def test_no_worker_serves_its_queue(world: World) -> None:
     world.worker("w1", "other")
 
     assert why(world, world.submit(queue="lonely")) == [
-        "No worker is registered for its queue, lonely; start one with `agentq worker --queue lonely`.",
+        "No worker is registered for its queue, lonely.",
+        "Start one with `agentq worker --queue lonely`.",
         "It is the next of its lane.",
     ]
 
@@ -39,7 +40,7 @@ def test_nobody_meets_a_demand(world: World) -> None:
     run = world.submit(demands={"gpu": "a100", "os": "linux"})
 
     assert why(world, run)[:2] == [
-        "It demands gpu=a100, and no worker registered for its queue, default, has that label.",
+        "It demands gpu=a100, and no worker registered for its queue, default, offers that.",
         "Start one with `agentq worker --queue default --label gpu=a100`.",
     ]
 

@@ -143,13 +143,13 @@ def test_a_full_server_takes_no_output_but_lets_the_run_finish(durable: Server) 
 
 
 def test_a_log_goes_with_its_run(world: World) -> None:
-    claim = world.held(keep_ms=1000)
+    claim = world.held(keep_ms=60_000)
     say(world, claim, 1, "hello\n")
     world.queue.finish([(claim, Outcome())])
     world.tick()
     assert texts(world, claim.id) == ["hello\n"]
 
-    world.pass_ms(1001)
+    world.pass_ms(60_001)
     world.tick()
 
     assert [snapshot.of("log") for snapshot in world.snapshots()] == [{}]

@@ -64,9 +64,9 @@ def test_a_run_that_is_not_there_is_not_found_by_its_id(world: World) -> None:
 
 
 def test_a_run_is_forgotten_with_all_that_pointed_to_it(world: World) -> None:
-    claim = world.held("w1", plan="p", session="s", keep_ms=5000)
+    claim = world.held("w1", plan="p", session="s", keep_ms=60_000)
     world.queue.finish([(claim, Outcome())])
-    world.pass_ms(4999)
+    world.pass_ms(59_999)
     world.tick()
     assert ids(world, plan="p") == ids(world, session="s") == [claim.id]
 

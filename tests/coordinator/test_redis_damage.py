@@ -194,7 +194,7 @@ def test_dependents_that_are_told_after_their_parent_was_deleted_do_not_stop_the
 def test_timers_that_were_deleted_are_set_again(world: World) -> None:
     """Due runs, patience, alarms, and the forgetting of what has ended."""
     lease = world.worker("w1")
-    ended = world.held("w2", queue="default", keep_ms=1000).id
+    ended = world.held("w2", queue="default", keep_ms=60_000).id
     world.queue.cancel(ended, stop_ms=1000)
     due, impatient = world.submit(delay_ms=1000), world.submit(expires_ms=1000, queue="nobody")
     command(world, "DEL", key(world, "timers"))
@@ -206,8 +206,9 @@ def test_timers_that_were_deleted_are_set_again(world: World) -> None:
     assert world.states([ended, due, impatient]) == ["cancelled", "pending", "failed"]
     command(world, "DEL", key(world, "timers"))
     world.tidy()
-    world.pass_ms(1000)
+    world.pass_ms(60_000)
     world.tick()
+    lease.heartbeat()
     with pytest.raises(NotFound):
         world.get(ended)
     assert [claim.id for claim in lease.claim(5)] == [due]

@@ -30,13 +30,17 @@ def refusal(**fields: Any) -> str:
 # Limits at the door: each has its sentence
 
 NAMED = "use up to 128 letters, digits and _ . @ + -, beginning with a letter or digit."
+DEMANDED = (
+    "name a value, up to 16 of which one will do as in a|b, values that will not do as in !=a, or the least number as"
+    " in >=2.1; a value is up to 128 letters, digits and _ . @ / + -."
+)
 LABELLED = "use up to 128 letters, digits and _ . @ / + -, beginning with a letter or digit."
 TOO_LARGE = [
     ("NAME_LENGTH", {"queue": "q" * 129}, f"queue: {NAMED}"),
     ("NAME_LENGTH", {"plan": "p" * 129}, f"plan: {NAMED}"),
     ("NAME_LENGTH", {"session": "s" * 129}, f"session: {NAMED}"),
     ("NAME_LENGTH", {"labels": {"l" * 129: "v"}}, f"labels.{'l' * 129}.[key]: {LABELLED}"),
-    ("NAME_LENGTH", {"demands": {"d": "v" * 129}}, f"demands.d: {LABELLED}"),
+    ("NAME_LENGTH", {"demands": {"d": "v" * 129}}, f"demands.d: {DEMANDED}"),
     ("NAME_LENGTH", {"name": "n" * 129}, "name: Value should have at most 128 items after validation, not 129."),
     ("DEDUPE_KEY_LENGTH", {"dedupe_key": "k" * 513},
      "dedupe_key: Value should have at most 512 items after validation, not 513."),
@@ -161,7 +165,7 @@ def test_a_reason_is_cut_rather_than_refused(world: World) -> None:
         ({"queue": ""}, f"queue: {NAMED}"),
         ({"queue": "ä"}, f"queue: {NAMED}"),
         ({"demands": {"a=b": "c"}}, f"demands.a=b.[key]: {LABELLED}"),
-        ({"demands": {"a": "b,c"}}, f"demands.a: {LABELLED}"),
+        ({"demands": {"a": "b,c"}}, f"demands.a: {DEMANDED}"),
         ({"priority": "5"}, "priority: Input should be a valid integer."),
         ({"priority": -1}, "priority: Input should be greater than or equal to 0."),
         ({"delay_ms": -1}, "delay_ms: Input should be greater than or equal to 0."),
@@ -248,7 +252,7 @@ def a_spec(chance: random.Random) -> RunSpec:
         "caps": Caps(nice=1),
         "queue": "q",
         "priority": 0,
-        "demands": {"gpu": "h100", "arch/x": "arm64"},
+        "demands": {"gpu": "h100", "arch/x": "arm64", "zone": "!=a|b", "cores": ">=8"},
         "expires_ms": 1,
         "after": [new_run_id(), new_run_id()],
         "on_failed": "run",
@@ -257,7 +261,7 @@ def a_spec(chance: random.Random) -> RunSpec:
         "plan": "p",
         "session": "s",
         "retry": RetryPolicy(failures=3, final=[OutcomeClass.OOM], factor=1.5),
-        "keep_ms": 0,
+        "keep_ms": 60_000,
     }
     return RunSpec.checked(**COMMAND | {name: value for name, value in fields.items() if chance.random() < 0.5})
 

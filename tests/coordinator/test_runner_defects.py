@@ -220,7 +220,7 @@ def test_a_crashed_worker_comes_back_at_once_under_a_new_id(world: World) -> Non
 def test_a_crashed_worker_comes_back_under_its_old_id_when_its_lease_is_over(world: World) -> None:
     """Defect 7: not before, as the other may live, and without waiting for a reaper; its old runs go on at once."""
     lost = world.held("w1", started=True)
-    with pytest.raises(Duplicate, match="worker w1 is refused: another one is live"):
+    with pytest.raises(Duplicate, match="worker w1 is refused: another one has its id or key"):
         world.worker("w1")
     world.pass_ms(world.settings.lease_ms)
 

@@ -15,7 +15,7 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.lifecycle import VERBS
 from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, read_header
 
-SHARED = {"prelude", "limiting", "waiting", "ending", "claiming", "retiring"}
+SHARED = {"prelude", "limiting", "waiting", "ending", "claiming", "retiring", "forgetting"}
 REFUSED_WHEN_FULL = {"submit", "depend", "requeue", "wake", "signal", "report", "log"}
 """What lets work, or words, in."""
 

@@ -6,8 +6,6 @@ from simulation.heard import Heard, door_of
 from simulation.life import Life
 from simulation.room import Room
 
-from agentq.coordinator.lifecycle import BUDGETS, OutcomeClass
-
 WORKERS_WORDS = {"start", "report", "finish", "fail", "defer", "release", "park"}
 
 
@@ -18,6 +16,8 @@ class Answers(Room):
         super().__init__(gap_ms=gap_ms, lease_ms=lease_ms, grace_ms=grace_ms, forget_ms=forget_ms)
         self.keys: dict[str, str] = {}
         """Dedupe key → the live run that has it."""
+        self.taken: dict[str, tuple[str, int]] = {}
+        """Dedupe key → a run that has ended, and until when the key stays taken by it."""
         self.granted: set[str] = set()
         """Claims that were answered with runs, as epoch and nonce."""
         self.effects: dict[str, tuple[int, str]] = {}
@@ -42,9 +42,6 @@ class Answers(Room):
             judge = getattr(self, f"_answer_{heard.script}", None) or getattr(self, f"answer_{heard.script}", None)
             if judge is not None:
                 judge(heard)
-
-    def budget_of(self, class_: str) -> str:
-        return BUDGETS[OutcomeClass(class_)].value
 
     def wait_for(self, life: Life, parent: str) -> None:
         """A run is to wait for another; if that has ended, it is told at once."""
@@ -85,8 +82,49 @@ class Answers(Room):
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
             elif len(heard.rows) == 1:
                 assert word == ("duplicate" if door.get("if_live") == "reject" else "exists"), reply
-                assert self.keys[door["dedupe"]] == other, f"{other} does not have the key of {run}"
-                assert door.get("if_live") != "replace" or self.runs[other].attempt, f"{other} is not replaced by {run}"
+                holder = self.keys.get(door["dedupe"], "")
+                taken, until = self.taken.get(door["dedupe"], ("", 0))
+                assert other == holder or (not holder and other == taken and until > heard.now), f"{run}: {reply}"
+                may_wait = door.get("if_live") in ("replace", "follow", "debounce")
+                assert not holder or not may_wait or self.runs[holder].attempt, f"{other} is not replaced by {run}"
+
+    def take_key(self, heard: Heard, life: Life) -> None:
+        """A new run takes its dedupe key, or its place behind the run that has begun and has the key."""
+        door = life.door
+        if "dedupe" not in door:
+            return
+        key, mode = door["dedupe"], door.get("if_live", "return")
+        since, heard.put_off_since = heard.put_off_since, None
+        life.put_off_since = (since if since is not None and mode == "debounce" else None) or heard.now
+        if "debounce_max_ms" in door and life.due_at is not None:
+            life.due_at = min(life.due_at, life.put_off_since + int(door["debounce_max_ms"]))
+        life.taken_until = heard.now + int(door["dedupe_ttl_ms"]) if "dedupe_ttl_ms" in door else 0
+        other, until = self.taken.pop(key, ("", 0))
+        free = until <= heard.now or other == heard.replaced
+        assert free, f"{other} has {key} until {until}, and {life.id} took it"
+        if key not in self.keys:
+            self.keys[key] = life.id
+            return
+        holder = self.runs[self.keys[key]]
+        late = "debounce_max_ms" in door and heard.now >= holder.put_off_since + int(door["debounce_max_ms"])
+        assert mode in ("follow", "debounce"), f"{life.id} and {holder.line} both have {key}"
+        assert holder.attempt or late, f"{life.id} follows {holder.line}, which it could replace"
+        assert holder.follower not in self.runs or self.runs[holder.follower].ended, f"{holder.id} has two followers"
+        holder.follower = life.id
+        life.needs.add(holder.id)
+        life.follows = "" if holder.id in door.get("after", ()) else holder.id
+
+    def hand_on(self, heard: Heard, life: Life) -> None:
+        """A run has ended: its key goes to its follower, stays taken, or is free."""
+        key = life.door.get("dedupe", "")
+        if self.keys.get(key) != life.id:
+            return
+        del self.keys[key]
+        follower = self.runs.get(life.follower)
+        if follower is not None and not follower.ended:
+            self.keys[key] = follower.id
+        elif life.taken_until > heard.now:
+            self.taken[key] = (life.id, life.taken_until)
 
     def _answer_cancel(self, heard: Heard) -> None:
         self._moved(heard, {"cancelled", "claimed", "running"})
@@ -101,7 +139,11 @@ class Answers(Room):
             assert life.ended
         elif heard.reply.startswith("duplicate "):
             assert life is not None
-            assert self.keys[life.door["dedupe"]] == heard.reply.removeprefix("duplicate ") != life.id
+            key, other = life.door["dedupe"], heard.reply.removeprefix("duplicate ")
+            assert other != life.id
+            assert other == self.keys.get(key, "") or self.taken[key] > (other, heard.now), (
+                f"{life.line}: {heard.reply}"
+            )
         elif heard.reply.startswith("ok "):
             assert life is not None
             assert life.operation == f"requeue {heard['op']}"

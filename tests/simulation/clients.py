@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator.errors import AgentqError, Unreachable
+from agentq.coordinator.lifecycle import State
 from agentq.coordinator.run import RunSpec
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ FIELDS: tuple[tuple[float, str, Callable[[Simulator], Any]], ...] = (
     (0.2, "delay_ms", lambda sim: sim.chance.choice((0, 50, 3_000, 20_000))),
     (0.1, "expires_ms", lambda sim: sim.chance.choice((0, 500, 5_000, 40_000))),
     (0.3, "dedupe_key", lambda sim: sim.chance.choice(("a", "b"))),
-    (0.3, "if_live", lambda sim: sim.chance.choice(("return", "reject", "replace"))),
+    (0.5, "if_live", lambda sim: sim.chance.choice(("return", "reject", "replace", "follow", "follow", "debounce"))),
     (0.3, "on_failed", lambda sim: sim.chance.choice(("skip", "run", "fail"))),
     (0.4, "priority", lambda sim: sim.chance.choice((0, 9))),
     (0.1, "demands", lambda _: {"gpu": "1"}),
@@ -39,7 +40,16 @@ def retry(sim: Simulator) -> dict[str, Any]:
     policy: dict[str, Any] = {"failures": chance.choice((0, 1, 1, 2)), "delay_ms": chance.choice((0, 0, 2_000))}
     policy |= {"crashes": chance.choice((0, 1, 3)), "deferrals": chance.choice((0, 1, 5)), "delay_ms_max": 10_000}
     if chance.random() < 0.2:
-        policy["final"] = (chance.choice(("exit", "lost", "timeout")),)
+        policy["final"] = (chance.choice(("exit", "lost", "timeout", "limit")),)
+    elif chance.random() < 0.3:
+        own = chance.choice(({"retries": 1, "delay_ms": 700}, {"delays_ms": (5, 900)}, {"retries": 0}))
+        policy["classes"] = {chance.choice(("exit", "lost", "timeout", "limit")): own}
+    if chance.random() < 0.2:
+        policy |= chance.choice(({"factor": 1}, {"jitter": False}, {"delays_ms": (0, 300)}, {"only": ("exit", "oom")}))
+    if chance.random() < 0.1:
+        policy["max_elapsed_ms"] = chance.choice((0, 2_000, 20_000))
+    if "only" in policy and set(policy["only"]) & set(policy.get("final", ())):
+        del policy["final"]
     return policy
 
 
@@ -120,6 +130,12 @@ class Clients:
         for run in self._some_runs(1, ended=True):
             self.say(partial(self.sim.queue.requeue, run, operation=self.sim.nonce()))
 
+    def forget(self) -> None:
+        """Delete ended runs before their time, in the state that they were last seen in."""
+        runs = self.sim.model.runs
+        seen = [(run, State(runs[run].state if run in runs else "failed")) for run in self._some_runs(3, ended=True)]
+        self.say(lambda: self.sim.queue.forget(seen))
+
     # ---- operators
 
     def limit(self) -> None:
@@ -164,7 +180,10 @@ class Clients:
 
     def _spec(self) -> RunSpec:
         chance = self.sim.chance
-        fields: dict[str, Any] = {"queue": chance.choice(QUEUES), "keep_ms": chance.choice((0, 5_000, 60_000, 60_000))}
+        fields: dict[str, Any] = {
+            "queue": chance.choice(QUEUES),
+            "keep_ms": chance.choice((60_000, 60_000, 65_000, 120_000)),
+        }
         for likely, name, value in FIELDS:
             if chance.random() < likely * self.sim.richness:
                 fields[name] = value(self.sim)
@@ -173,4 +192,8 @@ class Clients:
         if chance.random() < 0.3 * self.sim.richness:
             fields["parent"] = next(iter(self._parents(1)), None)
             fields["children"] = chance.choice(("cancel", "cancel", "leave"))
+        if fields.get("if_live", "return") in ("return", "reject") and "dedupe_key" in fields and chance.random() < 0.4:
+            fields["dedupe_ttl_ms"] = chance.choice((30_000, 120_000))
+        elif fields.get("if_live") == "debounce":
+            fields |= {"delay_ms": 4_000, "debounce_max_ms": 9_000} if chance.random() < 0.7 else {"delay_ms": 2_000}
         return RunSpec(kind="command", argv=(str(chance.random()),), **fields)

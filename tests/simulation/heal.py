@@ -116,6 +116,7 @@ def forget(sim: Simulator) -> None:
         sim.promote()
     assert not sim.model.runs, f"these are never forgotten: {list(sim.model.runs.values())}"
     groom(sim)
+    sim.lapse()
     snapshot = sim.probes.snapshot()
     left = snapshot.values.keys() - LASTING
     assert not left, f"nobody is there any more, and yet there are: {[snapshot.of(kind) for kind in left]}"

@@ -40,6 +40,9 @@ class Heard:
         )
         self.changed: set[str] = set()
         """The runs of which the call appended an event."""
+        self.replaced = ""
+        self.put_off_since: int | None = None
+        """Of a run that the next one replaces, since when its key has put it off."""
 
     def __getitem__(self, name: str) -> Any:
         return self._arguments[name]

@@ -30,7 +30,10 @@ class Life:
     attempt: int = 0
     fence: str = ""
     worker: str = ""
+    begun_at: int = 0
+    """Since when its policy counts: its submit, or the last time it was requeued."""
     claimed_at: int = 0
+    ended_at: int = 0
     forget_at: int = 0
     stop_at: int | None = None
     unnamed_at: int | None = None
@@ -38,6 +41,11 @@ class Life:
     wanted: bool = False
     stop_told: bool = False
     doomed: bool = False
+    follows: str = ""
+    """The run whose end it waits for, to have the dedupe key after it."""
+    follower: str = ""
+    taken_until: int = 0
+    put_off_since: int = 0
     operation: str = ""
     in_line: bool = False
     reserved: bool = False
@@ -109,19 +117,41 @@ class Life:
         if parent_state != "completed" and self.on_failed != "run":
             self.doomed = True
 
-    def pays(self, class_: str) -> bool:
-        """Whether there is budget for one more failure of a class."""
+    def purse(self, class_: str) -> str:
+        """What pays for another try after a class; nothing, or a count of its own, or a budget."""
         budget = BUDGETS.get(OutcomeClass(class_))
         if budget is None or class_ in self.policy.get("final", ()):
-            return False
-        default = {"failures": limits.FAILURES, "crashes": limits.CRASHES, "deferrals": limits.DEFERRALS}[budget]
-        return self.spent[budget] < int(self.policy.get(budget, default))
+            return ""
+        if "retries" in self.policy.get("classes", {}).get(class_, {}):
+            return class_
+        return "" if budget == "failures" and class_ not in self.policy.get("only", [class_]) else budget.value
 
-    def backoff_ms(self, spent: int, dice: str) -> int:
-        """Exponential, with full jitter."""
-        policy = self.policy
-        ceiling = policy.get("delay_ms", limits.DELAY_MS) * policy.get("factor", limits.DELAY_FACTOR) ** spent
-        return max(1, int(min(ceiling, policy.get("delay_ms_max", limits.BACKOFF_MS_MAX)) * float(dice)))
+    def pays(self, class_: str) -> bool:
+        """Whether there is budget for one more failure of a class."""
+        purse = self.purse(class_)
+        own = self.policy.get("classes", {}).get(class_, {}).get("retries")
+        default = {"failures": limits.FAILURES, "crashes": limits.CRASHES, "deferrals": limits.DEFERRALS}
+        return bool(purse) and self.spent[purse] < int(
+            own if purse == class_ else self.policy.get(purse, default[purse])
+        )
+
+    def in_time(self, at: int) -> bool:
+        """Whether another try may begin at a time."""
+        return "max_elapsed_ms" not in self.policy or at <= self.begun_at + int(self.policy["max_elapsed_ms"])
+
+    def backoff_ms(self, class_: str, spent: int, dice: str) -> int:
+        """Listed, fixed, or exponential with full jitter."""
+        own = self.policy.get("classes", {}).get(class_, {})
+        policy = {
+            name: each for name, each in self.policy.items() if name != "delays_ms" or "delay_ms" not in own
+        } | own
+        if policy.get("delays_ms"):
+            return int(policy["delays_ms"][min(spent, len(policy["delays_ms"]) - 1)])
+        first, factor = policy.get("delay_ms", limits.DELAY_MS), policy.get("factor", limits.DELAY_FACTOR)
+        if factor == 1:
+            return int(first)
+        ceiling = min(first * factor**spent, max(first, policy.get("delay_ms_max", limits.BACKOFF_MS_MAX)))
+        return max(1, int(ceiling * float(dice) if policy.get("jitter", True) else ceiling))
 
     @property
     def next_at(self) -> int | None:

@@ -14,7 +14,7 @@ from simulation.heard import Event, Heard, arrows, door_of
 from simulation.life import Life
 from simulation.waits import Waits
 
-from agentq.coordinator.limits import KEEP_MS, OPEN_MS
+from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS
 
 UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "weigh"}
 
@@ -79,22 +79,22 @@ class Model(Waits):
         life.stop_at = life.due_at = life.until = None
         life.open = life.in_line = life.reserved = False
         life.needs.clear()
+        life.ended_at = heard.now
         life.forget_at = heard.now + life.door.get("keep_ms", KEEP_MS)
-        if self.keys.get(life.door.get("dedupe", "")) == life.id:
-            del self.keys[life.door["dedupe"]]
+        self.hand_on(heard, life)
         for child in self.runs.values():
             if life.id in child.needs:
                 child.needs.discard(life.id)
-                child.told(life.state)
+                child.told("completed" if child.follows == life.id else life.state)
         self.come_home(life)
 
     def _forget(self, heard: Heard, found: set[str], expected: set[str]) -> None:
-        """Lines differ. The only change without an event is that an ended run goes when its time has come."""
+        """Lines differ. The only change without an event is that an ended run goes, by time or by somebody's word."""
         for line in expected - found:
             life = self.runs[line.partition(" ")[0]]
-            may_go = (
-                heard.script == "tick" and life.ended and life.forget_at <= heard.now and not found - expected - {""}
-            )
+            due_at = life.forget_at if heard.script == "tick" else life.ended_at + KEEP_MS_MIN
+            gone = heard.script in ("tick", "forget") and life.ended and due_at <= heard.now
+            may_go = gone and not found - expected - {""}
             assert may_go, f"after {heard.script}: the model has {line!r}, the server {found - expected}"
             assert not self.left_behind(life), f"{life.line} was forgotten, and left {life.children}"
             del self.runs[life.id]
@@ -110,10 +110,12 @@ class Model(Waits):
             due_at = heard.now + door["delay_ms"] if "delay_ms" in door else door["due_at_ms"]
         patience = OPEN_MS if "open" in door else door.get("expires_ms")
         until = None if patience is None else heard.now + patience
-        life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door)
+        life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door, begun_at=heard.now)
         for parent in door.get("after", ()):
             self.wait_for(life, parent)
-        waits = "after" in door or life.open
+        self.take_key(heard, life)
+        waits = "after" in door or life.open or bool(life.follows)
+        due_at = life.due_at
         later = due_at is not None and due_at > heard.now
         if not waits and not later:
             life.in_line = waits = event.state == "blocked"
@@ -122,9 +124,6 @@ class Model(Waits):
         assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {door}"
         self.runs[run] = life
         self.be_born(life)
-        if "dedupe" in door:
-            assert door["dedupe"] not in self.keys, f"{run} and {self.keys[door['dedupe']]} both have {door['dedupe']}"
-            self.keys[door["dedupe"]] = run
 
     def unblock(self, heard: Heard, life: Life, target: str) -> None:
         assert not life.needs, f"{life.line} waits for {life.needs}"
@@ -182,23 +181,27 @@ class Model(Waits):
         if life.stop_at is not None or class_ == "cancelled":
             assert target == "cancelled", f"{life.line} was to stop, and is {target}"
             return
-        assert target == ("scheduled" if life.pays(class_) else "failed"), f"{life.line}: {class_}, spent {life.spent}"
-        if target == "scheduled":
-            self._retry(heard, life, class_)
+        due_at = self._due_after(heard, life, class_)
+        again = life.pays(class_) and life.in_time(due_at)
+        assert target == ("scheduled" if again else "failed"), f"{life.line}: {class_}, spent {life.spent}"
+        if again:
+            life.due_at = due_at
+            life.spent[life.purse(class_)] += 1
         self.leave(heard, life, "fail", target)
 
-    def _retry(self, heard: Heard, life: Life, class_: str) -> None:
-        budget = self.budget_of(class_)
-        delay = heard["delay_ms"]
-        life.due_at = heard.now + (int(delay) if delay != "" else life.backoff_ms(life.spent[budget], heard["dice"]))
-        life.spent[budget] += 1
+    def _due_after(self, heard: Heard, life: Life, class_: str) -> int:
+        asked = heard["delay_ms"]
+        spent = life.spent[life.purse(class_)]
+        return heard.now + (int(asked) if asked != "" else life.backoff_ms(class_, spent, heard["dice"]))
 
     def defer(self, heard: Heard, life: Life, target: str) -> None:
         self.by_its_worker(heard, life)
         if life.stop_at is None:
-            assert target == ("scheduled" if life.pays("limit") else "failed"), f"{life.line}: spent {life.spent}"
-            life.due_at = int(heard["due_at_ms"])
-            life.spent["deferrals"] += 1
+            due_at = int(heard["due_at_ms"])
+            again = life.pays("limit") and life.in_time(due_at)
+            assert target == ("scheduled" if again else "failed"), f"{life.line}: spent {life.spent}"
+            life.due_at = due_at
+            life.spent[life.purse("limit")] += 1
         self.leave(heard, life, "defer", target)
 
     def release(self, heard: Heard, life: Life, target: str) -> None:
@@ -214,11 +217,13 @@ class Model(Waits):
         self.taken_away(heard, life)
         life.fence = ""
         if life.stop_at is None:
-            spent = life.spent["crashes"]
-            expected = "failed" if not life.pays("lost") else "scheduled" if spent else "pending"
+            spent = life.spent[life.purse("lost")]
+            due_at = heard.now + (life.backoff_ms("lost", spent - 1, heard["dice"]) if spent else 0)
+            again = life.pays("lost") and life.in_time(due_at)
+            expected = "failed" if not again else "scheduled" if spent else "pending"
             assert target == expected, f"{life.line} is {target} after {spent} crashes"
-            life.due_at = heard.now + life.backoff_ms(spent - 1, heard["dice"]) if spent else None
-            life.spent["crashes"] += 1
+            life.due_at = due_at if spent else None
+            life.spent[life.purse("lost")] += 1
         self.leave(heard, life, "lose", target)
 
     def expire(self, heard: Heard, life: Life, target: str) -> None:
@@ -241,8 +246,12 @@ class Model(Waits):
         life.until = life.due_at = None
         life.number, life.wanted, life.doomed = 0, False, False
         life.spent.clear()
+        life.begun_at = heard.now
         life.operation = f"requeue {heard['op']}"
         self.begin_anew(life)
         if "dedupe" in life.door:
             key = life.door["dedupe"]
             assert self.keys.setdefault(key, life.id) == life.id, f"{life.id} and {self.keys[key]} both have {key}"
+            other, until = self.taken.pop(key, (life.id, 0))
+            assert other == life.id or until <= heard.now, f"{other} has {key} until {until}, and {life.id} took it"
+            life.follows = life.follower = ""

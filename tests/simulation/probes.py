@@ -13,7 +13,7 @@ from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Source, Word
 from agentq.coordinator.keys import GROUP, key, lua_builders
 
-_USED = {"events", "lane", "alive", "worker"}
+_USED = {"events", "lane", "alive", "worker", "dedupe"}
 _HEAD = f"#!lua\nlocal base, call = KEYS[1], redis.call\n{lua_builders(_USED)}\n"
 
 _READ = """
@@ -53,6 +53,9 @@ _LAPSE = """
 local now, gone = tonumber(ARGV[1]), {}
 for _, name in ipairs(call('KEYS', key_alive('*'))) do
   if tonumber(call('GET', name)) <= now then call('DEL', name) end
+end
+for _, name in ipairs(call('KEYS', key_dedupe('*'))) do
+  if tonumber(string.match(call('GET', name), ' (%d+)$') or now + 1) <= now then call('DEL', name) end
 end
 for _, name in ipairs(call('KEYS', key_worker('*'))) do
   if call('TYPE', name).ok == 'hash' and call('PTTL', name) > 0 then

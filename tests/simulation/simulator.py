@@ -310,6 +310,7 @@ STEPS: tuple[tuple[float, Callable[[Simulator], None]], ...] = (
     (0.7, by_clients(Clients.shut)),
     (0.7, by_clients(Clients.pause)),
     (0.2, by_clients(Clients.weigh)),
+    (2, by_clients(Clients.forget)),
     (9, Simulator.clock),
     (0.7, Simulator.watch),
     (0.7, Simulator.crash),

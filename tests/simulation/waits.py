@@ -121,6 +121,8 @@ class Waits(Answers):
         else:
             replaced = heard.script == "submit" and (target, life.attempt) == ("cancelled", 0)
             assert named or replaced, f"{heard.script} cancelled {life.line}"
+            if replaced:
+                heard.replaced, heard.put_off_since = life.id, life.put_off_since
         if target != "cancelled":
             assert life.stop_at is None, f"{life.line} was ordered to stop already"
             within_ms = int(heard["stop_ms"]) if named else STOP_MS

@@ -30,4 +30,4 @@ def approve(
     def say(run_id: str) -> State:
         return server.queue.approve(run_id, comment, by=sender())
 
-    raise typer.Exit(say_to_all(server.find(run), say, json=json, add=kept))
+    raise typer.Exit(say_to_all(server.find(run), say, json=json, add=kept).code)

@@ -26,4 +26,4 @@ def cancel(
     Example: agentq cancel RUN --reason "not needed any more"
     """
     server = reach(ctx)
-    raise typer.Exit(say_to_all(server.find(run), lambda run_id: server.queue.cancel(run_id, reason), json=json))
+    raise typer.Exit(say_to_all(server.find(run), lambda run_id: server.queue.cancel(run_id, reason), json=json).code)

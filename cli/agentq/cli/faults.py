@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import DEMAND, SAID
+from agentq.coordinator.moments import duration_ms
 
 
 @contextmanager
@@ -21,7 +23,10 @@ def of_options(options: Mapping[str, str]) -> Iterator[None]:
         place = options.get(name) or (flag(name) if name else "")
         if first["type"] == "string_pattern_mismatch":
             wrong = repr(str(first["input"])[:80])
-            text = f"{wrong} is not a name, which takes letters, digits, and after the first also _ . @ + -"
+            takes = "is not a name, which takes letters, digits, and after the first also _ . @ + -"
+            if first["ctx"]["pattern"] == DEMAND:
+                takes = f"is nothing to demand: {SAID[DEMAND]}"
+            text = f"{wrong} {takes}"
         elif first["type"] == "string_unicode" or "surrogates" in first["msg"]:
             text = "this is not valid UTF-8"
         else:
@@ -32,3 +37,11 @@ def of_options(options: Mapping[str, str]) -> Iterator[None]:
 def flag(name: str) -> str:
     """How an option of this name is written."""
     return f"--{name.replace('_', '-')}"
+
+
+def duration_of(text: str, option: str) -> int:
+    """A time that was typed for an option, in milliseconds."""
+    try:
+        return duration_ms(text)
+    except Invalid as invalid:
+        raise Invalid(f"{option}: {invalid}") from None

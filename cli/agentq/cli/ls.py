@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from shutil import get_terminal_size
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -59,7 +60,7 @@ def ls(
     labels = pairs_of(label or [], "--label")
     server = reach(ctx)
     below = None if cursor is None else server.records.find(cursor)
-    runs = _runs(server, which, labels, below, limit)
+    runs = whole_runs(server, which, below, limit, labels)
     if json:
         for run in runs:
             print_json(run_record(run))
@@ -70,7 +71,9 @@ def ls(
         _add(found, limit)
 
 
-def _runs(server: Server, which: Filter, labels: dict[str, str], below: str | None, limit: int) -> Iterator[Run]:
+def whole_runs(
+    server: Server, which: Filter, below: str | None, limit: int, labels: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Run]:
     """Whole runs, page by page, until there are enough or no more. One that is forgotten meanwhile is passed over."""
     left = limit
     while left:

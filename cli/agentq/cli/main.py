@@ -37,6 +37,7 @@ COMMANDS = {
         "park": "Within a run: wait without a slot, and go on later.",
         "cancel": "Cancel runs.",
         "retry": "Let ended runs begin again, with fresh budgets.",
+        "dead": "Look after failed runs: list them, let them begin again, forget them.",
         "events": "Print what happened, in order.",
     },
     "Work": {

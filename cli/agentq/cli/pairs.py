@@ -16,3 +16,20 @@ def pairs_of(texts: Iterable[str], option: str) -> dict[str, str]:
             raise Invalid(f"{option} takes a name and a value, as in {option} name=value, not {text[:80]!r}.")
         found[name] = value
     return found
+
+
+def demands_of(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Demands, as `name=value`, `name!=value` or `name>=value`."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        mark = f"{name[-1:]}=" if name[-1:] in ("!", ">") else ""
+        name = name[:-1] if mark else name
+        if not equals or not name:
+            raise Invalid(f"{option} takes a name and a value, as in {option} name=value, not {text[:80]!r}.")
+        if name in found:
+            raise Invalid(
+                f"{option} names {name[:80]} twice; one of several values is written {option} {name[:80]}='a|b'."
+            )
+        found[name] = mark + value
+    return found

@@ -16,4 +16,4 @@ def retry(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     Example: agentq retry RUN
     """
     server = reach(ctx)
-    raise typer.Exit(say_to_all(server.find(run), server.queue.requeue, json=json))
+    raise typer.Exit(say_to_all(server.find(run), server.queue.requeue, json=json).code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import typer
 
@@ -13,6 +13,7 @@ from agentq.cli.record import ending, run_record, what
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
 from agentq.cli.server import reach
 from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.demands import spelled as written
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.run import Attempt, Run
 from agentq.coordinator.waiting import Message, mail
@@ -37,10 +38,11 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
         else:
             if place:
                 print()
-            _print(found, messages)
+            print_run(found, messages)
 
 
-def _print(run: Run, messages: list[Message]) -> None:
+def print_run(run: Run, messages: Sequence[Message] = ()) -> None:
+    """All that is known of it, for people."""
     end = ending(run)
     reason = f": {clean(run.reason)}" if run.reason else ""
     print(f"{bold(run.id)}  {paint(run.state.value)}{f', {end}' if end else ''}{reason}")
@@ -67,7 +69,7 @@ def _pairs(run: Run) -> Iterator[tuple[str, str]]:
     yield "in", spec.cwd or ""
     yield "environment", ", ".join(sorted(spec.env))
     yield "queue", f"{spec.queue}, priority {spec.priority}"
-    yield "demands", _joined(spec.demands)
+    yield "demands", ", ".join(written(spec.demands))
     yield "labels", _joined(spec.labels)
     yield "plan", spec.plan or ""
     yield "session", spec.session or ""

@@ -10,16 +10,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentq.cli.faults import flag, of_options
-from agentq.cli.pairs import pairs_of
+from agentq.cli.faults import duration_of, flag, of_options
+from agentq.cli.pairs import demands_of, pairs_of
+from agentq.cli.retries import policy_of
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.limits import STDIN_BYTES
-from agentq.coordinator.moments import duration_ms, moment_ms
-from agentq.coordinator.run import Caps, RetryPolicy, RunSpec
+from agentq.coordinator.moments import moment_ms
+from agentq.coordinator.run import Caps, RunSpec
 
 AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live", "fair_key", "children")
-PAIRS = {"label": "labels", "demand": "demands"}
 DURATIONS = {
     "delay": "delay_ms",
     "expires": "expires_ms",
@@ -27,15 +27,19 @@ DURATIONS = {
     "silence": "silence_timeout_ms",
     "grace": "stop_grace_ms",
     "keep": "keep_ms",
+    "dedupe_ttl": "dedupe_ttl_ms",
+    "debounce_max": "debounce_max_ms",
 }
+NEEDED = {"if_live": "dedupe_key", "dedupe_ttl": "dedupe_key", "on_failed": "after"}
 EXAMPLE = '{"argv": ["make", "test"], "queue": "builds"}'
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 OPTIONS = {
-    **{field: f"--{option}" for option, field in {**PAIRS, **DURATIONS}.items()},
+    **{field: flag(option) for option, field in DURATIONS.items()},
+    "labels": "--label",
+    "demands": "--demand",
     "argv": "the command",
     "due_at_ms": "--at",
-    "failures": "--retries",
     "limits": "--limit",
     "memory_bytes": "--memory",
     "cpu_s": "--cpu-time",
@@ -49,12 +53,16 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
         raise Invalid("There is no command to run; give it after --, as in `agentq submit -- make test`.")
     if "delay" in given and "at" in given:
         raise Invalid("--delay and --at contradict each other; give one of them.")
-    for option, needed in (("if_live", "dedupe_key"), ("on_failed", "after")):
+    for option, needed in NEEDED.items():
         if option in given and needed not in given:
             raise Invalid(f"{flag(option)} means nothing without {flag(needed)}.")
+    _check_key(given)
     fields: dict[str, Any] = {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
-    fields |= {field: pairs_of(given[option], f"--{option}") for option, field in PAIRS.items() if option in given}
+    if "label" in given:
+        fields["labels"] = pairs_of(given["label"], "--label")
+    if "demand" in given:
+        fields["demands"] = demands_of(given["demand"], "--demand")
     fields |= {field: _duration(given, option) for option, field in DURATIONS.items() if option in given}
     if "limit" in given:
         fields["limits"] = _units(given["limit"])
@@ -65,6 +73,17 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if "stdin" in given:
         fields["stdin"] = read_text(given["stdin"], "--stdin", STDIN_BYTES)
     return fields | _policies(given)
+
+
+def _check_key(given: Mapping[str, Any]) -> None:
+    """Whether what is said of the dedupe key goes together."""
+    mode = given.get("if_live", "return")
+    if mode == "debounce" and "delay" not in given:
+        raise Invalid("--if-live debounce needs --delay, which begins anew with each submit.")
+    if mode != "debounce" and "debounce_max" in given:
+        raise Invalid("--debounce-max is for --if-live debounce.")
+    if mode in ("replace", "debounce", "follow") and "dedupe_ttl" in given:
+        raise Invalid(f"--dedupe-ttl is for --if-live return or reject; with {mode} the key is free when the run ends.")
 
 
 def spec_of(fields: Mapping[str, Any]) -> RunSpec:
@@ -121,8 +140,9 @@ def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
     with of_options(OPTIONS):
         if caps:
             fields["caps"] = Caps(**caps)
-        if "retries" in given:
-            fields["retry"] = RetryPolicy(failures=given["retries"])
+    policy = policy_of(given)
+    if policy is not None:
+        fields["retry"] = policy
     return fields
 
 
@@ -140,10 +160,7 @@ def _units(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _duration(given: Mapping[str, Any], option: str) -> int:
-    try:
-        return duration_ms(given[option])
-    except Invalid as invalid:
-        raise Invalid(f"{flag(option)}: {invalid}") from None
+    return duration_of(given[option], flag(option))
 
 
 def _size(text: str, option: str) -> int:

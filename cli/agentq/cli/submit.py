@@ -32,7 +32,9 @@ def submit(
     label: Annotated[list[str] | None, Opt(metavar="K=V", help="A label to find it by. Repeat for more.")] = None,
     limit: Annotated[list[str] | None, Opt(metavar="KEY[=N]", help="A limit it needs room under.")] = None,
     fair_key: Annotated[str | None, Opt(metavar="KEY", help="Whose it is; keys take turns in a queue.")] = None,
-    demand: Annotated[list[str] | None, Opt(metavar="K=V", help="A label its worker must have.")] = None,
+    demand: Annotated[
+        list[str] | None, Opt(metavar="K=V", help="What its worker must be: gpu=a, zone=a|b, zone!=c, version>=0.2.")
+    ] = None,
     delay: Annotated[str | None, Opt(metavar="DURATION", help="Begin after this, such as 90s or 1h30m.")] = None,
     at: Annotated[str | None, Opt(metavar="TIME", help="Begin then: 14:30, or 2030-01-31T14:30.")] = None,
     expires: Annotated[str | None, Opt(metavar="DURATION", help="Fail if it has not begun by then.")] = None,
@@ -42,6 +44,13 @@ def submit(
     children: Annotated[str | None, Opt(metavar="cancel|leave", help="Its own children, if it fails.")] = None,
     on_failed: Annotated[str | None, Opt(metavar="skip|run|fail", help="If one of these does not complete.")] = None,
     retries: Annotated[int | None, Opt(metavar="N", help="Try so often again if it fails; 0 if not given.")] = None,
+    backoff: Annotated[str | None, Opt(metavar="KIND", help="exponential, fixed, or waits such as 10s,1m,5m.")] = None,
+    retry_delay: Annotated[str | None, Opt(metavar="DURATION", help="The first wait; 1s if not given.")] = None,
+    retry_delay_max: Annotated[str | None, Opt(metavar="DURATION", help="The longest wait; 5m if not given.")] = None,
+    no_jitter: Annotated[bool, Opt("--no-jitter", help="Wait exactly, not a random part of it.")] = False,
+    max_elapsed: Annotated[str | None, Opt(metavar="DURATION", help="No try begins later than this.")] = None,
+    retry_on: Annotated[list[str] | None, Opt(metavar="CLASS[=N[,WAIT]]", help="Only after this. Repeat.")] = None,
+    never_retry: Annotated[list[str] | None, Opt(metavar="CLASS", help="Never after this. Repeat for more.")] = None,
     timeout: Annotated[str | None, Opt(metavar="DURATION", help="The longest that one attempt may run.")] = None,
     silence: Annotated[str | None, Opt(metavar="DURATION", help="The longest that it may write nothing.")] = None,
     grace: Annotated[str | None, Opt(metavar="DURATION", help="From SIGTERM to SIGKILL, when it is stopped.")] = None,
@@ -53,7 +62,11 @@ def submit(
     cwd: Annotated[str | None, Opt(metavar="FOLDER", help="Where it runs; this folder if not given.")] = None,
     stdin: Annotated[str | None, Opt(metavar="FILE", help="What it reads; - for what comes in here.")] = None,
     dedupe_key: Annotated[str | None, Opt(metavar="KEY", help="Only one live run has this key.")] = None,
-    if_live: Annotated[str | None, Opt(metavar="return|reject|replace", help="If a live one has it.")] = None,
+    if_live: Annotated[
+        str | None, Opt(metavar="MODE", help="If one has it: return, reject, replace, debounce or follow.")
+    ] = None,
+    dedupe_ttl: Annotated[str | None, Opt(metavar="DURATION", help="The key stays taken so long at least.")] = None,
+    debounce_max: Annotated[str | None, Opt(metavar="DURATION", help="The longest it can be put off.")] = None,
     keep: Annotated[str | None, Opt(metavar="DURATION", help="How long it can be looked up; 7d if not given.")] = None,
     from_jsonl: Annotated[str | None, Opt(metavar="FILE", help="Many runs, a spec on each line; - for stdin.")] = None,
     durable: Annotated[bool, Opt("--durable", help="Return only when it is on the server's disk.")] = False,
@@ -132,19 +145,37 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
     ids: list[str] = []
     code = 0
     one_by_one = durable or len(specs) == 1
-    for receipt in _receipts(server, specs, durable) if one_by_one else server.queue.submit_many(specs):
+    lacks = _lacks(server, specs)
+    receipts = _receipts(server, specs, durable) if one_by_one else server.queue.submit_many(specs)
+    for spec, receipt in zip(specs, receipts, strict=True):
         if receipt.refused is not None:
             note(str(receipt.refused))
             code = code or receipt.refused.exit_code
             continue
         ids.append(receipt.id)
         if not receipt.created:
-            note(f"{receipt.id} is live and has this dedupe key; nothing new was submitted.")
+            note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
         if json and not quiet:
-            print_json({"id": receipt.id, "created": receipt.created})
+            print_json({"id": receipt.id, "created": receipt.created, "unmet": lacks.get(spec.lane, [])})
         elif not quiet:
             print(receipt.id, flush=True)
     return ids, code
+
+
+def _lacks(server: Server, specs: list[RunSpec]) -> dict[str, list[str]]:
+    """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
+    from agentq.coordinator.demands import spelled
+    from agentq.coordinator.fitting import lack_of
+
+    demanding = {spec.lane: spec for spec in specs if spec.demands}
+    workers = server.records.workers() if demanding else []
+    found = {}
+    for lane, spec in list(demanding.items())[:LOOKED_AT]:
+        lack = lack_of(workers, spec.queue, spec.demands, lane)
+        if lack is not None:
+            found[lane] = spelled(lack.demands)
+            note(f"{lack.because} {lack.remedy}")
+    return found
 
 
 def _receipts(server: Server, specs: list[RunSpec], durable: bool) -> Iterator[Receipt]:

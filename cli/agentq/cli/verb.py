@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from agentq.cli.render import paint, print_json
 from agentq.cli.server import note
 from agentq.coordinator.errors import NotFound, Refused, TryLater
 from agentq.coordinator.lifecycle import HELD, State
+
+
+class Told(NamedTuple):
+    """What came of it: the exit code of the first refusal, 0 without one, and how many did as they were told."""
+
+    code: int
+    done: int
 
 
 def stopping(state: State) -> str:
@@ -16,10 +24,10 @@ def stopping(state: State) -> str:
 
 
 def say_to_all(
-    ids: Sequence[str], verb: Callable[[str], State], *, json: bool, add: Callable[[State], str] = stopping
-) -> int:
-    """The exit code of the first refusal, which keeps nobody else from being told; 0 without one."""
-    code = 0
+    ids: Iterable[str], verb: Callable[[str], State], *, json: bool, add: Callable[[State], str] = stopping
+) -> Told:
+    """Say it to each; a refusal keeps nobody else from being told."""
+    code = done = 0
     for run_id in ids:
         try:
             state = verb(run_id)
@@ -27,8 +35,9 @@ def say_to_all(
             note(str(refused))
             code = code or refused.exit_code
             continue
+        done += 1
         if json:
             print_json({"id": run_id, "state": state.value})
         else:
             print("  ".join(filter(None, (run_id, paint(state.value), add(state)))))
-    return code
+    return Told(code, done)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentq.cli.faults import of_options
+from agentq.cli.faults import flag, of_options
 from agentq.cli.options import STYLE, Json
 from agentq.cli.pairs import pairs_of
 from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs, print_table
 from agentq.cli.server import Server, home_of, located, note, reach, settings_of
 from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.demands import BUILT_IN
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.lease import order_drain
 from agentq.coordinator.moments import duration_ms, iso, spelled
@@ -29,6 +30,7 @@ Slots = Annotated[int | None, Opt(metavar="N", help="Runs at the same time; 1 if
 Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve, the first first; default.")]
 Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
 
+AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching")
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 
 worker = typer.Typer(**STYLE, invoke_without_command=True)
@@ -40,6 +42,7 @@ def run_worker(
     slots: Slots = None,
     queue: Queues = None,
     label: Labels = None,
+    only_matching: Annotated[bool, Opt("--only-matching", help="Take only runs that demand a label of it.")] = False,
     name: Annotated[
         str | None, Opt(metavar="NAME", help="The beginning of its id; the host's name if not given.")
     ] = None,
@@ -58,7 +61,7 @@ def run_worker(
     if ctx.invoked_subcommand is None:
         raise typer.Exit(serve(ctx, given))
     if given:
-        raise Invalid(f"{', '.join(f'--{each}' for each in given)} is for running a worker, without a command.")
+        raise Invalid(f"{', '.join(flag(each) for each in given)} is for running a worker, without a command.")
 
 
 def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
@@ -89,7 +92,7 @@ def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions
     from agentq.worker.options import WorkerOptions
 
     fields: dict[str, Any] = {"slots": slots, **found.worker.model_dump(exclude_unset=True)}
-    fields |= {name: given[name] for name in ("slots", "name", "burst", "max_runs") if name in given}
+    fields |= {name: given[name] for name in AS_IT_IS if name in given}
     if "queue" in given:
         fields["queues"] = tuple(given["queue"])
     if "label" in given:
@@ -116,7 +119,8 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     for name, records in found.items():
         described = records[0].identity
         taken = f"{sum(len(record.runs) for record in records)}/{described.slots}"
-        labels = " ".join(f"{key}={value}" for key, value in sorted(described.labels.items()))
+        given = {name: value for name, value in described.labels.items() if name not in BUILT_IN}
+        labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
         rows.append([name, _state(records), taken, _heard(records), ",".join(described.queues), labels])
     print_table(["worker", "state", "slots", "heard", "queues", "labels"], rows)
     if not rows and on_terminal():
@@ -143,6 +147,7 @@ def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
                 ("slots", str(described.slots)),
                 ("queues", ", ".join(described.queues)),
                 ("labels", ", ".join(f"{key}={value}" for key, value in sorted(described.labels.items()))),
+                ("takes", "only what demands a label of it" if described.only_matching else ""),
                 ("about", ", ".join(f"{key} {value}" for key, value in sorted(described.about.items()))),
                 ("heard", _heard(records)),
                 ("holds", ", ".join(run for record in records for run in sorted(record.runs))),
@@ -228,6 +233,7 @@ def _record(records: list[WorkerRecord]) -> dict[str, Any]:
         "slots": described.slots,
         "queues": list(described.queues),
         "labels": described.labels,
+        "only_matching": described.only_matching,
         "about": described.about,
         "seen_at": iso(min(record.seen_at_ms for record in records)),
         "lease_until": iso(min(record.lease_until_ms for record in records)),

@@ -113,7 +113,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "fenced": (Fenced, "The {subject} has gone on without this attempt; stop its processes and write nothing more."),
     "stopping": (Stopping, "The {subject} is to be cancelled; do not start it, confirm the stop instead."),
     "taken": (Duplicate, "The {subject} exists already, with another spec; make a new id."),
-    "duplicate": (Duplicate, "The {subject} is refused: {detail} is live and has its id or key."),
+    "duplicate": (Duplicate, "The {subject} is refused: {detail} has its id or key."),
     "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
     "orphan": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
     "crowded": (
@@ -121,6 +121,11 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",
     ),
     "full": (TryLater, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
+    "cycle": (
+        Invalid,
+        "The {subject} cannot wait for {detail}, which was submitted after it and waits itself: the two could wait for "
+        "each other for ever.",
+    ),
     "evicted": (Evicted, "The {subject} is not registered any more; stop its runs and register again."),
     "draining": (Draining, "The {subject} is draining and takes no more runs."),
     "unrenewed": (Evicted, "The lease of the {subject} has run out; send a heartbeat first."),
@@ -131,6 +136,10 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     ),
     "barred": (TryLater, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
     "retiring": (TryLater, "The {subject} still has runs of an earlier life to give back; call again."),
+    "recent": (
+        TryLater,
+        "The {subject} ended less than a minute ago; what its submit may yet ask for is kept so long.",
+    ),
     "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
 }
 

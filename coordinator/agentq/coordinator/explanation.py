@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentq.coordinator.errors import NotFound
+from agentq.coordinator.fitting import lack_of, may_take
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lease import Identity, serves
-from agentq.coordinator.lifecycle import HELD, TERMINAL, State
+from agentq.coordinator.lifecycle import BUDGETS, HELD, TERMINAL, Budget, OutcomeClass, State
 from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.records import Records, WorkerRecord
 from agentq.coordinator.run import Attempt, Run, lane_parts
 from agentq.coordinator.settings import Settings
@@ -54,6 +55,11 @@ class Explanation:
         return run, [*sentences, *(() if run.state in TERMINAL else _history(run))]
 
     def _blocked(self, run: Run, now_ms: int) -> Iterator[str]:
+        if run.reason.startswith("follows "):
+            other = run.reason.removeprefix("follows ")
+            yield f"It follows {other} ({self._state(other)}), which has its dedupe key, and begins however that ends."
+            yield from self._patience(run, now_ms)
+            return
         if run.reason.startswith("limit "):
             yield from self._limited(run, run.reason.removeprefix("limit "), now_ms)
         elif run.reason not in ("", "dependency"):
@@ -119,14 +125,14 @@ class Explanation:
         for name in (queue, EVERY_QUEUE):
             if name in paused:
                 yield from _paused(name, paused[name], now_ms)
-        everyone = [worker for worker in self._workers(run) if queue in worker.identity.queues]
-        able = [worker for worker in everyone if _may_take(worker, lane)]
+        workers = self._workers(run)
+        lack = lack_of(workers, queue, run.spec.demands, lane)
+        able = [worker for worker in workers if may_take(worker, lane)]
         alive = [worker for worker in able if worker.lease_until_ms > now_ms]
         ready = [worker for worker in alive if worker.state == "ready"]
-        if not everyone:
-            yield f"No worker is registered for its queue, {queue}; start one with `agentq worker --queue {queue}`."
-        elif not able:
-            yield from self._unmet(run, everyone)
+        if lack is not None:
+            yield lack.because
+            yield lack.remedy
         elif not alive:
             yield f"Its {_many(len(able), 'worker')} cannot be heard: {', '.join(each.id for each in able[:NAMED])}."
         elif not ready:
@@ -139,18 +145,6 @@ class Explanation:
             yield f"{_many(len(ready), 'worker')} may take it, and {verb} {_many(slots, 'slot')}, {state}."
         yield from self._ahead(run)
         yield from self._patience(run, now_ms)
-
-    def _unmet(self, run: Run, everyone: list[WorkerRecord]) -> Iterator[str]:
-        """Which demand nobody meets."""
-        queue, demands = run.spec.queue, run.spec.demands
-        labels = [worker.identity.labels for worker in everyone]
-        unmet = [f"{name}={value}" for name, value in demands.items() if all(of.get(name) != value for of in labels)]
-        if unmet:
-            yield f"It demands {', '.join(unmet)}, and no worker registered for its queue, {queue}, has that label."
-            yield f"Start one with `agentq worker --queue {queue} {' '.join(f'--label {each}' for each in unmet)}`."
-        else:
-            every = ", ".join(f"{name}={value}" for name, value in demands.items())
-            yield f"Some worker of its queue, {queue}, meets each of its demands ({every}), but none meets them all."
 
     def _ahead(self, run: Run) -> Iterator[str]:
         partition = partition_of(run.id)
@@ -240,10 +234,7 @@ class Explanation:
             code = "" if run.outcome.exit_code is None else f" with code {run.outcome.exit_code}"
             yield f"The reason is {run.outcome.class_.value}{code}{said.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
-            policy = run.spec.retry
-            spent = f"{run.failures} of {policy.failures if policy else 0} retries are spent"
-            crashes = f", and {_many(run.crashes, 'loss', 'losses')} of its worker" if run.crashes else ""
-            yield f"It was tried {_many(run.attempt, 'time')}; {spent}{crashes}."
+            yield f"It was tried {_many(run.attempt, 'time')}; {_verdict_of_policy(run)}."
         if run.state is not State.COMPLETED:
             yield f"`agentq retry {run.id}` lets it begin again."
 
@@ -277,11 +268,6 @@ def _held(number: int) -> str:
     return "is held" if number == 1 else "are held"
 
 
-def _may_take(worker: WorkerRecord, lane: str) -> bool:
-    described = worker.identity
-    return bool(serves(Identity(id=worker.id, queues=described.queues, labels=described.labels), [lane]))
-
-
 def _history(run: Run) -> Iterator[str]:
     """What went before, where the present attempt is not the first."""
     last = _last(run)
@@ -301,6 +287,24 @@ def _ending(attempt: Attempt) -> str:
     if outcome is not None and not said and outcome.exit_code is not None:
         said = f"exit code {outcome.exit_code}"
     return f"{word} on {attempt.worker}{f' ({said})' if said else ''}"
+
+
+def _verdict_of_policy(run: Run) -> str:
+    """Why it is not tried again."""
+    policy, class_ = run.spec.retry or RetryPolicy(), run.outcome.class_ if run.outcome else OutcomeClass.INTERNAL
+    budget, own = BUDGETS.get(class_), policy.classes.get(class_)
+    if budget is None or class_ in policy.final:
+        return f"a run that ends with {class_} is not tried again"
+    what = {"failures": "retries", "crashes": "retries after crashes and lost workers"}.get(budget, "deferrals")
+    spent, most = getattr(run, budget), getattr(policy, budget)
+    if own is not None and own.retries is not None:
+        spent, most, what = run.spent.get(class_, 0), own.retries, f"retries after {class_}"
+    elif budget is Budget.FAILURES and policy.only and class_ not in policy.only:
+        return f"only {', '.join(policy.only)} would be tried again, as its submit said"
+    if spent < most and policy.max_elapsed_ms is not None:
+        limit = spelled(policy.max_elapsed_ms)
+        return f"another try would have begun more than {limit} after its submit, or its last `agentq retry`"
+    return f"{spent} of {most} {what} are spent"
 
 
 def _verdict(state: State) -> str:

@@ -24,7 +24,12 @@ PLACE_PARTS = 6
 _NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.@+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _LABEL = rf"^[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _LIMIT = rf"^[A-Za-z0-9][A-Za-z0-9_.@/:+-]{{0,{limits.NAME_LENGTH - 1}}}$"
-_SAID = {
+_VALUE = rf"[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}"
+_LEAST = r">=\d{1,9}(\.\d{1,9}){0,7}"
+DEMAND = rf"^({_LEAST}|(!=)?{_VALUE}(\|{_VALUE}){{0,{limits.ALTERNATIVES - 1}}})$"
+SAID = {
+    DEMAND: f"name a value, up to {limits.ALTERNATIVES} of which one will do as in a|b, values that will not do as in "
+    f"!=a, or the least number as in >=2.1; a value is up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -",
     _LIMIT: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / : + -, beginning with a letter or digit",
     _NAME: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ + -, beginning with a letter or digit",
     _LABEL: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -, beginning with a letter or digit",
@@ -34,7 +39,10 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 """A queue, plan, session or agent: safe in a key, a lane's name and a URL path."""
 
 Label = Annotated[str, StringConstraints(pattern=_LABEL)]
-"""The name or value of a label or demand."""
+"""The name or value of a label, or the name of a demand."""
+
+Demand = Annotated[str, StringConstraints(pattern=DEMAND), AfterValidator(lambda demand: _in_order(demand))]
+"""What a label must be; see demands.py."""
 
 
 LimitKey = Annotated[str, StringConstraints(pattern=_LIMIT), AfterValidator(lambda key: _own(key))]
@@ -50,6 +58,12 @@ def _own(key: str) -> str:
     if key == "global" or key.startswith("queue:"):
         raise ValueError(f"the limit {key!r} applies by itself, where it is set; a run does not name it")
     return key
+
+
+def _in_order(demand: str) -> str:
+    """The same demand is the same text, so that it is the same lane."""
+    mark = demand[:2] if demand[:2] in ("!=", ">=") else ""
+    return mark + "|".join(sorted(set(demand.removeprefix(mark).split("|"))))
 
 
 def bounded(most: int, what: str) -> AfterValidator:
@@ -87,7 +101,14 @@ def named(environment: dict[str, str]) -> dict[str, str]:
 
 Text = Annotated[str, AfterValidator(_printable)]
 Milliseconds = Annotated[int, Field(ge=0, le=limits.DELAY_MS_MAX)]
+Kept = Annotated[Milliseconds, AfterValidator(lambda kept_ms: _long_enough(kept_ms))]
 Timeout = Annotated[int, Field(gt=0, le=limits.DELAY_MS_MAX)]
+
+
+def _long_enough(kept_ms: int) -> int:
+    if kept_ms < limits.KEEP_MS_MIN:
+        raise ValueError(f"a run is kept for {limits.KEEP_MS_MIN} ms at least, so that a submit sent again finds it")
+    return kept_ms
 
 
 def _run_id(text: str) -> str:
@@ -106,6 +127,7 @@ if TYPE_CHECKING:
     Values = Sequence[JsonValue]
     RunIds = Sequence[str]
     Classes = Sequence[OutcomeClass | str]
+    Delays = Sequence[int]
 else:
     # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
     _LOOSE = Field(strict=False)
@@ -113,6 +135,7 @@ else:
     Values = Annotated[tuple[JsonValue, ...], _LOOSE]
     RunIds = Annotated[tuple[RunId, ...], _LOOSE]
     Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LOOSE]
+    Delays = Annotated[tuple[Milliseconds, ...], Field(strict=False, max_length=limits.DELAYS)]
 
 
 def one_sentence(error: ValidationError) -> str:
@@ -120,6 +143,6 @@ def one_sentence(error: ValidationError) -> str:
     faults = error.errors(include_url=False)
     first = faults[0]
     place = ".".join(str(part) for part in first["loc"][:PLACE_PARTS])
-    text = _SAID.get(first.get("ctx", {}).get("pattern", ""), first["msg"].removeprefix("Value error, ").rstrip("."))
+    text = SAID.get(first.get("ctx", {}).get("pattern", ""), first["msg"].removeprefix("Value error, ").rstrip("."))
     more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"{place + ': ' if place else ''}{text}{more}."

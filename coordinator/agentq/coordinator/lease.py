@@ -11,7 +11,7 @@ can be declared lost in one partition only, and then stops the runs of that one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import NoGroup, Word
+from agentq.coordinator.demands import is_asked_for, meets
 from agentq.coordinator.errors import AgentqError, Evicted, Invalid, TryLater, refusal
 from agentq.coordinator.fields import Label, Name
 from agentq.coordinator.keys import GROUP
@@ -39,6 +40,8 @@ class Identity(BaseModel):
     queues: tuple[Name, ...] = Field(min_length=1)
     labels: dict[Label, Label] = {}
     slots: int = Field(default=1, ge=1)
+    only_matching: bool = False
+    """Take only runs that demand something it has, so that it is not filled with those that could run anywhere."""
     about: dict[str, JsonValue] = {}
     """Host, pid, version, executors: shown to people, never decided by."""
 
@@ -282,13 +285,11 @@ def serves(identity: Identity, lanes: Iterable[str]) -> list[str]:
     mine: list[tuple[int, int, bool, str]] = []
     for lane in lanes:
         parts = lane_parts(lane)
-        if parts["queue"] in rank and _meets(identity.labels, parts["demands"]):
+        demands = parts["demands"]
+        wanted = not identity.only_matching or is_asked_for(identity.labels, demands)
+        if parts["queue"] in rank and wanted and meets(identity.labels, demands):
             mine.append((-parts["priority"], rank[parts["queue"]], not is_front(lane), lane))
     return [lane for *_, lane in sorted(mine)]
-
-
-def _meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
-    return all(labels.get(name) == value for name, value in demands.items())
 
 
 def order_drain(

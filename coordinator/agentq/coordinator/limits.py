@@ -7,6 +7,8 @@ NAME_LENGTH = 128
 DEDUPE_KEY_LENGTH = 512
 LABELS = 64
 DEMANDS = 16
+ALTERNATIVES = 16
+"""Values of which a demand says that one of them will do."""
 PRIORITY_MAX = 9
 """0 is the least urgent, 9 the most, 5 the default."""
 PARTITIONS = 1024
@@ -49,6 +51,8 @@ DROP_A_CALL = 1000
 ATTEMPTS_KEPT = 100
 EVENTS_KEPT = 100_000
 RETRIES_MAX = 10_000
+DELAYS = 100
+"""Waits that a policy can list one by one."""
 
 DELAY_MS_MAX = 10 * 366 * 86_400_000
 DUE_AT_MS_MAX = (1 << 45) - 1
@@ -61,6 +65,8 @@ DELAY_FACTOR = 2
 BACKOFF_MS_MAX = 300_000
 KEEP_MS = 7 * 86_400_000
 """How long an ended run can be looked up, unless its spec says otherwise."""
+KEEP_MS_MIN = 60_000
+"""Nothing that has ended is forgotten sooner: a submit that is sent again must find its run, or it would begin anew."""
 OPEN_MS = 60_000
 """A submit in several calls that takes longer than this was abandoned."""
 STOP_MS = 60_000

@@ -129,6 +129,11 @@ class Queue:
         """Let an ended run begin again, with fresh budgets."""
         return self._move("requeue", run_id, operation or self.store.nonce())
 
+    def forget(self, ended: Sequence[tuple[str, State]]) -> list[AgentqError | None]:
+        """Delete ended runs before their time, each in the state that it was seen in; tells which were left."""
+        rows = [(run_id, state.value) for run_id, state in ended]
+        return self._say_many("forget", [run_id for run_id, _ in ended], rows)
+
     def home(self, spec: RunSpec) -> int | None:
         """The partition that a run must live in; None if any will do.
 
@@ -152,7 +157,7 @@ class Queue:
     def start(self, claims: Sequence[Claim]) -> list[AgentqError | None]:
         """Say that the processes of these attempts have begun; tells which of them must not."""
         rows = [(claim.id, claim.fence) for claim in claims]
-        return self._say_many("start", claims, rows)
+        return self._say_many("start", [claim.id for claim in claims], rows)
 
     def report(self, claim: Claim, number: int, progress: Mapping[str, object]) -> None:
         """Say how far an attempt has come. The worker numbers its reports; an old number changes nothing."""
@@ -177,7 +182,7 @@ class Queue:
     def finish(self, finished: Sequence[tuple[Claim, Outcome]]) -> list[AgentqError | None]:
         """Say that the work of these attempts is in; tells which of them were refused."""
         rows = [(claim.id, claim.fence, outcome.to_wire()) for claim, outcome in finished]
-        return self._say_many("finish", [claim for claim, _ in finished], rows)
+        return self._say_many("finish", [claim.id for claim, _ in finished], rows)
 
     def fail(self, claim: Claim, outcome: Outcome, *, delay_ms: int | None = None) -> State:
         """Say that an attempt did not do its work. Its class and the run's policy decide what comes next."""
@@ -228,18 +233,16 @@ class Queue:
         """Say a verb, and learn the state that the run is in now."""
         return State(self._say(verb, run_id, *words).removeprefix("ok "))
 
-    def _say_many(
-        self, verb: str, claims: Sequence[Claim], rows: Sequence[tuple[Word, ...]]
-    ) -> list[AgentqError | None]:
+    def _say_many(self, verb: str, ids: Sequence[str], rows: Sequence[tuple[Word, ...]]) -> list[AgentqError | None]:
         by_partition: dict[int, list[int]] = {}
-        for place, claim in enumerate(claims):
-            by_partition.setdefault(partition_of(claim.id), []).append(place)
-        results: list[AgentqError | None] = [None] * len(claims)
+        for place, run_id in enumerate(ids):
+            by_partition.setdefault(partition_of(run_id), []).append(place)
+        results: list[AgentqError | None] = [None] * len(ids)
         for partition, places in by_partition.items():
             words = self.store.call(verb, partition, *chain.from_iterable(map(rows.__getitem__, places)))
             for place, word in zip(places, words, strict=True):
                 if word != "ok":
-                    results[place] = refusal(word, f"run {claims[place].id}")
+                    results[place] = refusal(word, f"run {ids[place]}")
         return results
 
     def _depend(self, run_id: str, spec: RunSpec) -> None:

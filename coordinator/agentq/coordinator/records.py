@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.identity import LENGTH, check_run_id, partition_of, run_id_prefix
-from agentq.coordinator.lifecycle import State
+from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.run import Run, Summary, lane_parts
@@ -44,6 +44,10 @@ class Filter:
     session: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    class_: OutcomeClass | None = None
+    """Only those that ended with this class; with it, and with the two times of the end, pages can be short."""
+    ended_since_ms: int | None = None
+    ended_until_ms: int | None = None
 
 
 class Described(BaseModel):
@@ -55,6 +59,7 @@ class Described(BaseModel):
     queues: tuple[str, ...]
     labels: dict[str, str] = {}
     slots: int = 1
+    only_matching: bool = False
     about: dict[str, JsonValue] = {}
 
 
@@ -125,7 +130,8 @@ class Records:
 
     def _page(self, which: Filter, before: str, since: str, limit: int) -> Page:
         rows = [word for state in which.states for word in (which.queue or "*", state.value)]
-        words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *rows)
+        ended = (which.class_ or "", _said(which.ended_since_ms), _said(which.ended_until_ms))
+        words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *ended, *rows)
         pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]
         return _merged(pages, limit)
 
@@ -167,6 +173,10 @@ class Records:
     def _hash(self, key: str) -> dict[str, str]:
         self.store.guard()
         return fields_of(self.store.connection.command("HGETALL", key))
+
+
+def _said(at_ms: int | None) -> Word:
+    return "" if at_ms is None else at_ms
 
 
 def _worker(worker: str, partition: int, until_ms: int, fields: dict[str, str], runs: list[str]) -> WorkerRecord:

@@ -26,7 +26,8 @@ from pydantic_core import to_json
 from agentq.coordinator import limits as most
 from agentq.coordinator.errors import Incompatible, Invalid
 from agentq.coordinator.fields import (
-    Classes,
+    Demand,
+    Kept,
     Label,
     LimitKey,
     Milliseconds,
@@ -43,6 +44,8 @@ from agentq.coordinator.fields import (
     one_sentence,
 )
 from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.policy import ClassPolicy
+from agentq.coordinator.policy import RetryPolicy as RetryPolicy
 from agentq.coordinator.waiting import Wait
 
 WIRE_VERSION = 1
@@ -50,19 +53,6 @@ WIRE_VERSION = 1
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class RetryPolicy(_Strict):
-    """What a run may spend, and how long it waits in between: exponential, with full jitter."""
-
-    failures: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.FAILURES
-    crashes: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.CRASHES
-    deferrals: Annotated[int, Field(ge=0, le=most.RETRIES_MAX)] = most.DEFERRALS
-    delay_ms: Milliseconds = most.DELAY_MS
-    factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = most.DELAY_FACTOR
-    delay_ms_max: Milliseconds = most.BACKOFF_MS_MAX
-    final: Classes = ()
-    """Classes that are never tried again."""
 
 
 class Caps(_Strict):
@@ -106,7 +96,7 @@ class RunSpec(_Strict):
 
     queue: Name = "default"
     priority: Annotated[int, Field(ge=0, le=most.PRIORITY_MAX)] = 5
-    demands: Annotated[dict[Label, Label], Field(max_length=most.DEMANDS)] = Field(default_factory=dict)
+    demands: Annotated[dict[Label, Demand], Field(max_length=most.DEMANDS)] = Field(default_factory=dict)
 
     fair_key: Label | None = None
     """Whose run it is, among those that take turns in its queue."""
@@ -116,11 +106,16 @@ class RunSpec(_Strict):
     after: RunIds = ()
     on_failed: Literal["skip", "run", "fail"] = "skip"
     dedupe_key: Annotated[Text, StringConstraints(min_length=1, max_length=most.DEDUPE_KEY_LENGTH)] | None = None
-    if_live: Literal["return", "reject", "replace"] = "return"
+    if_live: Literal["return", "reject", "replace", "debounce", "follow"] = "return"
+    """What becomes of it if a live run has its key; see the README."""
+    dedupe_ttl_ms: Timeout | None = None
+    """How long after the submit its key stays taken, even when it has ended sooner."""
+    debounce_max_ms: Milliseconds | None = None
+    """The longest that submits with its key can put it off, from the first of them on."""
     plan: Name | None = None
     session: Name | None = None
     retry: RetryPolicy | None = None
-    keep_ms: Milliseconds = most.KEEP_MS
+    keep_ms: Kept = most.KEEP_MS
     limits: Annotated[dict[LimitKey, Units], Field(max_length=most.LIMITS_A_RUN)] = Field(default_factory=dict)
     """What it needs room under, and how much of what has a rate."""
     parent: RunId | None = None
@@ -140,7 +135,21 @@ class RunSpec(_Strict):
             raise ValueError(f"a run of kind {self.kind!r} needs {missing!r}")
         if self.delay_ms is not None and self.due_at_ms is not None:
             raise ValueError("give either delay_ms or due_at_ms, not both")
+        self._dedupes()
         return self
+
+    def _dedupes(self) -> None:
+        """Whether what is said of its key goes together."""
+        if self.dedupe_ttl_ms is not None and self.dedupe_key is None:
+            raise ValueError("dedupe_ttl_ms means nothing without dedupe_key")
+        if self.dedupe_ttl_ms is not None and self.if_live not in ("return", "reject"):
+            raise ValueError(
+                f"with if_live {self.if_live!r} the key is free when the run ends, so it has no dedupe_ttl_ms"
+            )
+        if self.if_live == "debounce" and self.dedupe_key is not None and self.delay_ms is None:
+            raise ValueError("if_live 'debounce' needs delay_ms, which begins anew with each submit")
+        if self.debounce_max_ms is not None and self.if_live != "debounce":
+            raise ValueError("debounce_max_ms is for if_live 'debounce'")
 
     @classmethod
     def checked(cls, **fields: Any) -> RunSpec:
@@ -187,7 +196,7 @@ class RunSpec(_Strict):
         if self.fair_key is not None:
             door["fair"] = self.fair_key
         if self.retry is not None:
-            door["retry"] = self.retry.model_dump_json(exclude_defaults=True)
+            door["retry"] = self.retry.model_dump_json(exclude_defaults=True, exclude_none=True)
         return door
 
 
@@ -205,6 +214,8 @@ _AS_IT_IS = (
     "keep_ms",
     "parent",
     "children",
+    "dedupe_ttl_ms",
+    "debounce_max_ms",
 )
 _AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry", "limits", "fair_key"}
 
@@ -231,6 +242,9 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
     for name, model in (("retry", RetryPolicy), ("caps", Caps)):
         if known.get(name):
             known[name] = _known(model, known[name])
+    if known.get("retry", {}).get("classes"):
+        own = known["retry"]["classes"]
+        known["retry"]["classes"] = {name: _known(ClassPolicy, of) for name, of in own.items()}
     return RunSpec.model_validate_json(to_json(known | lane_parts(lane)))
 
 
@@ -321,6 +335,8 @@ class Run(BaseModel):
     failures: int
     crashes: int
     deferrals: int
+    spent: dict[OutcomeClass, int]
+    """Tries that were spent on classes with a number of their own."""
     progress: JsonValue
     outcome: Outcome | None
     wait: Wait | None
@@ -345,6 +361,7 @@ class Run(BaseModel):
             "spec": spec_from_wire(fields["spec"], fields["lane"]),
             "state": State(fields["state"]),
             "submitted_at_ms": int(fields["submitted_at_ms"]),
+            "spent": {name[6:]: int(times) for name, times in fields.items() if name.startswith("spent:")},
             "progress": parsed("progress"),
             "outcome": _outcome(parsed("outcome")),
             "wait": Wait.from_hash(fields),

@@ -132,7 +132,11 @@ def _limits_lua() -> str:
 def _arrows_lua(verbs: tuple[str, ...]) -> str:
     events = ",".join(f"{verb}={{{_arrows_of(verb)}}}" for verb in verbs)
     origins = [f"{verb}={{{','.join(f'{state}=true' for state in sorted(sources(verb)))}}}" for verb in verbs]
-    budgets = [f"{outcome}='{budget}'" for outcome, budget in BUDGETS.items()] if "fail" in verbs else []
+    budgets = (
+        [f"{outcome}='{budget}'" for outcome, budget in BUDGETS.items()]
+        if {"fail", "lose", "defer"} & set(verbs)
+        else []
+    )
     return f"local EVENTS, SOURCES, BUDGETS = {{{events}}}, {{{','.join(origins)}}}, {{{','.join(budgets)}}}"
 
 
@@ -162,6 +166,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("drain", "worker epoch detail order"),
             Script("fail", "id fence class outcome dice delay_ms"),
             Script("finish", "", "id fence outcome"),
+            Script("forget", "", "id state"),
             Script("gate", "limit until_ms why"),
             Script("groom", "lane idle_ms"),
             Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
@@ -169,7 +174,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("lanes"),
             Script("limit", "limit max units per_ms burst when_full"),
             Script("limits", "", "limit"),
-            Script("list", "plan session before after count", "queue state"),
+            Script("list", "plan session before after count class since_ms until_ms", "queue state"),
             Script("log", "id fence number", "stream text"),
             Script("park", "id fence alarm_at_ms alarm_ms reason signals children saved"),
             Script("pause", "queue why"),

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from agentq.coordinator.demands import BUILT_IN
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Label, Name, one_sentence
 from agentq.coordinator.limits import PARTITIONS
@@ -95,8 +96,10 @@ class WorkerSettings(BaseModel):
     ] = ("default",)
     labels: Annotated[
         dict[Label, Label],
+        AfterValidator(lambda labels: _given(labels)),
         Field(description="what it can offer to runs that demand it: `gpu=a100,disk=ssd`, or a table"),
     ] = {}
+    only_matching: Annotated[bool, Field(description="take only runs that demand a label of it")] = False
     name: Annotated[
         Name | None, Field(description="the beginning of the worker's id; the host's name if not given")
     ] = None
@@ -113,6 +116,13 @@ class WorkerSettings(BaseModel):
     @classmethod
     def _one_line_of_labels(cls, value: object) -> object:
         return dict(pair.partition("=")[::2] for pair in value.split(",") if pair) if isinstance(value, str) else value
+
+
+def _given(labels: dict[str, str]) -> dict[str, str]:
+    for name in BUILT_IN:
+        if name in labels:
+            raise ValueError(f"every worker has the label {name!r} by itself, and it cannot be set")
+    return labels
 
 
 @dataclass(frozen=True, slots=True)

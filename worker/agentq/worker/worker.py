@@ -17,10 +17,12 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import ParamSpec
 
 from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.demands import HOST, VERSION, WORKER
 from agentq.coordinator.duties.duty import Duty, Ticker
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
@@ -61,14 +63,16 @@ class Worker:
     def __init__(self, settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> None:
         self.settings = settings
         self.options = options
-        self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
+        host = socket.gethostname()
+        self.id = f"{options.name or host}-{os.getpid()}-{new_nonce()}"
         self.queue = Queue.open(settings, client_name="agentq-worker")
         self.identity = Identity(
             id=self.id,
             queues=options.queues,
-            labels=options.labels,
+            labels=options.labels | {HOST: host, WORKER: self.id, VERSION: installed_version("agentq")},
+            only_matching=options.only_matching,
             slots=options.slots,
-            about={"host": socket.gethostname(), "pid": os.getpid()},
+            about={"host": host, "pid": os.getpid()},
         )
         self.lease = Lease(self.queue.store, self.identity, settings)
         self.hands = Hands(options.slots, options.max_runs)

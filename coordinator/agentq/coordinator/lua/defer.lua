@@ -5,8 +5,8 @@ REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  defer unblock skip cancel wake
 FLAGS  allow-oom
 USES   limiting waiting ending
-A run that was deferred more often than its policy allows fails. `gate`, if given, is the limit that was met: nobody is let
-in under it before that time. ]]
+A run that was deferred more often, or for longer, than its policy allows fails. `gate`, if given, is the limit that was
+met: nobody is let in under it before that time. ]]
 
 local run, word = load_held(id, fence, 'defer')
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
@@ -15,12 +15,14 @@ if run.stop_at_ms then
   conclude_stopped(id, run, 'defer')
   return 'ok cancelled'
 end
-local spent = tonumber(call('HGET', run.key, 'deferrals') or 0)
-if spent >= retry_policy(run).deferrals then
+local policy = retry_policy(run)
+local purse, most = purse_of(policy, 'limit')
+local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
+if not purse or spent >= most or is_too_late(run, policy, tonumber(due_at_ms)) then
   conclude(id, run, 'defer', 'failed', 'deferred too often', outcome)
   return 'ok failed'
 end
 if gate ~= '' then shut(gate, due_at_ms, 'run ' .. id .. ' met it') end
 run.due_at_ms = tonumber(due_at_ms)
-leave(id, run, 'defer', 'scheduled', 'usage limit', outcome, 'defer ' .. fence, 'deferrals', spent + 1)
+leave(id, run, 'defer', 'scheduled', 'usage limit', outcome, 'defer ' .. fence, purse, spent + 1)
 return 'ok scheduled'

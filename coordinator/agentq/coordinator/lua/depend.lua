@@ -2,12 +2,14 @@
 KEYS   base
 ARGV   now_ms id seal expires_ms
 ROWS   parent
-REPLY  ok, not_found, no_dependency ID
+REPLY  ok, not_found, no_dependency ID, cycle ID
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   limiting waiting ending
 `seal` is 1 in the last call. `expires_ms` is the run's own patience, from its sealing on, or 0. A run that is
-not open any more was sealed by this call, sent before, or has ended: there is nothing left to say of it. ]]
+not open any more was sealed by this call, sent before, or has ended: there is nothing left to say of it. `cycle ID` means
+that a parent was born later and waits itself, perhaps for this run: if everybody who waits is younger than whom it waits
+for, nobody waits for itself. ]]
 
 local run = load(id)
 if not run then return 'not_found' end
@@ -20,6 +22,22 @@ for parent in next_row do
 end
 local orphan = first_missing(parents)
 if orphan then return 'no_dependency ' .. orphan end
+
+local function births(run) return string.match(call('HGET', run.key, 'born') or '', '^(%d+)-(%d+)$') end
+
+-- Whether a run waits, or will, and was born later. Births are told apart by the places of their events.
+local function waits_and_is_younger(other)
+  if call('EXISTS', key_needs(other)) == 0 and call('HEXISTS', key_run(other), 'open') == 0 then return false end
+  local own_ms, own_place = births(run)
+  local ms, place = births({ key = key_run(other) })
+  if not own_ms or not ms then return false end
+  if ms ~= own_ms then return tonumber(ms) > tonumber(own_ms) end
+  return tonumber(place) > tonumber(own_place)
+end
+
+for _, parent in ipairs(parents) do
+  if waits_and_is_younger(parent) then return 'cycle ' .. parent end
+end
 local ended = await(id, parents)
 if seal == '1' then
   call('HDEL', run.key, 'open', 'until_ms')

@@ -21,6 +21,31 @@ local function archive(run, verb, outcome)
     .. ',"outcome":' .. (outcome or 'null') .. '}'
 end
 
+-- Who has a dedupe key, and the run itself if it is live: a key can stay taken for a while after the end.
+local function holder_of(key)
+  local id, taken_until = string.match(call('GET', key_dedupe(key)) or '', '^(%S+) ?(%d*)$')
+  if not id then return nil end
+  if taken_until ~= '' then return tonumber(taken_until) > now and id or nil end
+  local run = load(id)
+  return run and id, run
+end
+
+-- The dedupe key of a run that ends goes to the run that follows it, stays taken for a while, or is free.
+local function hand_on(id, run)
+  local key = key_dedupe(run.dedupe)
+  if call('GET', key) ~= id then return end
+  local f = call('HMGET', run.key, 'follower', 'taken_until_ms')
+  local follower, taken_until = f[1] and load(f[1]), tonumber(f[2] or 0)
+  if follower and not is_ended(follower) then
+    call('SET', key, f[1])
+  elseif taken_until > now then
+    -- The time in the value decides; the TTL cleans up behind it.
+    call('SET', key, id .. ' ' .. f[2], 'PX', string.format('%.0f', taken_until - now + OPEN_MS))
+  else
+    call('DEL', key)
+  end
+end
+
 -- End a run. The fence stays when its own worker ended it, and goes when it was `taken` from the worker, so that what
 -- the worker says later is refused as fenced.
 local function conclude(id, run, verb, state, why, outcome, taken)
@@ -32,7 +57,7 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   run.stop_at_ms = nil
   move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
   timers[id] = run.keep_ms and now + run.keep_ms or forget_at
-  if run.dedupe and call('GET', key_dedupe(run.dedupe)) == id then call('DEL', key_dedupe(run.dedupe)) end
+  if run.dedupe then hand_on(id, run) end
   if run.parent then come_home(id, run) end
   local bereft = run.bound and unbind(id, run)
   if run.dependents or bereft then unsettled[#unsettled + 1] = { id = id, state = state } end
@@ -67,32 +92,64 @@ end
 
 local function retry_policy(run)
   local text = call('HGET', run.key, 'retry')
-  local policy = text and cjson.decode(text) or {}
-  local final = {}
-  for _, class in ipairs(policy.final or {}) do final[class] = true end
-  return { failures = policy.failures or FAILURES, crashes = policy.crashes or CRASHES,
-    deferrals = policy.deferrals or DEFERRALS, delay_ms = policy.delay_ms or DELAY_MS,
-    factor = policy.factor or DELAY_FACTOR, delay_ms_max = policy.delay_ms_max or BACKOFF_MS_MAX, final = final }
+  return text and cjson.decode(text) or {}
 end
 
--- Exponential with full jitter; `dice` is between 0 and 1, thrown by the caller.
-local function backoff_ms(policy, spent, dice)
-  local ceiling = math.min(policy.delay_ms * policy.factor ^ math.min(spent, 60), policy.delay_ms_max)
-  return math.max(1, math.floor(ceiling * tonumber(dice)))
+local function is_listed(name, list)
+  for _, each in ipairs(list) do
+    if each == name then return true end
+  end
+  return false
 end
 
--- The reaper's verb: the worker of this attempt is gone, or does not know of it.
+-- What pays for another try after a failure of a class, as the field that counts it, and how much there is of it; nil
+-- where nothing pays. A class that has a number of its own is counted by itself.
+local function purse_of(policy, class)
+  local budget = BUDGETS[class]
+  if not budget or is_listed(class, policy.final or {}) then return nil end
+  local own = policy.classes and policy.classes[class]
+  if own and own.retries then return 'spent:' .. class, own.retries end
+  if budget == 'failures' and policy.only and not is_listed(class, policy.only) then return nil end
+  return budget, policy[budget] or ({ failures = FAILURES, crashes = CRASHES, deferrals = DEFERRALS })[budget]
+end
+
+-- How long to wait after a failure of a class: as listed, fixed, or exponential with full jitter. `dice` is between 0 and
+-- 1, thrown by the caller.
+local function backoff_ms(policy, class, spent, dice)
+  local own = policy.classes and policy.classes[class] or {}
+  local function said(name, default)
+    if own[name] ~= nil then return own[name] end
+    if policy[name] ~= nil then return policy[name] end
+    return default
+  end
+  local delays = own.delays_ms or (not own.delay_ms and policy.delays_ms)
+  if delays and #delays > 0 then return delays[math.min(spent + 1, #delays)] end
+  local first, factor = said('delay_ms', DELAY_MS), said('factor', DELAY_FACTOR)
+  if factor == 1 then return first end
+  local most = math.max(first, said('delay_ms_max', BACKOFF_MS_MAX))
+  local ceiling = math.min(first * factor ^ math.min(spent, 60), most)
+  return math.max(1, math.floor(said('jitter', true) and ceiling * tonumber(dice) or ceiling))
+end
+
+-- Whether a try that begins at a time would begin too late for its policy.
+local function is_too_late(run, policy, at)
+  if not policy.max_elapsed_ms then return false end
+  local since = call('HMGET', run.key, 'requeued_at_ms', 'submitted_at_ms')
+  return at > tonumber(since[1] or since[2]) + policy.max_elapsed_ms
+end
+
+-- The reaper's verb: the worker of this attempt is gone, or does not know of it. The first time it goes on at once.
 local function lose(id, run, dice, why)
   if run.stop_at_ms then return conclude_stopped(id, run, 'lose', true) end
   local policy = retry_policy(run)
-  local spent = tonumber(call('HGET', run.key, 'crashes') or 0)
-  if spent >= policy.crashes or policy.final.lost then return end_with(id, run, 'lose', 'failed', 'lost', why, true) end
-  local state = 'pending'
-  if spent > 0 then
-    state = 'scheduled'
-    run.due_at_ms = now + backoff_ms(policy, spent - 1, dice)
+  local purse, most = purse_of(policy, 'lost')
+  local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
+  local due_at = spent and spent > 0 and now + backoff_ms(policy, 'lost', spent - 1, dice) or now
+  if not purse or spent >= most or is_too_late(run, policy, due_at) then
+    return end_with(id, run, 'lose', 'failed', 'lost', why, true)
   end
-  leave(id, run, 'lose', state, why, outcome_json('lost', why), '', 'crashes', spent + 1)
+  if spent > 0 then run.due_at_ms = due_at end
+  leave(id, run, 'lose', spent > 0 and 'scheduled' or 'pending', why, outcome_json('lost', why), '', purse, spent + 1)
 end
 
 -- Give a run back, at no cost to it; used by a draining worker, and for what its worker never heard of.
@@ -119,7 +176,7 @@ local function satisfy(id, parent, ended)
   if not run or run.state ~= 'blocked' then return end
   if call('SREM', key_needs(id), parent) == 0 then return end
   local policy = call('HGET', run.key, 'on_failed') or 'skip'
-  if ended ~= 'completed' and policy ~= 'run' then
+  if ended ~= 'completed' and policy ~= 'run' and call('HGET', run.key, 'follows') ~= parent then
     local state = policy == 'fail' and 'failed' or 'skipped'
     return end_with(id, run, 'skip', state, 'rejected', 'dependency ' .. parent .. ' is ' .. ended)
   end

@@ -14,12 +14,15 @@ if run.stop_at_ms or class == 'cancelled' then
   conclude(id, run, 'fail', 'cancelled', class, outcome)
   return 'ok cancelled'
 end
-local policy, budget = retry_policy(run), BUDGETS[class]
-local spent = budget and tonumber(call('HGET', run.key, budget) or 0)
-if not budget or policy.final[class] or spent >= policy[budget] then
-  conclude(id, run, 'fail', 'failed', class, outcome)
-  return 'ok failed'
+local policy = retry_policy(run)
+local purse, most = purse_of(policy, class)
+local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
+if purse and spent < most then
+  run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, class, spent, dice))
+  if not is_too_late(run, policy, run.due_at_ms) then
+    leave(id, run, 'fail', 'scheduled', 'retry after ' .. class, outcome, 'fail ' .. fence, purse, spent + 1)
+    return 'ok scheduled'
+  end
 end
-run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, spent, dice))
-leave(id, run, 'fail', 'scheduled', 'retry after ' .. class, outcome, 'fail ' .. fence, budget, spent + 1)
-return 'ok scheduled'
+conclude(id, run, 'fail', 'failed', class, outcome)
+return 'ok failed'

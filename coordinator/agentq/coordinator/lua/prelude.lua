@@ -76,7 +76,7 @@ local function load_held(id, fence, verb)
 end
 
 local function append(event, id, state, run, detail)
-  call('XADD', key_events(), 'MAXLEN', '~', events_kept, '*', 'event', event, 'run', id, 'state', state,
+  return call('XADD', key_events(), 'MAXLEN', '~', events_kept, '*', 'event', event, 'run', id, 'state', state,
     'attempt', run.attempt or 0, 'worker', run.worker or '', 'detail', detail or '')
 end
 

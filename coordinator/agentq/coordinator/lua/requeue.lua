@@ -14,7 +14,7 @@ if run.op == 'requeue ' .. op then return 'ok ' .. run.state end
 if not is_ended(run) then return 'wrong_state ' .. run.state end
 if call('ZSCORE', key_settling(), id) then return 'settling' end
 if run.dedupe then
-  local other = call('GET', key_dedupe(run.dedupe))
+  local other = holder_of(run.dedupe)
   if other and other ~= id then return 'duplicate ' .. other end
   call('SET', key_dedupe(run.dedupe), id)
 end
@@ -25,9 +25,10 @@ if run.attempt > 0 then
 end
 call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
   'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms', 'bound',
-  'parked_at_ms', 'awaits', 'awaits_children', 'awaits_until_ms', 'saved', 'handed', 'returns')
+  'parked_at_ms', 'awaits', 'awaits_children', 'awaits_until_ms', 'saved', 'handed', 'returns', 'follows', 'follower')
+for class in pairs(retry_policy(run).classes or {}) do call('HDEL', run.key, 'spent:' .. class) end
 run.until_ms, run.due_at_ms = nil, nil
 run.lane = plain(run.lane)
 move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '', 'lane', run.lane,
-  'op', 'requeue ' .. op, 'more', 1)
+  'op', 'requeue ' .. op, 'more', 1, 'requeued_at_ms', stamp)
 return 'ok pending'

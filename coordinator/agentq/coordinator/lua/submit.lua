@@ -7,9 +7,9 @@ VERBS  submit unblock skip cancel wake
 FLAGS
 USES   limiting waiting ending
 `spec` is what the executor needs, opaque here. `door` is empty for a plain run, or JSON of what is decided here:
-due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, plan, session, retry, limits, fair,
-parent, children.
-`exists ID` means that a live run has the dedupe key and is returned in place of a new one. ]]
+due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, dedupe_ttl_ms, debounce_max_ms, plan,
+session, retry, limits, fair, parent, children.
+`exists ID` means that a run has the dedupe key and is returned in place of a new one. ]]
 
 local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',
   'children' }
@@ -30,17 +30,57 @@ local function birth(id, lane, spec, run, reason, door)
   reindex(id, lane, nil, run.state)
   local timer = next_timer(run)
   if timer then set_timer(id, timer) end
-  append('submitted', id, run.state, run)
+  local born = append('submitted', id, run.state, run)
+  if run.state == 'blocked' and not line_of(run) then call('HSET', key, 'born', born) end
 end
 
--- A live run with the same dedupe key: `replace` cancels it unless it has ever begun.
-local function make_room(door)
-  local other = door.dedupe and call('GET', key_dedupe(door.dedupe))
-  local run = other and load(other)
-  if not run then return nil end
-  if door.if_live == 'reject' then return 'duplicate ' .. other end
-  if door.if_live ~= 'replace' or run.attempt > 0 then return 'exists ' .. other end
-  return nil, other, run
+-- Since when submits with its key have put a run off.
+local function put_off_since(run)
+  local f = call('HMGET', run.key, 'put_off_since_ms', 'submitted_at_ms')
+  return tonumber(f[1] or f[2])
+end
+
+local function live(id)
+  local run = id and load(id)
+  return run and not is_ended(run) and run or nil
+end
+
+local WAITS_OR_REPLACES = { replace = true, follow = true, debounce = true }
+
+-- What becomes of a run whose dedupe key is taken: the word that refuses it, or what it replaces, and what it follows.
+local function make_room(door, spec)
+  local holder, run = holder_of(door.dedupe)
+  local mode = door.if_live
+  if not holder then return {} end
+  if mode == 'reject' then return { word = 'duplicate ' .. holder } end
+  if not run or not WAITS_OR_REPLACES[mode or ''] then return { word = 'exists ' .. holder } end
+  local next_one = call('HGET', run.key, 'follower')
+  local waiting = live(next_one)
+  local late = mode == 'debounce' and door.debounce_max_ms and now >= put_off_since(run) + door.debounce_max_ms
+  if run.attempt == 0 and not late then
+    if mode == 'follow' and call('HGET', run.key, 'spec') == spec then return { word = 'exists ' .. holder } end
+    return { replaces = { waiting and next_one, holder }, since = put_off_since(run) }
+  end
+  if mode == 'replace' then return { word = 'exists ' .. holder } end
+  if not waiting then return { follows = run, id = holder } end
+  if mode == 'follow' and call('HGET', waiting.key, 'spec') == spec then return { word = 'exists ' .. next_one } end
+  return { follows = run, id = holder, replaces = { next_one }, since = put_off_since(waiting) }
+end
+
+-- Take the dedupe key, or the place behind the run that has it.
+local function take_key(id, door, room)
+  if room.follows then
+    call('HSET', room.follows.key, 'follower', id)
+    if not is_listed(room.id, door.after or {}) then call('HSET', key_run(id), 'follows', room.id) end
+  else
+    call('SET', key_dedupe(door.dedupe), id)
+  end
+  if door.dedupe_ttl_ms then
+    call('HSET', key_run(id), 'taken_until_ms', string.format('%.0f', now + door.dedupe_ttl_ms))
+  end
+  if door.if_live == 'debounce' then
+    call('HSET', key_run(id), 'put_off_since_ms', string.format('%.0f', room.since or now))
+  end
 end
 
 -- A run that could go at once finds no room under one of its keys; returns why it is not even to wait.
@@ -59,27 +99,35 @@ local function stop_short(id, run)
   return unwanted
 end
 
+local function waits_for(door, room)
+  local parents = { unpack(door.after or {}) }
+  if room.follows then parents[#parents + 1] = room.id end
+  return parents
+end
+
 local function submit_with_door(id, lane, spec, door)
   local orphan = first_missing(door.after or {})
   if orphan then return 'no_dependency ' .. orphan end
-  local word, other, replaced = make_room(door)
-  word = word or (door.parent and refuse_child(door.parent, other))
+  local room = door.dedupe and make_room(door, spec) or {}
+  local word = room.word or (door.parent and refuse_child(door.parent, room.replaces or {}))
   if word then return word end
   if door.parent then join_parent(id, door) end
-  if other then
-    end_with(other, replaced, 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id)
+  for _, other in pairs(room.replaces or {}) do
+    if other then end_with(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
     limits = door.limits, fair = door.fair, parent = door.parent }
   if door.delay_ms then run.due_at_ms = now + door.delay_ms end
+  if door.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + door.debounce_max_ms) end
   if door.open then
     run.until_ms = now + OPEN_MS
   elseif door.expires_ms then
     run.until_ms = now + door.expires_ms
   end
   local ended, reason, unwanted = {}, '', nil
-  if door.after or door.open then
-    ended, run.state, reason = await(id, door.after or {}), 'blocked', 'dependency'
+  if door.after or door.open or room.follows then
+    ended, run.state = await(id, waits_for(door, room)), 'blocked'
+    reason = (door.after or door.open) and 'dependency' or 'follows ' .. room.id
   elseif run.due_at_ms and run.due_at_ms > now then
     run.state, reason = 'scheduled', 'delay'
   else
@@ -88,10 +136,10 @@ local function submit_with_door(id, lane, spec, door)
   end
   call('SADD', key_queues(), queue_of(lane))
   birth(id, lane, spec, run, reason, door)
-  if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
-  if door.dedupe then call('SET', key_dedupe(door.dedupe), id) end
+  if door.dedupe then take_key(id, door, room) end
   if door.plan then call('ZADD', key_plan(door.plan), 0, id) end
   if door.session then call('ZADD', key_session(door.session), 0, id) end
+  if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
   for _, parent in ipairs(ended) do satisfy(id, parent.id, parent.state) end
   return 'ok'
 end

@@ -4,22 +4,8 @@ ARGV   now_ms
 REPLY  [runs done, when the next is due or 0]
 VERBS  promote expire unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting ending
+USES   limiting waiting ending forgetting
 A timer that cannot be rung, because of what was done to its run's key by hand, is put off, and the others ring. ]]
-
--- Delete what is left of an ended run whose time is up; not while its dependents are still being told.
-local function forget(id, run)
-  if call('ZSCORE', key_settling(), id) then
-    timers[id] = now + OPEN_MS
-    return
-  end
-  local f = call('HMGET', key_run(id), 'plan', 'session')
-  if f[1] then call('ZREM', key_plan(f[1]), id) end
-  if f[2] then call('ZREM', key_session(f[2]), id) end
-  reindex(id, run.lane, run.state, nil)
-  timers[id] = false
-  call('UNLINK', key_run(id), key_needs(id), key_dependents(id), key_log(id), key_signals(id))
-end
 
 local function ring(id)
   local key = string.match(id, '^limit (.*)')
@@ -28,7 +14,7 @@ local function ring(id)
   if not run then
     timers[id] = false
   elseif is_ended(run) then
-    forget(id, run)
+    if not forget_run(id, run) then timers[id] = now + OPEN_MS end
   elseif run.stop_at_ms then
     end_with(id, run, 'expire', 'cancelled', 'cancelled', 'the worker did not confirm the stop in time', true)
   elseif run.until_ms and run.until_ms <= now then

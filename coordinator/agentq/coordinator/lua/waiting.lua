@@ -39,10 +39,13 @@ local function consume(id, run)
   if place ~= '-' then call('ZREMRANGEBYSCORE', key_returned(id), '-inf', place) end
 end
 
--- A run that is about to be born, in place of another perhaps, is somebody's child; why it cannot be, or nil.
+-- A run that is about to be born, in place of others perhaps, is somebody's child; why it cannot be, or nil.
 local function refuse_child(parent_id, replaced)
   local parent = load(parent_id)
-  if not parent or is_ended(parent) or parent_id == replaced then return 'orphan ' .. parent_id end
+  if not parent or is_ended(parent) then return 'orphan ' .. parent_id end
+  for _, other in pairs(replaced) do
+    if other == parent_id then return 'orphan ' .. parent_id end
+  end
   local known = call('ZCARD', key_children(parent_id)) + call('ZCARD', key_returned(parent_id))
   if known >= CHILDREN_A_RUN then return 'crowded ' .. parent_id end
 end

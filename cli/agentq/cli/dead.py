@@ -1,0 +1,193 @@
+"""`agentq dead`: runs that failed for good, which elsewhere are called dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from agentq.cli.faults import duration_of
+from agentq.cli.ls import whole_runs
+from agentq.cli.options import STYLE, Json, RunIds
+from agentq.cli.record import run_record, what
+from agentq.cli.render import on_terminal, print_json, print_sentence, print_table
+from agentq.cli.retries import class_of
+from agentq.cli.server import note, reach
+from agentq.cli.show import print_run
+from agentq.cli.verb import say_to_all
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound, WrongState
+from agentq.coordinator.explanation import Explanation
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.limits import KEEP_MS_MIN, LIST_A_CALL
+from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.records import Filter
+from agentq.coordinator.run import Run
+
+Opt = typer.Option
+Some = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Ids, or beginnings; or say which by options.")]
+Queue = Annotated[str | None, Opt(metavar="NAME", help="Only of this queue.")]
+Plan = Annotated[str | None, Opt(metavar="NAME", help="Only of this plan.")]
+Class = Annotated[str | None, Opt("--class", metavar="CLASS", help="Only with this reason, such as timeout.")]
+Since = Annotated[str | None, Opt(metavar="DURATION", help="Only what failed in this time, such as 1h.")]
+Older = Annotated[str | None, Opt(metavar="DURATION", help="Only what failed longer ago.")]
+All = Annotated[bool, Opt("--all", help="All that failed.")]
+
+dead = typer.Typer(**STYLE, no_args_is_help=True, epilog="Example: agentq dead ls")
+
+
+@dead.callback()
+def _dead() -> None:
+    """Look after failed runs: list them, let them begin again, forget them."""
+
+
+@dead.command("ls")
+def ls(
+    ctx: typer.Context,
+    queue: Queue = None,
+    plan: Plan = None,
+    class_: Class = None,
+    since: Since = None,
+    older: Older = None,
+    limit: Annotated[int, Opt(metavar="N", min=1, help="At most so many.")] = 20,
+    cursor: Annotated[str | None, Opt(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
+    json: Json = False,
+) -> None:
+    """List failed runs, the last submitted first.
+
+    \b
+    Example: agentq dead ls --class timeout --since 1d
+    """
+    which = _filter(queue, plan, class_, since, older)
+    server = reach(ctx)
+    found = whole_runs(server, which, None if cursor is None else server.records.find(cursor), limit)
+    if json:
+        for run in found:
+            print_json(run_record(run))
+        return
+    runs = list(found)
+    print_table(["run", "class", "tries", "queue", "failed", "what", "error"], [_row(run) for run in runs])
+    if on_terminal() and len(runs) == limit:
+        note(f"there may be more: --cursor {runs[-1].id}, or a larger --limit.")
+
+
+@dead.command("show")
+def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
+    """Show failed runs with each attempt, and why they are not tried again.
+
+    \b
+    Example: agentq dead show RUN
+    """
+    server = reach(ctx)
+    for place, run_id in enumerate(server.find(run)):
+        found, because = Explanation(server.store, server.settings).of(run_id)
+        if found.state is not State.FAILED:
+            raise WrongState(f"The run {run_id} is {found.state}, and not dead; `agentq show` shows it.")
+        if json:
+            print_json({**run_record(found), "because": because})
+            continue
+        if place:
+            print()
+        print_run(found)
+        for sentence in because:
+            print_sentence(f"  {sentence}")
+
+
+@dead.command("retry")
+def retry(
+    ctx: typer.Context,
+    run: Some = None,
+    queue: Queue = None,
+    plan: Plan = None,
+    class_: Class = None,
+    since: Since = None,
+    older: Older = None,
+    every: All = False,
+    json: Json = False,
+) -> None:
+    """Let failed runs begin again, with fresh budgets. Their attempts so far stay on record.
+
+    \b
+    Example: agentq dead retry RUN
+    Example: agentq dead retry --queue builds --class timeout --since 1h
+    """
+    which = _chosen(run, _filter(queue, plan, class_, since, older), every)
+    server = reach(ctx)
+    ids = server.find(run) if run else (found.id for found in server.records.all(which))
+    told = say_to_all(ids, server.queue.requeue, json=json)
+    note(f"{told.done} {'run begins' if told.done == 1 else 'runs begin'} again.")
+    raise typer.Exit(told.code)
+
+
+@dead.command("purge")
+def purge(
+    ctx: typer.Context,
+    run: Some = None,
+    queue: Queue = None,
+    plan: Plan = None,
+    class_: Class = None,
+    since: Since = None,
+    older: Older = None,
+    every: All = False,
+    json: Json = False,
+) -> None:
+    """Forget failed runs before their time, with their attempts and logs. It cannot be undone.
+
+    What failed in the last minute stays: a submit that was sent again must still find it.
+
+    \b
+    Example: agentq dead purge --older 30d
+    Example: agentq dead purge --queue builds --all
+    """
+    which = _chosen(run, _filter(queue, plan, class_, since, older), every)
+    server = reach(ctx)
+    latest_ms = min(which.ended_until_ms or wall_ms(), wall_ms() - KEEP_MS_MIN)
+    ids = (
+        server.find(run) if run else (each.id for each in server.records.all(replace(which, ended_until_ms=latest_ms)))
+    )
+    found = ((run_id, State.FAILED) for run_id in ids)
+    forgotten = code = 0
+    while chunk := list(islice(found, LIST_A_CALL)):
+        for refused in server.queue.forget(chunk):
+            if refused is None or (isinstance(refused, NotFound) and not run):
+                forgotten += 1
+            else:
+                note(str(refused))
+                code = code or refused.exit_code
+    if json:
+        print_json({"forgotten": forgotten})
+    else:
+        print(f"{forgotten} forgotten")
+    raise typer.Exit(code)
+
+
+def _filter(queue: str | None, plan: str | None, class_: str | None, since: str | None, older: str | None) -> Filter:
+    now_ms = wall_ms()
+    return Filter(
+        states=(State.FAILED,),
+        queue=queue,
+        plan=plan,
+        class_=None if class_ is None else class_of(class_, "--class"),
+        ended_since_ms=None if since is None else now_ms - duration_of(since, "--since"),
+        ended_until_ms=None if older is None else now_ms - duration_of(older, "--older"),
+    )
+
+
+def _chosen(run: list[str] | None, which: Filter, every: bool) -> Filter:
+    """Whom a verb is meant for: those named, those that the options describe, or all."""
+    described = which != Filter(states=which.states)
+    if run and (described or every):
+        raise Invalid("Name the runs, or say by options which; not both.")
+    if not run and not described and not every:
+        raise Invalid("Name the runs, say by options such as --queue or --since which, or give --all.")
+    return which
+
+
+def _row(run: Run) -> list[str]:
+    ended_ms = run.finished_at_ms or 0
+    failed = f"{spelled(wall_ms() - ended_ms)} ago" if on_terminal() else iso(ended_ms)
+    outcome = run.outcome
+    class_ = outcome.class_.value if outcome else ""
+    return [run.id, class_, str(run.attempt), run.spec.queue, failed, what(run.spec), (outcome and outcome.error) or ""]

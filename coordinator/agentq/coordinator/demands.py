@@ -1,0 +1,78 @@
+"""What a run demands of its worker: labels with a value, one of several, not one, or a number that is large enough.
+
+    gpu=a100      the label gpu is a100               {"gpu": "a100"}
+    zone=a|b      the label zone is a or b            {"zone": "a|b"}
+    zone!=a|b     it is neither, or there is none     {"zone": "!=a|b"}
+    version>=0.2  it begins with a number, by parts   {"version": ">=0.2"}
+                  at least that large
+
+In a lane's name a demand stands as `name=` and what is right of the colon above; no label can begin with `!=` or `>=`,
+or have a `|` or `,` in it, so names stay readable. Workers judge for themselves; scripts only compare lanes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+HOST, WORKER, VERSION = "host", "worker", "version"
+BUILT_IN = (HOST, WORKER, VERSION)
+"""Labels that every worker has by itself, and nobody gives it."""
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+
+
+def meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
+    """Whether a worker with these labels has all that is demanded."""
+    return all(_meets(labels.get(name), demand) for name, demand in demands.items())
+
+
+def _meets(label: str | None, demand: str) -> bool:
+    if demand.startswith(">="):
+        return label is not None and _parts(label) >= _parts(demand[2:]) != ()
+    if demand.startswith("!="):
+        return label not in demand[2:].split("|")
+    return label in demand.split("|")
+
+
+def _parts(text: str) -> tuple[int, ...]:
+    """The number that a text begins with, part by part: 0.10 is more than 0.9, and 1 is 1.0."""
+    found = _NUMBER.match(text)
+    return tuple(map(int, re.sub(r"(\.0+)+$", "", found[0]).split("."))) if found else ()
+
+
+def is_asked_for(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
+    """Whether a run asks for something that such a worker has; its version, and what it lacks, do not count."""
+    return any(name in labels and name != VERSION and demand[:2] != "!=" for name, demand in demands.items())
+
+
+def unmet(workers: Iterable[Mapping[str, str]], demands: Mapping[str, str]) -> dict[str, str]:
+    """The demands that no worker meets, given the labels of each."""
+    everyone = list(workers)
+    return {name: each for name, each in demands.items() if not any(_meets(of.get(name), each) for of in everyone)}
+
+
+def spelled(demands: Mapping[str, str]) -> list[str]:
+    """As they are written on a command line."""
+    return [name + (each if each[:2] in ("!=", ">=") else f"={each}") for name, each in demands.items()]
+
+
+def starting(queue: str, missing: Mapping[str, str]) -> str:
+    """How to start a worker that meets what nobody meets; or why that cannot be."""
+    if WORKER in missing and missing[WORKER][:2] != "!=":
+        return (
+            "That worker is gone, or not of this queue, and no other ever has its id: cancel the run, or let it expire."
+        )
+    labels = "".join(
+        f" --label {name}={each.removeprefix('>=').split('|')[0]}"
+        for name, each in missing.items()
+        if name not in BUILT_IN and each[:2] != "!="
+    )
+    where = ""
+    if HOST in missing:
+        hosts = missing[HOST].removeprefix("!=").replace("|", " or ")
+        where += f" on {'another host than ' if missing[HOST][:2] == '!=' else ''}{hosts}"
+    if VERSION in missing:
+        at_least = missing[VERSION][:2] == ">="
+        where += f", of agentq {missing[VERSION].removeprefix('>=')}{' or later' if at_least else ''}"
+    return f"Start one with `agentq worker --queue {queue}{labels}`{where}."

@@ -1,0 +1,49 @@
+"""Whether there is a worker for a run at all: who may take it, and if nobody may, what is missing and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from agentq.coordinator.demands import meets, spelled, starting, unmet
+from agentq.coordinator.lease import Identity, serves
+from agentq.coordinator.records import WorkerRecord
+
+
+class Lack(NamedTuple):
+    """Why nobody may take a run."""
+
+    demands: dict[str, str]
+    because: str
+    remedy: str
+
+
+def may_take(worker: WorkerRecord, lane: str) -> bool:
+    """Whether a registered worker serves a lane, as it would judge itself."""
+    described = worker.identity
+    identity = Identity.model_construct(
+        id=worker.id, queues=described.queues, labels=described.labels, only_matching=described.only_matching
+    )
+    return bool(serves(identity, [lane]))
+
+
+def lack_of(workers: Iterable[WorkerRecord], queue: str, demands: Mapping[str, str], lane: str) -> Lack | None:
+    """What keeps every registered worker from taking a run; None if one may."""
+    everyone = [worker for worker in workers if queue in worker.identity.queues]
+    if any(may_take(worker, lane) for worker in everyone):
+        return None
+    if not everyone:
+        return Lack(dict(demands), f"No worker is registered for its queue, {queue}.", starting(queue, demands))
+    labels = [worker.identity.labels for worker in everyone]
+    missing = unmet(labels, demands)
+    if missing:
+        said = (
+            f"It demands {', '.join(spelled(missing))}, and no worker registered for its queue, {queue}, offers that."
+        )
+        return Lack(missing, said, starting(queue, missing))
+    if any(meets(of, demands) for of in labels):
+        said = f"Every worker of its queue, {queue}, that meets its demands takes only runs that ask for its labels."
+        return Lack(dict(demands), said, f"Start one without --only-matching: `agentq worker --queue {queue}`.")
+    every = ", ".join(spelled(demands))
+    said = f"Some worker of its queue, {queue}, meets each of its demands ({every}), but none meets them all."
+    return Lack(dict(demands), said, starting(queue, demands))
