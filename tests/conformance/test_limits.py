@@ -310,6 +310,24 @@ def test_room_that_nobody_has_any_more_is_found_by_the_janitor(world: World) -> 
     assert world.flow.limits()[0].waiting == 1
 
 
+def test_an_entry_with_the_number_of_another_lanes_entry_stands_for_nothing(world: World) -> None:
+    """A run that was let in, cancelled, and begun anew in the same millisecond leaves such an entry behind."""
+    (run,) = submit(world)
+    worker = world.worker("w1")
+    (claim,) = worker.claim(1)
+    partition, command = partition_of(run), world.store.connection.command
+    entry = command("HGET", world.store.key(partition, "run", run), "entry")
+    front = world.store.key(partition, "lane", "default:5+:")
+    command("XGROUP", "CREATE", front, "workers", "0", "MKSTREAM")
+    command("ZADD", world.store.key(partition, "lanes"), 1, "default:5+:")
+    command("XADD", front, entry, "run", run)
+    other = world.worker("w2")
+
+    assert other.claim(10) == []
+    assert command("XLEN", front) == 0
+    finish(world, claim)
+
+
 def test_bad_limits_are_refused_in_one_sentence(world: World) -> None:
     submit(world)
     with world.unchanged():

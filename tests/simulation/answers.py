@@ -78,7 +78,9 @@ class Answers(Room):
                 assert other not in self.runs, f"{run} was refused, though {other} exists"
             elif word == "orphan":
                 parent = self.runs.get(door["parent"])
-                replaced = parent is not None and self.keys.get(door.get("dedupe", "")) == parent.id
+                holder = self.keys.get(door.get("dedupe", ""), "")
+                first = self.runs.get(holder)
+                replaced = parent is not None and first is not None and parent.id in (first.id, first.follower)
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
             elif len(heard.rows) == 1:
                 assert word == ("duplicate" if door.get("if_live") == "reject" else "exists"), reply
@@ -100,7 +102,7 @@ class Answers(Room):
             life.due_at = min(life.due_at, life.put_off_since + int(door["debounce_max_ms"]))
         life.taken_until = heard.now + int(door["dedupe_ttl_ms"]) if "dedupe_ttl_ms" in door else 0
         other, until = self.taken.pop(key, ("", 0))
-        free = until <= heard.now or other == heard.replaced
+        free = until <= heard.now or other in heard.replaced
         assert free, f"{other} has {key} until {until}, and {life.id} took it"
         if key not in self.keys:
             self.keys[key] = life.id

@@ -40,7 +40,7 @@ class Heard:
         )
         self.changed: set[str] = set()
         """The runs of which the call appended an event."""
-        self.replaced = ""
+        self.replaced: set[str] = set()
         self.put_off_since: int | None = None
         """Of a run that the next one replaces, since when its key has put it off."""
 

@@ -47,7 +47,7 @@ MUTATIONS = (
     M("a worker may claim when its lease is over", "claiming",
       "if not lease or tonumber(lease) <= now then return 'unrenewed' end", ""),
     M("an old entry is as good as the new one", "claiming",
-      "if state ~= 'pending' or f[2] ~= entry then", "if state ~= 'pending' then"),
+      "if state ~= 'pending' or not home then", "if state ~= 'pending' then"),
     M("a claim does not look at patience", "claiming",
       "if patience and patience <= now and attempt == 0 then", "if false then"),
     M("the reaper sweeps without a second look", "reap",

@@ -116,13 +116,14 @@ class Waits(Answers):
     def cancel(self, heard: Heard, life: Life, target: str) -> None:
         named = heard.script == "cancel" and heard["id"] == life.id
         parent = None if named else self.parent_of(life)
+        replaced = heard.script == "submit" and (target, life.attempt) == ("cancelled", 0)
         if parent is not None and parent.ended:
             parent.children.discard(life.id)
         else:
-            replaced = heard.script == "submit" and (target, life.attempt) == ("cancelled", 0)
             assert named or replaced, f"{heard.script} cancelled {life.line}"
-            if replaced:
-                heard.replaced, heard.put_off_since = life.id, life.put_off_since
+        if replaced:
+            heard.replaced.add(life.id)
+            heard.put_off_since = life.put_off_since
         if target != "cancelled":
             assert life.stop_at is None, f"{life.line} was ordered to stop already"
             within_ms = int(heard["stop_ms"]) if named else STOP_MS

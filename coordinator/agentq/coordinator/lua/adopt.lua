@@ -19,7 +19,7 @@ local function is_open(lane, entry)
   local body = call('XRANGE', key_lane(lane), entry, entry)[1]
   local id = body and body[2][2] or ''
   local run = load(id)
-  return not (run and is_held(run) and run.worker == worker and run.entry == entry), id
+  return not (run and is_held(run) and run.worker == worker and is_home(run, lane, entry)), id
 end
 
 local word = refuse_claimant(worker, epoch)

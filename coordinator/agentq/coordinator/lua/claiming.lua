@@ -66,10 +66,11 @@ local held = {}
 -- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
 local function take(lane, entry, id, worker, nonce, given)
   local key = key_run(id)
-  local f = call('HMGET', key, 'state', 'entry', 'attempt', 'until_ms', 'reason', 'spec', 'limits', 'reserved')
+  local f = call('HMGET', key, 'state', 'entry', 'attempt', 'until_ms', 'reason', 'spec', 'limits', 'reserved', 'lane')
   local state, attempt, patience = f[1], tonumber(f[3] or 0), tonumber(f[4] or nil)
-  if state ~= 'pending' or f[2] ~= entry then
-    put_right(lane, entry, (state == 'claimed' or state == 'running') and f[2] == entry and call('HGET', key, 'worker'))
+  local home = f[2] == entry and f[9] == lane
+  if state ~= 'pending' or not home then
+    put_right(lane, entry, (state == 'claimed' or state == 'running') and home and call('HGET', key, 'worker'))
     return false
   end
   if patience and patience <= now and attempt == 0 then

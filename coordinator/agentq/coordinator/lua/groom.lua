@@ -36,7 +36,7 @@ end
 local function stands_for_a_run(entry)
   local body = call('XRANGE', key, entry, entry)[1]
   local run = body and load(body[2][2])
-  return run and run.entry == entry and (run.state == 'pending' or is_held(run))
+  return run and is_home(run, lane, entry) and (run.state == 'pending' or is_held(run))
 end
 
 for _, item in ipairs(call('XPENDING', key, 'workers', '-', '+', HEAD_A_CALL)) do

@@ -229,6 +229,9 @@ local function enqueue(id, run)
   return run.entry
 end
 
+-- Whether an entry is the one that a run waits or is held by. Entries of two lanes can have the same number.
+local function is_home(run, lane, entry) return run.entry == entry and run.lane == lane end
+
 -- Throw away an entry that stands for nothing (any more).
 local function drop(lane, entry)
   push(acked, lane, entry)

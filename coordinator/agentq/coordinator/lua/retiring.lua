@@ -6,10 +6,10 @@ local function give_back(lane, entry, consumer)
   local body = call('XRANGE', key, entry, entry)[1]
   local id = body and body[2][2]
   local run = id and load(id)
-  if run and run.state == 'pending' and run.entry == entry then
+  if run and run.state == 'pending' and is_home(run, lane, entry) then
     call('HSET', key_run(id), 'entry', enqueue(id, run))
   end
-  if not (run and is_held(run) and run.entry == entry and run.worker ~= consumer) then drop(lane, entry) end
+  if not (run and is_held(run) and is_home(run, lane, entry) and run.worker ~= consumer) then drop(lane, entry) end
   call('XACK', key, 'workers', entry)
 end
 
