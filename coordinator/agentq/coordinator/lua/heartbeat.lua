@@ -53,8 +53,8 @@ end
 
 for id, hold in pairs(holds) do
   local fence, marked = string.match(hold, '^(%S+) ?(%d*)$')
-  if marked == '' then
-    call('HSET', key_holds(worker), id, fence .. ' ' .. string.format('%.0f', now))
+  if marked == '' or tonumber(marked) > now then
+    call('HSET', key_holds(worker), id, fence .. ' ' .. stamp)
   elseif now - marked >= tonumber(grace_ms) then
     take_away(id, fence, 'the worker does not know of it')
   end
