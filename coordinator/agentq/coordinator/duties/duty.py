@@ -91,13 +91,16 @@ class Ticker:
         return min(next_ms, int(self.tick_ms * random.uniform(0.8, 1)))
 
     def _locked(self, duty: Duty, partition: int) -> bool:
-        key = self.store.key(partition, "duty", duty.name)
+        key, life_ms = self.store.key(partition, "duty", duty.name), 2 * self.tick_ms
+        command = self.store.connection.command
         try:
-            if self.store.connection.command("SET", key, self._owner, "NX", "PX", 2 * self.tick_ms) is not None:
-                return True
+            holder = command("SET", key, self._owner, "NX", "GET", "PX", life_ms)
         except TryLater:
             # A full server takes no lock; its duties, which let work out, matter all the more.
             return True
-        if self.store.connection.command("GET", key) != self._owner:
-            return False
-        return bool(self.store.connection.command("PEXPIRE", key, 2 * self.tick_ms))
+        if holder == self._owner:
+            return bool(command("PEXPIRE", key, life_ms))
+        if holder is not None:
+            # Whoever holds it may have died before the server's clock was set back: it lasts no longer than a new one.
+            command("PEXPIRE", key, life_ms, "LT")
+        return holder is None
