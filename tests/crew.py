@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,15 @@ class Crew:
         self.effects_file.touch()
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def worker(self, url: str | None = None, **options: object) -> subprocess.Popen[bytes]:
+    def worker(
+        self, url: str | None = None, environment: Mapping[str, str] | None = None, **options: object
+    ) -> subprocess.Popen[bytes]:
         """A new worker process; it is there once it is registered."""
         settings = self.settings.model_dump() | ({"url": url} if url else {})
         before = len(self.records.workers())
         argument = json.dumps([settings, options, str(self.folder / "home")])
-        worker = subprocess.Popen([sys.executable, "-c", WORK, argument], stdin=subprocess.DEVNULL)
+        argv, its = [sys.executable, "-c", WORK, argument], {**os.environ, **(environment or {})}
+        worker = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=its)
         self.workers.append(worker)
         until(lambda: len(self.records.workers()) > before, "the worker to register")
         return worker

@@ -6,14 +6,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from chaos.clock import durable_server
 from crew import Crew
-from servers import Server, valkey_binary
+from servers import Server
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each seed of faults."""
+    if "chaos_seed" in metafunc.fixturenames:
+        first = metafunc.config.getoption("chaos_seed") or 1
+        metafunc.parametrize("chaos_seed", range(first, first + metafunc.config.getoption("chaos_seeds")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A replay runs its seeds and nothing else."""
+    if config.getoption("chaos_seed") is not None:
+        items[:] = [item for item in items if "chaos_seed" in getattr(item, "fixturenames", ())]
 
 
 @pytest.fixture
 def durable(folder: Path) -> Iterator[Server]:
     """A server that syncs every write, to be killed at will."""
-    server = Server(valkey_binary(), folder / "server", "--appendonly", "yes", "--appendfsync", "always").start()
+    server = durable_server(folder, clock=None).start()
     yield server
     server.stop()
 
