@@ -55,9 +55,7 @@ def main() -> None:
     print(
         f"Lease {TIMES['lease_ms']} ms, heartbeat {TIMES['heartbeat_ms']} ms, 3 workers of 3 slots, runs {RUN_S} s.\n"
     )
-    print(
-        "| fault | acknowledged | lost | run again | a new run began after | all that was there had ended after |"
-    )
+    print("| fault | acknowledged | lost | run again | a new run began after | all that was there had ended after |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for fault in FAULTS:
         folder = Path(tempfile.mkdtemp(prefix="aq"))

@@ -7,6 +7,7 @@ from world import World
 
 from agentq.coordinator.errors import Evicted
 from agentq.coordinator.lease import Lease
+from agentq.coordinator.limits import START_MS
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
 
@@ -93,3 +94,19 @@ def test_a_run_that_its_worker_does_not_know_of_goes_on_though_the_clock_was_set
     lease.heartbeat([])
 
     assert world.state(claim.id) == "pending"
+
+
+@pytest.mark.parametrize("jump_ms", [JUMPS_MS[-1], -JUMPS_MS[-1]])
+def test_p3_a_run_that_is_about_to_start_when_the_clock_is_set_has_its_time_anew(world: World, jump_ms: int) -> None:
+    """And no more than that."""
+    lease, run = world.worker("w1"), world.submit()
+    (claim,) = lease.claim(1)
+    world.pass_ms(jump_ms)
+    assert lease.heartbeat([claim]).disowned == []
+
+    world.pass_ms(START_MS - 1)
+    assert lease.heartbeat([claim]).disowned == []
+    assert world.get(run).crashes == 0
+    world.pass_ms(1)
+    assert lease.heartbeat([claim]).disowned == [claim]
+    assert world.get(run).crashes == 1

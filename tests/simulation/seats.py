@@ -103,9 +103,14 @@ class Seats:
         assert known == (heard.reply != "evicted"), f"the heartbeat of {worker} was answered {heard.reply}: {seat}"
         if seat is None or not known:
             return
+        steady = abs(heard.now - (seat.lease_until - self.lease_ms)) <= self.lease_ms
         seat.lease_until, seat.missing_at = heard.now + self.lease_ms, None
         mine = {life.id: life for life in self.held_by(worker)}
         named: dict[str, str] = dict(heard.rows)
+        for life in mine.values():
+            if named.get(life.id) == life.fence and life.state == "claimed":
+                anew = life.claimed_at > heard.now or (life.late(heard.now) and not steady)
+                life.claimed_at = heard.now if anew else life.claimed_at
         kept = {(life.id, life.fence) for life in mine.values() if not life.late(heard.now)}
         disowned = named.items() - kept
         _, state, _, number, *flat = heard.reply
