@@ -18,6 +18,14 @@ from agentq.coordinator.connection import Connection
 MakeWorld = Callable[..., World]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("chaos")
+    group.addoption(
+        "--chaos-seed", type=int, default=None, help="replay the faults of this seed, and test nothing else"
+    )
+    group.addoption("--chaos-seeds", type=int, default=1, help="how many seeds of faults to try")
+
+
 def need(program: str, found: object) -> None:
     """Skip loudly without a program that CI always has."""
     if not found:

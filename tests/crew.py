@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +37,25 @@ class Crew:
         self.effects_file.touch()
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def worker(self, url: str | None = None, **options: object) -> subprocess.Popen[bytes]:
+    def worker(
+        self, url: str | None = None, environment: Mapping[str, str] | None = None, **options: object
+    ) -> subprocess.Popen[bytes]:
         """A new worker process; it is there once it is registered."""
         before = len(self.records.workers())
-        worker = self.begin(url, **options)
+        worker = self.begin(url, environment, **options)
         until(lambda: len(self.records.workers()) > before, "the worker to register", 60)
         return worker
 
-    def begin(self, url: str | None = None, **options: object) -> subprocess.Popen[bytes]:
+    def begin(
+        self, url: str | None = None, environment: Mapping[str, str] | None = None, **options: object
+    ) -> subprocess.Popen[bytes]:
         """`agentq worker`, with these options."""
         settings = self.settings.model_copy(update={"url": url or self.server.url, "home": str(self.folder / "home")})
         argv = [sys.executable, "-m", "agentq.cli.main", "worker"]
         for name, value in options.items():
             argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        environment = {**os.environ, **settings.to_environment()}
-        worker = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL)
+        variables = {**os.environ, **settings.to_environment(), **(environment or {})}
+        worker = subprocess.Popen(argv, env=variables, stdin=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,11 +45,14 @@ def until(condition: Callable[[], object], what: str, timeout_s: float = 20) -> 
 class Server:
     """One redis-server or valkey-server process, which can be killed and started again over its data."""
 
-    def __init__(self, binary: str, folder: Path, *options: str, port: int = 0) -> None:
+    def __init__(
+        self, binary: str, folder: Path, *options: str, port: int = 0, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.binary = binary
         self.folder = folder
         self.options = options
         self.port = port
+        self.environment = environment or {}
         self.socket = folder / "s"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +66,7 @@ class Server:
         argv += ["--save", "", "--loglevel", "warning", "--logfile", str(self.folder / "log"), *self.options]
         self.folder.mkdir(parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **self.environment})
         until(self.answers, f"{self.binary} to start")
         return self
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from chaos.clock import HOUR_S
 from chaos.fleet import passed
 from chaos.scene import Scene
 from servers import until
@@ -103,6 +104,21 @@ def destroyed_group(scene: Scene) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def clock_ahead(scene: Scene) -> Iterator[None]:
+    """The server's clock is set three hours ahead"""
+    set_clock(scene, 3 * HOUR_S)
+    yield
+
+
+@contextmanager
+def clock_back(scene: Scene) -> Iterator[None]:
+    """The server's clock is set back by more than a lease"""
+    # By hours, and whatever is to be tried again would be, after hours.
+    set_clock(scene, -scene.crew.settings.lease_ms // 1000 - 2)
+    yield
+
+
 Fault = Callable[[Scene], AbstractContextManager[None]]
 FAULTS: tuple[Fault, ...] = (
     killed_worker,
@@ -115,7 +131,14 @@ FAULTS: tuple[Fault, ...] = (
     reset_line,
     flushed_scripts,
     destroyed_group,
+    clock_ahead,
+    clock_back,
 )
+
+
+def set_clock(scene: Scene, seconds: int) -> None:
+    if scene.clock is not None:
+        scene.clock.jump(seconds)
 
 
 def last(scene: Scene, leases: float) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from chaos.clock import Clock
 from chaos.fleet import insist
 from chaos.journal import Journal
 from chaos.line import Line
@@ -36,8 +37,11 @@ HEAL_S = 60
 class Scene:
     """Everything that faults are done to."""
 
-    def __init__(self, server: Server, folder: Path, dice: random.Random, run_s: float = 0.2) -> None:
+    def __init__(
+        self, server: Server, folder: Path, dice: random.Random, *, run_s: float = 0.2, clock: Clock | None = None
+    ) -> None:
         self.server = server
+        self.clock = clock
         self.crew = Crew(server, folder, **TIMES)
         self.journal = Journal(folder / "journal")
         self.line = Line(server)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ from chaos.journal import Journal
 from crew import Crew
 from servers import Server, until
 
+from agentq.coordinator.duties.duty import Ticker
+from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.events import Events
 
 MakeCrew = Callable[..., Crew]
-WORKERS = 40
+WORKERS = 200
 CROWD = """
-import json, os, signal, sys
+import ctypes, json, os, signal, sys
 from pathlib import Path
 from agentq.coordinator.settings import Settings
 from agentq.worker.options import WorkerOptions
@@ -30,12 +33,12 @@ settings, options, home, count = json.loads(sys.argv[1])
 def work():
     pid = os.fork()
     if not pid:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # none outlives this one
         os._exit(serve(Settings(**settings), WorkerOptions(**options), Path(home)))
     return pid
 pids = [work() for _ in range(count)]
 signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGTERM) for pid in pids])
-for pid in pids:
-    os.waitpid(pid, 0)
+raise SystemExit(max(os.waitpid(pid, 0)[1] for pid in pids))
 """
 
 
@@ -47,7 +50,7 @@ def journal(folder: Path) -> Journal:
 @pytest.fixture
 def alone(durable: Server, make_crew: MakeCrew) -> Crew:
     """On a server where nobody else says anything, with leases for a machine that is busy."""
-    return make_crew(durable, heartbeat_ms=4000, lease_ms=20_000, forget_ms=10_000, tick_ms=5000)
+    return make_crew(durable, heartbeat_ms=10_000, lease_ms=60_000, forget_ms=20_000, tick_ms=10_000)
 
 
 def lives(pid: int) -> bool:
@@ -57,10 +60,11 @@ def lives(pid: int) -> bool:
     return False
 
 
-def begin_workers(crew: Crew, count: int) -> None:
+def begin_workers(crew: Crew, count: int) -> subprocess.Popen[bytes]:
     """Workers that all begin at the same moment: children of one process that had imported everything before."""
     argument = json.dumps([crew.settings.model_dump(), {}, str(crew.folder / "home"), count])
     crew.workers.append(subprocess.Popen([sys.executable, "-c", CROWD, argument], stdin=subprocess.DEVNULL))
+    return crew.workers[-1]
 
 
 def said(crew: Crew, name: str) -> int:
@@ -69,10 +73,10 @@ def said(crew: Crew, name: str) -> int:
     return sum(int(calls) for calls in re.findall(rf"cmdstat_{name}:calls=(\d+)", told))
 
 
-def test_p3_as_many_workers_as_come_at_once_are_registered_and_one_submit_wakes_one(
+def test_p3_two_hundred_workers_that_come_at_once_are_registered_and_one_submit_wakes_one(
     alone: Crew, journal: Journal
 ) -> None:
-    begin_workers(alone, WORKERS)
+    crowd = begin_workers(alone, WORKERS)
     until(lambda: len(alone.records.workers()) == WORKERS, "all to be registered", 100)
     blocked = r"name=agentq-worker .*?cmd=xreadgroup"
     clients = alone.queue.store.connection.command
@@ -85,10 +89,15 @@ def test_p3_as_many_workers_as_come_at_once_are_registered_and_one_submit_wakes_
 
     assert journal.begun() == 10
     # Each run: one read that brings it, one when its worker waits again, one that a claim makes; and those whose time
-    # was over in the meantime. A herd would be all forty, ten times.
+    # was over in the meantime. A herd would be all of them, ten times.
     assert after - before < 5 * WORKERS
     assert len(alone.records.workers()) == WORKERS
     alone.check()
+
+    crowd.send_signal(signal.SIGTERM)
+    assert crowd.wait(timeout=60) == 0, "each leaves in peace"
+    assert alone.records.workers() == []
+    assert alone.queue.store.connection.command("KEYS", "*:worker:*:*") == []
 
 
 @pytest.mark.parametrize(
@@ -132,19 +141,40 @@ def test_p6_a_daemon_that_a_run_leaves_behind_dies_with_it(
     assert journal.survivors() == []
 
 
-def test_p6_what_a_killed_worker_leaves_is_ended_by_the_next_one_on_the_host_before_the_runs_begin_again(
-    durable: Server, make_crew: MakeCrew, journal: Journal
-) -> None:
-    crew = make_crew(durable)
-    victim = crew.worker(slots=3)
-    leave = "setsid sleep 1000 </dev/null >/dev/null 2>&1 &"
-    runs = [crew.queue.submit(journal.spec(1, before=f'trap "" TERM; {leave}')).id for _ in range(3)]
-    until(lambda: journal.begun() == 3, "3 runs to begin")
-    victim.kill()
-    victim.wait()
-    crew.worker(slots=3)
+@contextmanager
+def reaper_elsewhere(crew: Crew) -> Iterator[list[str]]:
+    """Somebody on no host of ours who is the first to do the reaper's duty, and does it to the end; those it lost."""
+    lost: list[str] = []
+    reaper = Reaper(crew.queue.store, crew.settings, lost=lost.append)
+    ticker = Ticker(crew.queue.store, [reaper], crew.settings.tick_ms, owner="elsewhere")
+    ticker.start()
+    keeper = crew.queue.store.key(0, "keeper")
+    until(lambda: crew.queue.store.connection.command("GET", keeper) == "elsewhere", "the duty to be taken")
+    yield lost
+    ticker.stop()
 
-    crew.wait(runs)
+
+@pytest.mark.parametrize("other", ["comes later", "is there"])
+def test_p6_what_a_killed_worker_leaves_is_ended_by_the_other_on_the_host_before_the_runs_begin_again(
+    durable: Server, make_crew: MakeCrew, journal: Journal, other: str
+) -> None:
+    """Also where nobody tells it: it is a reaper elsewhere that declares the killed worker lost."""
+    crew = make_crew(durable)
+    leave = "setsid sleep 1000 </dev/null >/dev/null 2>&1 &"
+    with reaper_elsewhere(crew) as lost:
+        victim = crew.worker(slots=3)
+        runs = [crew.queue.submit(journal.spec(5, before=f'trap "" TERM; {leave}')).id for _ in range(3)]
+        until(lambda: journal.begun() == 3, "3 runs to begin")
+        if other == "is there":
+            crew.worker(slots=3)
+        name = crew.name_of(victim)
+        victim.kill()
+        victim.wait()
+        if other == "comes later":
+            crew.worker(slots=3)
+        until(lambda: name in lost, "the killed worker to be lost")
+
+        crew.wait(runs)
 
     assert journal.overlaps() == []
     assert {crew.state(run) for run in runs} == {"completed"}

@@ -26,12 +26,17 @@ from agentq.coordinator.lifecycle import State
 from agentq.coordinator.run import Outcome
 
 MEMORY = "/dev/shm"
-SYNCS = [("valkey", "everysec"), ("valkey", "always"), ("redis", "everysec")]
+SYNCS = [("valkey", "no"), ("valkey", "always"), ("redis", "always")]
+"""Every write is in the file before it is acknowledged, which is all that matters to a process that is killed.
+
+Not so with `everysec`: while its sync of the last second is under way, it acknowledges writes that it puts off, and on
+a busy machine that takes a while. What such a kill leaves is what a replica that lags has (test_servers.py).
+"""
 
 
 @pytest.fixture(params=SYNCS, ids=" ".join)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """With an append-only file in memory: on a slow disk `everysec` puts writes off, and a kill loses them."""
+    """With an append-only file in memory, so that a sync takes no time."""
     flavour, sync = request.param
     folder = Path(tempfile.mkdtemp(prefix="aq", dir=MEMORY if os.path.isdir(MEMORY) else None))
     server = Server(binary(flavour), folder, "--appendonly", "yes", "--appendfsync", sync).start()
@@ -114,9 +119,10 @@ def test_after_an_outage_everyone_has_a_full_lease_to_come_back(server: Server, 
     lost: list[str] = []
 
     def reap() -> bool:
-        lost.extend(insist(partial(reaper.reap, 0)).lost)
+        # In this order: however long this test is kept from its cores, the worker speaks before it is judged.
         if monotonic_ms() > back_at + SETTINGS.lease_ms // 2:
-            comes_back.heartbeat(held[:1])
+            insist(partial(comes_back.heartbeat, held[:1]))
+        lost.extend(insist(partial(reaper.reap, 0)).lost)
         return bool(lost)
 
     until(reap, "the worker that stays away to be lost")

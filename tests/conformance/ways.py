@@ -231,7 +231,10 @@ def beat_again(stage: Stage) -> None:
 def never_begin(stage: Stage, worker: str = "w1") -> None:
     """The worker lives, knows of its run, and does not start it."""
     stage.lease(worker)
-    stage.world.pass_ms(START_MS)
+    # A heartbeat after a long gap judges nobody by what the clock says.
+    stage.world.pass_ms(START_MS - 1)
+    stage.beat(worker)
+    stage.world.pass_ms(1)
     stage.beat(worker)
 
 

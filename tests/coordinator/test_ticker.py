@@ -66,6 +66,16 @@ def test_a_keeper_that_was_replaced_does_nothing_more(world: World) -> None:
     assert duty.rounds == 1
 
 
+def test_p3_a_keeper_from_before_the_servers_clock_was_set_back_keeps_nobody_from_the_duties(world: World) -> None:
+    """It is dead, and by the clock it has hours to live."""
+    key = world.store.key(0, "keeper")
+    world.store.connection.command("SET", key, "the dead", "PX", 10_800_000)
+
+    ticker(world, Counted()).look(0)
+
+    assert 0 < world.store.connection.command("PTTL", key) <= KEPT_TICKS * TICK_MS
+
+
 @pytest.mark.parametrize(("owner", "ticks"), [("w1", 6), ("", 1)])
 def test_a_duty_waits_so_many_ticks_for_whom_the_server_tells_of_what_is_due_sooner(
     world: World, owner: str, ticks: int

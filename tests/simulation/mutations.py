@@ -54,6 +54,8 @@ MUTATIONS = (
       "elseif swept or (now >= missing + grace_ms and now >= judge_at) then", "elseif true then"),
     M("the reaper trusts a server that it does not know", "reap",
       "now >= missing + grace_ms and now >= judge_at", "now >= missing + grace_ms"),
+    M("a lease from before the clock was set back lasts on", "reap",
+      "if seen and seen > now then", "if false then"),
     M("a heartbeat after the verdict is as good as before", "heartbeat",
       "if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end", ""),
     M("a cancel leaves what is pending", "cancel",

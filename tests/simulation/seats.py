@@ -103,9 +103,14 @@ class Seats:
         assert known == (heard.reply != "evicted"), f"the heartbeat of {worker} was answered {heard.reply}: {seat}"
         if seat is None or not known:
             return
+        steady = abs(heard.now - (seat.lease_until - self.lease_ms)) <= self.lease_ms
         seat.lease_until, seat.missing_at = heard.now + self.lease_ms, None
         mine = {life.id: life for life in self.held_by(worker)}
         named: dict[str, str] = dict(heard.rows)
+        for life in mine.values():
+            if named.get(life.id) == life.fence and life.state == "claimed":
+                anew = life.claimed_at > heard.now or (life.late(heard.now) and not steady)
+                life.claimed_at = heard.now if anew else life.claimed_at
         kept = {(life.id, life.fence) for life in mine.values() if not life.late(heard.now)}
         disowned = named.items() - kept
         _, state, _, number, *flat = heard.reply
@@ -114,7 +119,7 @@ class Seats:
         for run, life in mine.items():
             if named.get(run) == life.fence:
                 life.unnamed_at = None
-            elif life.unnamed_at is None:
+            elif life.unnamed_at is None or life.unnamed_at > heard.now:
                 life.unnamed_at = heard.now
         self._orders(worker, heard["applied"].split(","), orders, mine)
 
@@ -145,11 +150,14 @@ class Seats:
         """Mark, and later sweep: nobody is lost at first sight, nor before the server was watched for a lease."""
         marked, doubtful, _, left, _, *names = heard.reply
         server, since, last = self.watched or (heard["server"], heard.now, heard.now)
-        if server != heard["server"] or heard.now - last > self.gap_ms:
+        if server != heard["server"] or abs(heard.now - last) > self.gap_ms:
             since = heard.now
         self.watched = (heard["server"], since, heard.now)
+        for seat in self.workers.values():
+            # No lease is longer; this one was given when the clock said more.
+            seat.lease_until = min(seat.lease_until, heard.now + self.lease_ms)
         missing = {w: seat for w, seat in self.workers.items() if seat.present and seat.lease_until <= heard.now}
-        fresh = [seat for seat in missing.values() if seat.missing_at is None]
+        fresh = [seat for seat in missing.values() if seat.missing_at is None or seat.missing_at > heard.now]
         for seat in fresh:
             seat.missing_at = heard.now
         assert marked == len(fresh), f"the reaper marked {marked} of {missing}"

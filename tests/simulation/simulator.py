@@ -269,8 +269,8 @@ class Simulator:
         if self.kept is not None:
             self.probes.restore()
             self.replace_server()
-            # Another machine may have taken over, whose clock is behind.
-            self.now_ms -= self.chance.choice((0, 0, 10, 5_000))
+            # Another machine may have taken over, whose clock is behind; or this one's was set.
+            self.now_ms -= self.chance.choice((0, 0, 10, 5_000, 40_000))
             self.kept.fences, self.kept.orders = self.model.fences, self.model.orders
             self.model, self.kept = self.kept, None
             self.model.effects.clear()

@@ -9,10 +9,12 @@ USES   limiting waiting ending
 `applied` lists the orders carried out, with commas; they are deleted, all others come again. `disowned` are runs named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
 `grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_MS
-ago and has not started is lost, at the cost of a crash, so that what cannot begin anywhere has an end. ]]
+ago and has not started is lost, at the cost of a crash, so that what cannot begin anywhere has an end. Its time begins
+anew where the clock may have been set meanwhile: if the last heartbeat is more than a lease ago, or in the future. ]]
 
-local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'missing_at_ms')
+local record = call('HMGET', key_worker(worker), 'epoch', 'state', 'missing_at_ms', 'seen_at_ms')
 if record[1] ~= epoch or record[2] == 'lost' or record[2] == 'gone' then return 'evicted' end
+local steady = math.abs(now - (record[4] or now)) <= tonumber(lease_ms)
 call('SET', key_alive(worker), now + lease_ms, 'PX', lease_ms)
 call('ZADD', key_workers(), now + lease_ms, worker)
 call('HSET', key_worker(worker), 'seen_at_ms', now)
@@ -34,7 +36,12 @@ end
 
 local function begins_too_late(id)
   local f = call('HMGET', key_run(id), 'state', 'claimed_at_ms')
-  if f[1] ~= 'claimed' or now - f[2] < START_MS then return false end
+  local waited = f[1] == 'claimed' and now - f[2] or 0
+  if waited >= 0 and waited < START_MS then return false end
+  if waited < 0 or not steady then
+    call('HSET', key_run(id), 'claimed_at_ms', stamp)
+    return false
+  end
   lose(id, load(id), dice, 'it was claimed and not started')
   return true
 end
@@ -54,8 +61,8 @@ end
 
 for id, hold in pairs(holds) do
   local fence, marked = string.match(hold, '^(%S+) ?(%d*)$')
-  if marked == '' then
-    call('HSET', key_holds(worker), id, fence .. ' ' .. string.format('%.0f', now))
+  if marked == '' or tonumber(marked) > now then
+    call('HSET', key_holds(worker), id, fence .. ' ' .. stamp)
   elseif now - marked >= tonumber(grace_ms) then
     take_away(id, fence, 'the worker does not know of it')
   end

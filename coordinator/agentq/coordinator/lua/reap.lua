@@ -7,7 +7,8 @@ FLAGS  allow-oom
 USES   limiting waiting ending retiring
 First a mark, later the sweep: a worker is lost if its lease is missing twice, `grace_ms` apart, and if this server has
 been watched without a gap for a full lease: nobody is judged by what happened while the server was away, replaced or
-unreachable to every reaper. `server` names the server process, for tests; empty, it is asked. `doubtful` workers are
+unreachable to every reaper, or while its clock was set. A lease from before a clock was set back would last for as long
+as that: it begins anew. `server` names the server process, for tests; empty, it is asked. `doubtful` workers are
 missing and not yet judged; `left` is 1 if there is more to do at once; `next_at_ms` is when the next reap can matter.
 The workers declared lost are named at the end. ]]
 
@@ -21,11 +22,27 @@ local function watched_since()
   local process = server_process()
   local f = call('HMGET', key_watch(), 'server', 'since_ms', 'tick_ms')
   local since = tonumber(f[2] or nil)
-  if not since or f[1] ~= process or now - tonumber(f[3] or 0) > tonumber(gap_ms) then since = now end
+  if not since or f[1] ~= process or math.abs(now - tonumber(f[3] or 0)) > tonumber(gap_ms) then since = now end
   call('HSET', key_watch(), 'server', process, 'since_ms', since, 'tick_ms', now)
   return since
 end
 
+-- Whoever was seen in what is now the future has been given a lease by another clock.
+local function begin_leases_anew()
+  local latest = '(' .. string.format('%.0f', now + lease_ms)
+  local far = call('ZRANGE', key_workers(), '+inf', latest, 'BYSCORE', 'REV', 'LIMIT', 0, INSPECT_A_CALL, 'WITHSCORES')
+  for at = 1, #far, 2 do
+    local worker, seen = far[at], tonumber(call('HGET', key_worker(far[at]), 'seen_at_ms') or nil)
+    if seen and seen > now then
+      local length = math.max(far[at + 1] - seen, 1)
+      call('HSET', key_worker(worker), 'seen_at_ms', stamp)
+      call('SET', key_alive(worker), now + length, 'PX', length)
+      call('ZADD', key_workers(), now + length, worker)
+    end
+  end
+end
+
+begin_leases_anew()
 local since = watched_since()
 local judge_at = since + lease_ms
 local marked, doubtful, runs, left, next_at, names = 0, 0, 0, 0, nil, {}
@@ -46,7 +63,7 @@ end
 for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, INSPECT_A_CALL)) do
   local f = call('HMGET', key_worker(worker), 'missing_at_ms', 'state')
   local missing, swept = tonumber(f[1] or nil), f[2] == 'lost'
-  if not missing then
+  if not missing or missing > now then
     marked, doubtful = marked + 1, doubtful + 1
     call('HSET', key_worker(worker), 'missing_at_ms', now)
     wait_until(math.max(now + grace_ms, judge_at))
