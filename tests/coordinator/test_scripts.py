@@ -15,8 +15,8 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.lifecycle import VERBS
 from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, read_header
 
-SHARED = {"prelude", "limiting", "ending", "claiming", "retiring"}
-REFUSED_WHEN_FULL = {"submit", "depend", "requeue", "wake", "report", "log"}
+SHARED = {"prelude", "limiting", "ending", "claiming", "retiring", "birth", "scheduling"}
+REFUSED_WHEN_FULL = {"submit", "depend", "requeue", "wake", "report", "log", "schedule", "fire", "trigger"}
 """What lets work, or words, in."""
 
 

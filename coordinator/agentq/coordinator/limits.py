@@ -78,3 +78,16 @@ LET_IN_A_CALL = 100
 """Runs that one script lets in under limits that have room again; a timer goes on with the rest."""
 LIMITS_A_RUN = 16
 UNITS_MAX = 1_000_000_000_000
+
+CRON_LENGTH = 256
+EVERY_MS_MIN = 1_000
+TICK_LATE_MS = 60_000
+"""How late a tick may come and still run, where its schedule does not say that it catches up."""
+CATCH_UP_MS_MAX = 31 * 86_400_000
+JITTER_MS_MAX = 86_400_000
+FAULT_MS = 60_000
+"""After how long a schedule whose next tick could not be computed is tried again."""
+OVERLAP_A_CALL = 100
+"""Runs that a schedule has live before it makes no more, whatever its policy; and that one tick cancels."""
+HISTORY_KEPT = 100
+DUE_A_CALL = 500

@@ -297,6 +297,8 @@ class Run(BaseModel):
     attempt: int
     fence: str
     worker: str
+    schedule: str
+    """The schedule that made it; empty if somebody submitted it."""
     submitted_at_ms: int
     due_at_ms: int | None
     stop_at_ms: int | None
@@ -329,7 +331,7 @@ class Run(BaseModel):
             "submitted_at_ms": int(fields["submitted_at_ms"]),
             "progress": parsed("progress"),
             "outcome": _outcome(parsed("outcome")),
-            **{name: fields.get(name, "") for name in ("reason", "fence", "worker")},
+            **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule")},
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }
         return cls.model_validate(run | {"attempts": _attempts(run, fields)})

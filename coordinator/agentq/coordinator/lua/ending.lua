@@ -33,6 +33,7 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
   timers[id] = run.keep_ms and now + run.keep_ms or forget_at
   if run.dedupe and call('GET', key_dedupe(run.dedupe)) == id then call('DEL', key_dedupe(run.dedupe)) end
+  if run.schedule then call('ZREM', key_made(run.schedule), id) end
   if run.dependents then unsettled[#unsettled + 1] = { id = id, state = state } end
 end
 

@@ -47,11 +47,11 @@ local function load(id)
     worker = f[6] }
   if f[7] then
     local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason',
-      'until_ms', 'limits', 'reserved', 'fair')
+      'until_ms', 'limits', 'reserved', 'fair', 'schedule')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe, run.dependents, run.reason = m[5], m[6], present(m[7])
     run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
-    run.limits, run.reserved, run.fair = m[9], m[10], m[11]
+    run.limits, run.reserved, run.fair, run.schedule = m[9], m[10], m[11], m[12]
   end
   return run
 end
@@ -241,18 +241,18 @@ local function erase(lane, entries)
   end
 end
 
--- Whoever keeps the promoter sleeps until the first timer; a worker that does is told of an earlier one.
-local function ring_promoter()
-  local first = call('ZRANGE', key_timers(), 0, 0, 'WITHSCORES')
-  if first[2] and tonumber(first[2]) <= soonest then return end
-  local keeper = call('GET', key_duty('promoter'))
+-- Whoever keeps a duty sleeps until the first of the times it waits for; a worker that does is told of an earlier one.
+local function ring(duty, times, at)
+  local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
+  if first[2] and tonumber(first[2]) <= at then return end
+  local keeper = call('GET', key_duty(duty))
   if keeper and call('ZSCORE', key_workers(), keeper) then
-    call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', soonest)
+    call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', at)
   end
 end
 
 local function close_timers()
-  if soonest then ring_promoter() end
+  if soonest then ring('promoter', key_timers(), soonest) end
   local set, unset = {}, {}
   for id, at in pairs(timers) do
     if at then

@@ -24,6 +24,7 @@ if run.attempt > 0 then
 end
 call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'deferrals', 'claimed_at_ms',
   'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms')
+if run.schedule then call('ZADD', key_made(run.schedule), 0, id) end
 run.until_ms, run.due_at_ms = nil, nil
 run.lane = plain(run.lane)
 move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '', 'lane', run.lane,
