@@ -15,7 +15,8 @@ from docs import every_command
 from servers import until
 from world import World
 
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.schedules import rule_of
 
 EXAMPLES = [
     example
@@ -31,6 +32,7 @@ def test_an_example_in_the_help_works(cli: Cli, real: World, example: str, backg
     assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
     if "--wait" in example:
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
+    real.schedules.add("SCHEDULE", rule_of(cron="@daily"), RunSpec(kind="command", argv=["true"]))
     run = real.submit(queue="other") if example.startswith("cancel") else done.id
 
     answer = cli(*shlex.split(example.replace("RUN", run).replace("WORKER", "w1")))

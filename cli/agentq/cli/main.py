@@ -35,12 +35,15 @@ COMMANDS = {
         "retry": "Let ended runs begin again, with fresh budgets.",
         "events": "Print what happened, in order.",
     },
+    "Schedules": {
+        "schedule": "Run something again and again, or at a time.",
+    },
     "Work": {
         "up": "Run a worker here, and the server that agentq brings.",
         "down": "Stop the server that agentq brought.",
         "worker": "Run a worker here, or, with a command, look after those that run.",
         "queue": "Look at queues.",
-        "reap": "Requeue the runs of workers that are gone, for cron.",
+        "reap": "Requeue the runs of workers that are gone, and run what is due, for cron.",
     },
     "Help": {
         "demo": "Run a small graph, kill a worker in the middle, and lose nothing.",

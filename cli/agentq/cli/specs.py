@@ -54,7 +54,7 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
     fields |= {field: pairs_of(given[option], f"--{option}") for option, field in PAIRS.items() if option in given}
-    fields |= {field: _duration(given, option) for option, field in DURATIONS.items() if option in given}
+    fields |= {field: duration_of(given, option) for option, field in DURATIONS.items() if option in given}
     if "at" in given:
         fields["due_at_ms"] = moment_ms(given["at"])
     if "env" in given or "env_from" in given:
@@ -114,7 +114,7 @@ def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
     if "memory" in given:
         caps["memory_bytes"] = _size(given["memory"], "--memory")
     if "cpu_time" in given:
-        caps["cpu_s"] = -(-_duration(given, "cpu_time") // 1000)
+        caps["cpu_s"] = -(-duration_of(given, "cpu_time") // 1000)
     with of_options(OPTIONS):
         if caps:
             fields["caps"] = Caps(**caps)
@@ -123,7 +123,7 @@ def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _duration(given: Mapping[str, Any], option: str) -> int:
+def duration_of(given: Mapping[str, Any], option: str) -> int:
     try:
         return duration_ms(given[option])
     except Invalid as invalid:

@@ -78,7 +78,7 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         after = given.get("after", [])
         fields = fields_of(given)
         spec = spec_of(fields)
-        _check_folder(ctx, spec, asked="cwd" in given)
+        check_folder(ctx, spec, asked="cwd" in given)
         server = reach(ctx, start=True)
         specs = [spec_of(fields | {"after": server.find(after)}) if after else spec]
     else:
@@ -102,7 +102,7 @@ def _names(given: dict[str, Any]) -> str:
     return ", ".join("the command" if name == "command" else f"--{name.replace('_', '-')}" for name in given)
 
 
-def _check_folder(ctx: typer.Context, spec: RunSpec, *, asked: bool) -> None:
+def check_folder(ctx: typer.Context, spec: RunSpec, *, asked: bool) -> None:
     """Whether the folder is there, where the worker is surely on this machine; elsewhere, the worker finds out."""
     url = settings_of(ctx).settings.url
     if asked and spec.cwd is not None and (not url or url.startswith("unix:")) and not os.path.isdir(spec.cwd):

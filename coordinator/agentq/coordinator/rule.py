@@ -54,7 +54,7 @@ class Rule(BaseModel):
     tz: str = "UTC"
     every_ms: Annotated[int, Field(ge=most.EVERY_MS_MIN, le=most.DELAY_MS_MAX)] | None = None
     start_ms: Moment | None = None
-    """From when the interval counts; its first tick is one interval later."""
+    """From when the interval counts, its first tick being one interval later; from when it is added, if not given."""
     at_ms: Moment | None = None
     until_ms: Moment | None = None
     """No tick comes after this."""
@@ -67,8 +67,6 @@ class Rule(BaseModel):
     def _is_one_rule(self) -> Self:
         if sum(each is not None for each in (self.cron, self.every_ms, self.at_ms)) != 1:
             raise ValueError("a schedule needs one of cron, every_ms and at_ms")
-        if self.every_ms is not None and self.start_ms is None:
-            raise ValueError("an interval needs start_ms, from when it counts")
         if self.every_ms is not None and self.jitter_ms >= self.every_ms:
             raise ValueError(f"a jitter of {spelled(self.jitter_ms)} is not less than the interval")
         if (self.missed == "none") != (self.catch_up_ms is None):

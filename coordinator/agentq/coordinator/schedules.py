@@ -124,7 +124,7 @@ class Schedules:
 
         def say() -> str:
             before = self._read(name) if replace else None
-            going_on = _going_on(rule, before.rule if before else None)
+            going_on = self._going_on(rule, before.rule if before else None)
             next_ms = self._first(name, going_on, before)
             now_and_before = ("" if before is None else before.revision, revision)
             how = (overlap.value, going_on.model_dump_json(exclude_defaults=True))
@@ -209,6 +209,13 @@ class Schedules:
 
     # ---- how it is done
 
+    def _going_on(self, rule: Rule, before: Rule | None) -> Rule:
+        """An interval counts from now on, or, if it is still the same, from where it did."""
+        if rule.every_ms is None or rule.start_ms is not None:
+            return rule
+        same = before is not None and rule.every_ms == before.every_ms
+        return rule.model_copy(update={"start_ms": before.start_ms if before and same else self.store.time_ms()})
+
     def _first(self, name: str, rule: Rule, before: Schedule | None) -> int:
         """The first tick from now on, or, where the times are still the same, the one that was next."""
         now_ms = self.store.time_ms()
@@ -268,13 +275,6 @@ def rule_of(**fields: Any) -> Rule:
         if rule.after(0) is None:
             raise Invalid(f"{rule.cron!r} is a time that never comes.")
     return rule
-
-
-def _going_on(rule: Rule, before: Rule | None) -> Rule:
-    """An interval that is still the same counts from where it did."""
-    if rule.every_ms is None or before is None or rule.every_ms != before.every_ms:
-        return rule
-    return rule.model_copy(update={"start_ms": before.start_ms})
 
 
 def _times(rule: Rule | None) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from agentq.coordinator.rule import Rule
 from agentq.coordinator.store import Store
 
 CALLS_A_ROUND = 100
+ROUNDS_OF_CRON = 100
 CROWDED_MS = 100
 """When to look again if all that was due was being done by others."""
 DONE = ("made", "skipped", "missed", "forgotten", "damaged")
@@ -59,6 +60,17 @@ class Scheduler:
             if sum(done.values()) == before:
                 return Round(done, CROWDED_MS)
         return Round(done, 0)
+
+    def run_fully(self) -> int:
+        """All that is due in every partition, for cron; how many runs were made."""
+        made, rounds = 0, 0
+        for partition in self.store.partitions():
+            done = self.run_once(partition)
+            made += done.done["made"]
+            while not done.next_ms and rounds < ROUNDS_OF_CRON:
+                done, rounds = self.run_once(partition), rounds + 1
+                made += done.done["made"]
+        return made
 
     def take(self, partition: int, due: list[Due], now_ms: int, done: dict[str, int]) -> None:
         """One step of each of these schedules."""
