@@ -32,6 +32,13 @@ NAMED_TIMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+FIELDS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31",
+    "month": "1 to 12",
+    "day-of-week": "0 to 7",
+}
 LOOK_BACK_MS = (60_000, 3_600_000, 86_400_000, most.CATCH_UP_MS_MAX)
 """How far back the latest tick is looked for, step by step, so that few ticks are counted up on the way."""
 
@@ -144,8 +151,9 @@ def cron_after(line: str, tz: str, at_ms: int) -> int | None:
             if tick_ms > at_ms:
                 return tick_ms
     except CronSimError as error:
-        wrong = str(error).removeprefix("Bad ")
-        raise Invalid(f"{line[:80]!r} has a {wrong} that is not one; write it like '{CRON_EXAMPLE}'.") from None
+        field = str(error).removeprefix("Bad ")
+        span = f", which goes from {FIELDS[field]}" if field in FIELDS else ""
+        raise Invalid(f"{line[:80]!r} has a wrong {field}{span}; write it like '{CRON_EXAMPLE}'.") from None
     except (OverflowError, ValueError):
         return None
     return None

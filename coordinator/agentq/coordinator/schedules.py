@@ -167,8 +167,8 @@ class Schedules:
 
     def remove(self, name: str) -> None:
         """Remove a schedule and its history; the runs that it made go on."""
-        self._checked(name)
-        self._say(name, self._call("unschedule", name))
+        self.get(name)
+        self._call("unschedule", name)
 
     # ---- reading
 

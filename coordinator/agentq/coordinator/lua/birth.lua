@@ -75,10 +75,10 @@ local function put_with_door(id, lane, spec, door)
   end
   call('SADD', key_queues(), queue_of(lane))
   birth(id, lane, spec, run, reason, door)
-  if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
   if door.dedupe then call('SET', key_dedupe(door.dedupe), id) end
   if door.plan then call('ZADD', key_plan(door.plan), 0, id) end
   if door.session then call('ZADD', key_session(door.session), 0, id) end
+  if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
   for _, parent in ipairs(ended) do satisfy(id, parent.id, parent.state) end
   return 'ok'
 end

@@ -34,7 +34,8 @@ end
 
 -- Remove what there is of a schedule. The runs that it made go on, and leave the set of them as they end.
 local function remove_schedule(name)
-  return call('ZREM', key_schedules(), name) + call('UNLINK', key_schedule(name), key_history(name))
+  call('ZREM', key_schedules(), name)
+  call('UNLINK', key_schedule(name), key_history(name))
 end
 
 local function note(schedule, what, facts)

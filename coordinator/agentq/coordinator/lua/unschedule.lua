@@ -1,9 +1,10 @@
 --[[ unschedule: remove a schedule and its history; the runs that it made go on.
 KEYS   base
 ARGV   now_ms name
-REPLY  ok, not_found
+REPLY  ok
 VERBS  submit unblock skip cancel
 FLAGS  allow-oom
 USES   limiting ending birth scheduling ]]
 
-return remove_schedule(name) > 0 and 'ok' or 'not_found'
+remove_schedule(name)
+return 'ok'
