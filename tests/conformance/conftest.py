@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import fakeredis
 import pytest
+from conformance.calendar import Calendar
 from conformance.repeating import Repeating
 from conformance.stage import MakeStage, Stage
 from servers import Server
@@ -91,3 +92,9 @@ def make_stage(world: World) -> MakeStage:
 def repeating_world(make_world: Callable[..., World]) -> World:
     """A world in which every reply is lost once, and everything sent again."""
     return make_world(Repeating)
+
+
+@pytest.fixture
+def calendar(world: World) -> Calendar:
+    """The schedules of a world."""
+    return Calendar(world)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -32,7 +33,8 @@ def local(tick_ms: int, tz: ZoneInfo = BERLIN) -> str:
 
 def day(cron: str, date: str) -> list[str]:
     """The ticks of a day by the clock on the wall, with the distance from UTC."""
-    rule, ticks = rule_of(cron=cron, tz="Europe/Berlin"), []
+    rule = rule_of(cron=cron, tz="Europe/Berlin")
+    ticks: list[str] = []
     tick = rule.after(moment(f"{date}T00:00") - 1)
     while tick is not None and local(tick)[:2] == date[-2:] and len(ticks) < 200:
         ticks.append(local(tick)[3:])
@@ -109,7 +111,7 @@ def test_what_is_due_is_what_counting_one_by_one_finds(seed: int) -> None:
     dice = random.Random(seed)
     start_ms = moment("2030-03-30T20:00") + dice.randrange(DAY)
     interval_ms = dice.choice([1_000, 7_000, MINUTE, HOUR, DAY])
-    times = dice.choice([
+    times: dict[str, Any] = dice.choice([
         {"every_ms": interval_ms, "start_ms": start_ms},
         {"cron": dice.choice(["*/5 * * * *", "30 2 * * *", "* * * * *", "0 */3 * * *"]), "tz": "Europe/Berlin"},
         {"at_ms": start_ms + dice.randrange(DAY)},
