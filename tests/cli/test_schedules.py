@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from cli.conftest import Answer, Cli, sentence
+from servers import until
 from world import World
 
 from agentq.coordinator.clock import wall_ms
@@ -103,6 +106,25 @@ def test_reap_alone_runs_what_is_due(cli: Cli, real: World) -> None:
 
     assert 60 <= made <= 62
     assert len(real.schedules.get("poll").live) == made
+
+
+def test_a_worker_runs_a_schedule_in_time(cli: Cli, real: World) -> None:
+    """A worker in a process of its own, whose duties sleep longer than the schedule that is added meanwhile."""
+    worker = subprocess.Popen([sys.executable, "-m", "agentq.cli.main", "worker"], stderr=subprocess.PIPE)
+    try:
+        until(lambda: cli("worker", "ls").lines, "a worker to register")
+        until(lambda: real.store.connection.command("EXISTS", real.store.key(0, "duty", "scheduler")), "a scheduler")
+        cli("schedule", "add", "beat", "--every", "1s", "--", "true")
+        until(lambda: [each.what for each in real.schedules.history("beat")].count("made") >= 3, "three ticks")
+        cli("schedule", "pause", "beat")
+        until(lambda: not real.schedules.get("beat").live, "the last run to end")
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=30)
+
+    made = [each for each in real.schedules.history("beat") if each.what == "made"]
+    assert {real.get(each.run or "").state for each in made} == {"completed"}
+    assert max(each.at_ms - (each.tick_ms or 0) for each in made) < real.settings.tick_ms // 2
 
 
 def test_a_stdin_is_read_when_the_schedule_is_added(cli: Cli, real: World) -> None:

@@ -81,8 +81,9 @@ UNITS_MAX = 1_000_000_000_000
 
 CRON_LENGTH = 256
 EVERY_MS_MIN = 1_000
-TICK_LATE_MS = 60_000
-"""How late a tick may come and still run, where its schedule does not say that it catches up."""
+TICK_LATE_MS = 120_000
+"""How late a tick may come and still run, where its schedule does not catch up: twice the time between two rounds of a
+scheduler that cron starts once a minute."""
 CATCH_UP_MS_MAX = 31 * 86_400_000
 JITTER_MS_MAX = 86_400_000
 FAULT_MS = 60_000
