@@ -10,7 +10,7 @@ from conformance.calendar import HOUR, MINUTE, Calendar
 from conformance.conftest import Open
 from world import START_MS, World
 
-from agentq.coordinator.duties.scheduler import Scheduler
+from agentq.coordinator.duties.scheduler import Due, Scheduler, fire_words
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.identity import created_ms, partition_of, tick_run_id
 from agentq.coordinator.scripts import ScriptSet
@@ -102,6 +102,9 @@ def made_anew(calendar: Calendar) -> None:
 
 CHANGES: dict[str, Callable[[Calendar], object]] = {
     "replaced": lambda calendar: calendar.add(cron="*/15 * * * *", replace=True),
+    "replaced by one of the same times": lambda calendar: calendar.add(
+        cron="*/10 * * * *", missed="all", catch_up_ms=HOUR, replace=True
+    ),
     "paused": lambda calendar: calendar.schedules.pause("s"),
     "paused and resumed": lambda calendar: (calendar.schedules.pause("s"), calendar.schedules.resume("s")),
     "removed": lambda calendar: calendar.schedules.remove("s"),
@@ -123,6 +126,48 @@ def test_a_tick_that_was_computed_before_the_schedule_was_changed_is_not_fired(
         assert calendar.take(due) == 0
 
     assert calendar.world.records.page().runs == []
+
+
+def test_a_scheduler_whose_clock_is_ahead_makes_no_tick_early(calendar: Calendar) -> None:
+    made = calendar.add()
+    assert made.rule is not None
+    calendar.world.pass_ms(MINUTE - 1)
+
+    with calendar.world.unchanged():
+        assert calendar.take([Due("s", made.revision, str(made.next_at_ms), made.rule.model_dump_json())]) == 0
+
+
+def test_a_scheduler_that_was_frozen_does_not_turn_a_schedule_back(calendar: Calendar) -> None:
+    """It had found a tick too old to run; meanwhile others went on, and the next is due."""
+    made = calendar.add(every_ms=HOUR)
+    calendar.world.now_ms += HOUR + HOUR // 2
+    (due,) = calendar.due()
+    words = fire_words(calendar.schedules.partition("s"), due, calendar.world.now_ms)
+    assert words[3:6] == ("", "", (made.next_at_ms or 0) + HOUR)
+    calendar.fire()
+    calendar.pass_ms(HOUR // 2)
+    calendar.world.pass_ms(HOUR)
+
+    with calendar.world.unchanged():
+        assert calendar.world.store.call("fire", calendar.schedules.partition("s"), *words) == "stale"
+
+
+def test_what_was_computed_from_a_schedule_as_it_no_longer_is_is_stale(calendar: Calendar) -> None:
+    calendar.add()
+    calendar.pass_ms(MINUTE)
+    found = calendar.schedules.pause("s")
+    partition, next_ms = calendar.schedules.partition("s"), found.next_at_ms or 0
+    what = ("skip", '{"every_ms":1000}', "default:5:", "{}", "{}")
+    stale = [
+        ("reinstate", "s", "another", next_ms, next_ms, next_ms),
+        ("reinstate", "s", found.revision, next_ms - 1, next_ms, next_ms),
+        ("schedule", "s", "another", "new", *what, next_ms, next_ms),
+        ("schedule", "t", "another", "new", *what, next_ms, next_ms),
+        ("schedule", "s", found.revision, "new", *what, found.last_at_ms or 0, next_ms),
+    ]
+
+    with calendar.world.unchanged():
+        assert [calendar.world.store.call(script, partition, *words) for script, *words in stale] == ["stale"] * 5
 
 
 def test_a_life_of_which_every_reply_was_lost_once_is_the_same(world: World, repeating_world: World) -> None:

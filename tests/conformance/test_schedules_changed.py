@@ -43,6 +43,17 @@ def test_what_was_missed_in_a_pause_is_caught_up_with_where_the_schedule_says_so
     assert calendar.told() == [("missed", 1), *(("made", each) for each in range(5, 11))]
 
 
+def test_to_resume_what_is_not_paused_changes_nothing(calendar: Calendar) -> None:
+    calendar.add()
+    calendar.world.pass_ms(MINUTE)
+
+    with calendar.world.unchanged():
+        calendar.schedules.resume("s")
+    calendar.fire()
+
+    assert calendar.told() == [("made", 1)]
+
+
 def test_a_short_pause_that_no_tick_fell_into_changes_nothing(calendar: Calendar) -> None:
     calendar.add()
     calendar.schedules.pause("s")
@@ -88,6 +99,7 @@ def test_what_is_replaced_keeps_its_pause_its_history_and_its_runs(calendar: Cal
     calendar.schedules.pause("s")
 
     calendar.add(replace=True, overlap="skip", every_ms=HOUR)
+    calendar.world.check()
     calendar.pass_ms(2 * HOUR)
     assert (calendar.get().state, calendar.told(), len(calendar.get().live)) == ("paused", [("made", 1)], 1)
     calendar.schedules.resume("s")

@@ -24,6 +24,9 @@ DAMAGE: dict[str, Callable[[World, str], object]] = {
     "nothing to run": lambda world, key: world.store.connection.command("HDEL", key, "spec"),
     "no next tick": lambda world, key: world.store.connection.command("HDEL", key, "next_at_ms"),
     "a next tick that is none": lambda world, key: world.store.connection.command("HSET", key, "next_at_ms", "soon"),
+    "a next tick that has been": lambda world, key: world.store.connection.command(
+        "HSET", key, "last_at_ms", world.now_ms + HOUR
+    ),
     "only a name": lambda world, key: (
         world.store.connection.command("DEL", key),
         world.store.connection.command("HSET", key, "x", "y"),

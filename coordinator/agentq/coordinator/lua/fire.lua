@@ -26,7 +26,7 @@ if found.paused_at_ms then
 end
 if not is_whole(found) then return 'ok damaged' end
 if found.revision ~= revision or found.next_at_ms ~= expected_ms then return 'stale' end
-if tick_ms ~= '' and tonumber(tick_ms) <= tonumber(found.last_at_ms or 0) then return 'stale' end
+if tick_ms ~= '' and tonumber(tick_ms) <= tonumber(found.last_at_ms or 0) then return 'ok damaged' end
 
 local what = 'missed'
 if tick_ms ~= expected_ms then
