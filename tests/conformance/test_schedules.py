@@ -158,16 +158,16 @@ def test_what_was_computed_from_a_schedule_as_it_no_longer_is_is_stale(calendar:
     found = calendar.schedules.pause("s")
     partition, next_ms = calendar.schedules.partition("s"), found.next_at_ms or 0
     what = ("skip", '{"every_ms":1000}', "default:5:", "{}", "{}")
-    stale = [
-        ("reinstate", "s", "another", next_ms, next_ms, next_ms),
-        ("reinstate", "s", found.revision, next_ms - 1, next_ms, next_ms),
-        ("schedule", "s", "another", "new", *what, next_ms, next_ms),
-        ("schedule", "t", "another", "new", *what, next_ms, next_ms),
-        ("schedule", "s", found.revision, "new", *what, found.last_at_ms or 0, next_ms),
+    stale: list[tuple[str, tuple[str | int, ...]]] = [
+        ("reinstate", ("s", "another", next_ms, next_ms, next_ms)),
+        ("reinstate", ("s", found.revision, next_ms - 1, next_ms, next_ms)),
+        ("schedule", ("s", "another", "new", *what, next_ms, next_ms)),
+        ("schedule", ("t", "another", "new", *what, next_ms, next_ms)),
+        ("schedule", ("s", found.revision, "new", *what, found.last_at_ms or 0, next_ms)),
     ]
 
     with calendar.world.unchanged():
-        assert [calendar.world.store.call(script, partition, *words) for script, *words in stale] == ["stale"] * 5
+        assert [calendar.world.store.call(script, partition, *words) for script, words in stale] == ["stale"] * 5
 
 
 def test_a_life_of_which_every_reply_was_lost_once_is_the_same(world: World, repeating_world: World) -> None:

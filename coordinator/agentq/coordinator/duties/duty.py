@@ -93,11 +93,10 @@ class Ticker:
     def _locked(self, duty: Duty, partition: int) -> bool:
         key = self.store.key(partition, "duty", duty.name)
         try:
-            if self.store.connection.command("SET", key, self._owner, "NX", "PX", 2 * self.tick_ms) is not None:
-                return True
+            keeper = self.store.connection.command("SET", key, self._owner, "NX", "GET", "PX", 2 * self.tick_ms)
         except TryLater:
             # A full server takes no lock; its duties, which let work out, matter all the more.
             return True
-        if self.store.connection.command("GET", key) != self._owner:
-            return False
-        return bool(self.store.connection.command("PEXPIRE", key, 2 * self.tick_ms))
+        if keeper is None:
+            return True
+        return keeper == self._owner and bool(self.store.connection.command("PEXPIRE", key, 2 * self.tick_ms))
