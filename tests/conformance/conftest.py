@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import fakeredis
 import pytest
-from conformance.calendar import Calendar
 from conformance.repeating import Repeating
 from conformance.stage import MakeStage, Stage
+from conformance.timetable import Timetable
 from servers import Server
 from world import World
 
@@ -95,6 +95,6 @@ def repeating_world(make_world: Callable[..., World]) -> World:
 
 
 @pytest.fixture
-def calendar(world: World) -> Calendar:
+def timetable(world: World) -> Timetable:
     """The schedules of a world."""
-    return Calendar(world)
+    return Timetable(world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conformance.calendar import HOUR, MINUTE, Calendar
+from conformance.timetable import HOUR, MINUTE, Timetable
 from world import World
 
 from agentq.coordinator.limits import HISTORY_KEPT
@@ -40,46 +40,46 @@ DAMAGE: dict[str, Callable[[World, str], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_schedule_that_is_damaged_says_so_and_holds_up_no_other(
-    calendar: Calendar, damage: Callable[[World, str], object]
+    timetable: Timetable, damage: Callable[[World, str], object]
 ) -> None:
-    world, schedules = calendar.world, calendar.schedules
+    world, schedules = timetable.world, timetable.schedules
     neighbours = [
         name for name in map("n{}".format, range(30)) if schedules.partition(name) == schedules.partition("a")
     ]
     for name in ("a", *neighbours[:3]):
-        calendar.add(name)
+        timetable.add(name)
     damage(world, world.store.key(schedules.partition("a"), "schedule", "a"))
 
-    calendar.pass_ms(MINUTE)
+    timetable.pass_ms(MINUTE)
 
-    assert [calendar.told(name) for name in neighbours[:3]] == [[("made", 1)]] * 3
+    assert [timetable.told(name) for name in neighbours[:3]] == [[("made", 1)]] * 3
     broken = schedules.get("a")
     assert broken.state == "faulty"
     assert broken.why
     assert [each.name for each in schedules.all()] == sorted(["a", *neighbours[:3]])
     assert world.fire() == {}, "it is put off"
-    calendar.pass_ms(MINUTE)
+    timetable.pass_ms(MINUTE)
     schedules.remove("a")
-    calendar.add("a")
-    calendar.pass_ms(MINUTE)
-    assert (schedules.get("a").state, calendar.told("a")) == ("active", [("made", 3)])
+    timetable.add("a")
+    timetable.pass_ms(MINUTE)
+    assert (schedules.get("a").state, timetable.told("a")) == ("active", [("made", 3)])
 
 
-def test_a_schedule_whose_record_is_gone_loses_its_place(calendar: Calendar) -> None:
-    calendar.add()
-    calendar.world.store.connection.command(
-        "DEL", calendar.world.store.key(calendar.schedules.partition("s"), "schedule", "s")
+def test_a_schedule_whose_record_is_gone_loses_its_place(timetable: Timetable) -> None:
+    timetable.add()
+    timetable.world.store.connection.command(
+        "DEL", timetable.world.store.key(timetable.schedules.partition("s"), "schedule", "s")
     )
 
-    calendar.pass_ms(MINUTE)
+    timetable.pass_ms(MINUTE)
 
-    assert list(calendar.schedules.all()) == []
+    assert list(timetable.schedules.all()) == []
 
 
-def test_the_history_has_an_end(calendar: Calendar) -> None:
-    calendar.add(missed="all", catch_up_ms=24 * HOUR)
+def test_the_history_has_an_end(timetable: Timetable) -> None:
+    timetable.add(missed="all", catch_up_ms=24 * HOUR)
 
-    calendar.pass_ms((HISTORY_KEPT + 20) * MINUTE)
+    timetable.pass_ms((HISTORY_KEPT + 20) * MINUTE)
 
-    assert len(calendar.schedules.history("s", 1000)) == HISTORY_KEPT
-    assert calendar.told()[-1] == ("made", HISTORY_KEPT + 20)
+    assert len(timetable.schedules.history("s", 1000)) == HISTORY_KEPT
+    assert timetable.told()[-1] == ("made", HISTORY_KEPT + 20)

@@ -19,7 +19,7 @@ KINDS = {"cron", "every_ms", "at_ms"}
 RULE = ("cron", "tz", "every_ms", "at_ms", "until_ms", "jitter_ms", "missed", "catch_up_ms")
 
 
-class Calendar:
+class Timetable:
     """The schedules of a world, one of them called `s`."""
 
     def __init__(self, world: World) -> None:
