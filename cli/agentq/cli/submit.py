@@ -142,8 +142,8 @@ def _stay(server: Server, ids: list[str], *, follow: bool, json: bool) -> int:
     from agentq.cli.record import ending
     from agentq.cli.wait import exit_code, wait_for
 
-    _say_if_nobody_works(server, ids)
     try:
+        _say_if_nobody_works(server, ids)
         if follow:
             from agentq.cli.logs import print_log
 
