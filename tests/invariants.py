@@ -12,7 +12,7 @@ from typing import Any
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.keys import GROUP, KEYS, Key
 from agentq.coordinator.lifecycle import HELD, TERMINAL, State
-from agentq.coordinator.limits import LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
+from agentq.coordinator.limits import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
 from agentq.coordinator.link import fields_of
 
 _PATTERNS = [
@@ -73,6 +73,7 @@ def _read_key(connection: Connection, snapshot: Snapshot, name: str) -> None:
         "hash": lambda: fields_of(connection.command("HGETALL", name)),
         "set": lambda: set(connection.command("SMEMBERS", name)),
         "zset": lambda: fields_of(connection.command("ZRANGE", name, 0, -1, "WITHSCORES")),
+        "list": lambda: connection.command("LRANGE", name, 0, -1),
         "stream": lambda: {entry: fields_of(flat) for entry, flat in connection.command("XRANGE", name, "-", "+")},
     }
     if snapshot.types[name] == "none":
@@ -99,6 +100,7 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
     _check_dedupe(snapshot)
     _check_ends(snapshot)
     _check_logs(snapshot)
+    _check_schedules(snapshot)
 
 
 def runs(snapshot: Snapshot) -> dict[str, dict[str, str]]:
@@ -294,6 +296,28 @@ def _check_logs(snapshot: Snapshot) -> None:
             assert before["fence"] != after["fence"] or int(before["number"]) <= int(after["number"])
         end = int(items[-1]["at"]) + len(items[-1]["text"].encode())
         assert end - int(items[0]["at"]) <= LOG_BYTES, f"the log of {run} is too large"
+
+
+def _check_schedules(snapshot: Snapshot) -> None:
+    """Each schedule has one place in time, and each live run of one is known to it."""
+    places = snapshot.one("schedules")
+    for (name,), fields in snapshot.of("schedule").items():
+        assert name in places, f"the schedule {name} has no place in time"
+        at = float(places[name])
+        assert (at == float("inf")) == ("paused_at_ms" in fields), f"the schedule {name} is due at {at}: {fields}"
+        assert bool(fields["next_at_ms"]) != ("ended_at_ms" in fields), f"the schedule {name} ends badly: {fields}"
+        assert int(fields["next_at_ms"] or at) > int(fields.get("last_at_ms", 0)), f"{name} goes back in time"
+    assert set(places) == {name for (name,) in snapshot.of("schedule")}, "a place in time is of no schedule"
+    for (name,), told in snapshot.of("history").items():
+        assert name in places, f"the schedule {name} is gone and left its history"
+        assert len(told) <= HISTORY_KEPT
+    by_runs = {
+        (fields["schedule"], run)
+        for run, fields in runs(snapshot).items()
+        if "schedule" in fields and State(fields["state"]) not in TERMINAL
+    }
+    by_schedules = {(name, run) for (name,), made in snapshot.of("made").items() for run in made}
+    assert by_runs == by_schedules, f"runs say {by_runs - by_schedules}, schedules say {by_schedules - by_runs}"
 
 
 def _check_lifetimes(snapshot: Snapshot) -> None:

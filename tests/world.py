@@ -13,6 +13,7 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.duties.scheduler import Scheduler
 from agentq.coordinator.events import Event, Events
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.keys import Keyspace
@@ -21,6 +22,7 @@ from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Run, RunSpec
+from agentq.coordinator.schedules import Schedules
 from agentq.coordinator.scripts import ScriptSet
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
@@ -50,9 +52,11 @@ class World:
         self.records = Records(self.store)
         self.outcomes = Outcomes(self.store)
         self.flow = Flow(self.store)
+        self.schedules = Schedules(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")
         self.janitor = Janitor(self.store)
+        self.scheduler = Scheduler(self.store, self.settings.tick_ms)
 
     # ---- time
 
@@ -64,6 +68,11 @@ class World:
         """One round of the promoter everywhere."""
         for partition in self.store.partitions():
             self.promoter.run_once(partition)
+
+    def fire(self) -> dict[str, int]:
+        """One round of the scheduler everywhere; what it did."""
+        rounds = [self.scheduler.run_once(partition).done for partition in self.store.partitions()]
+        return {what: sum(done[what] for done in rounds) for what in rounds[0] if any(done[what] for done in rounds)}
 
     def reap(self) -> list[str]:
         """One pass of the reaper everywhere; returns the workers that were declared lost."""

@@ -18,7 +18,8 @@ from world import World
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.schedules import rule_of
 
 EXAMPLES = [
     example
@@ -43,6 +44,7 @@ def test_an_example_in_the_help_works(
         assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
     if "--wait" in example:
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
+    real.schedules.add("SCHEDULE", rule_of(cron="@daily"), RunSpec(kind="command", argv=["true"]))
     run = real.submit(queue="other") if example.startswith(OF_LIVE_RUNS) else done.id
     real.flow.shut("some:limit", wall_ms() + 3_600_000)
     real.flow.limit("some:limit", most=1)

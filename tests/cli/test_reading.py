@@ -14,7 +14,7 @@ from agentq.coordinator.run import Outcome
 
 FIELDS = [
     "id", "kind", "state", "reason", "queue", "priority", "attempt", "worker",
-    "created_at", "due_at", "claimed_at", "started_at", "finished_at", "waits_for", "outcome", "attempts",
+    "schedule", "created_at", "due_at", "claimed_at", "started_at", "finished_at", "waits_for", "outcome", "attempts",
     "spec",
 ]  # fmt: skip
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -133,7 +133,7 @@ def test_reap_finds_nothing_to_do(cli: Cli, real: World) -> None:
 
     answer = cli("reap", "--json")
 
-    assert json.loads(answer.out) == {"lost": [], "runs": 0, "doubtful": 0}
+    assert json.loads(answer.out) == {"lost": [], "runs": 0, "doubtful": 0, "scheduled": 0}
     assert answer.code == 0
 
 

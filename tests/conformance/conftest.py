@@ -9,6 +9,7 @@ import fakeredis
 import pytest
 from conformance.repeating import Repeating
 from conformance.stage import MakeStage, Stage
+from conformance.timetable import Timetable
 from servers import Server
 from world import World, checked
 
@@ -83,3 +84,9 @@ def make_stage(world: World) -> MakeStage:
 def repeating_world(make_world: Callable[..., World]) -> World:
     """A world in which every reply is lost once, and everything sent again."""
     return make_world(Repeating)
+
+
+@pytest.fixture
+def timetable(world: World) -> Timetable:
+    """The schedules of a world."""
+    return Timetable(world)

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentq.coordinator.connection import Call, Connection, Source, Word
 
-FIND_LESS = ("tick", "settle", "reap", "groom", "reconcile")
+FIND_LESS = ("tick", "settle", "reap", "groom", "reconcile", "fire")
 """Duties, which say how much they found to do: the second time nothing."""
 
 

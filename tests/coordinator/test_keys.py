@@ -39,7 +39,7 @@ def test_no_two_kinds_of_key_can_be_mistaken_for_each_other() -> None:
 
 def test_every_kind_says_its_type_what_it_holds_and_how_long_it_lives() -> None:
     for kind in KEYS:
-        assert kind.type in ("string", "hash", "set", "zset", "stream")
+        assert kind.type in ("string", "hash", "set", "zset", "stream", "list")
         assert kind.holds
         assert re.match(r"for ever|until|while|TTL|a (member|field) |goes with", kind.lifetime), kind
 

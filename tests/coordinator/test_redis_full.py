@@ -18,6 +18,7 @@ from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import Outcome, RetryPolicy, RunSpec
+from agentq.coordinator.schedules import rule_of
 from agentq.coordinator.store import Store
 
 EXIT = Outcome(class_=OutcomeClass.EXIT, exit_code=1)
@@ -131,3 +132,23 @@ def test_a_server_that_throws_keys_away_when_it_is_full_is_refused(world: World)
         queue.submit(SPEC)
 
     assert world.store.connection.command("KEYS", "*another*") == []
+
+
+def test_a_tick_that_a_full_server_refuses_comes_when_there_is_room(world: World) -> None:
+    world.schedules.add("s", rule_of(every_ms=60_000), SPEC)
+    world.pass_ms(60_000)
+    limit(world, 1)
+
+    with world.unchanged(), pytest.raises(TryLater):
+        world.fire()
+    limit(world, 0)
+    world.pass_ms(30_000)
+    world.fire()
+
+    (told,) = world.schedules.history("s")
+    assert (told.what, [told.run]) == ("made", world.schedules.get("s").live)
+    limit(world, 1)
+    assert world.schedules.pause("s").state == "paused"
+    assert world.schedules.resume("s").state == "active"
+    world.schedules.remove("s")
+    limit(world, 0)

@@ -15,8 +15,8 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.lifecycle import VERBS
 from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, read_header
 
-SHARED = {"prelude", "limiting", "waiting", "ending", "claiming", "retiring", "forgetting"}
-REFUSED_WHEN_FULL = {"submit", "depend", "requeue", "wake", "signal", "report", "log"}
+SHARED = {"prelude", "limiting", "waiting", "ending", "claiming", "retiring", "forgetting", "birth", "scheduling"}
+REFUSED_WHEN_FULL = {"submit", "depend", "requeue", "wake", "signal", "report", "log", "schedule", "fire", "trigger"}
 """What lets work, or words, in."""
 
 

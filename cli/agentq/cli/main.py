@@ -40,13 +40,16 @@ COMMANDS = {
         "dead": "Look after failed runs: list them, let them begin again, forget them.",
         "events": "Print what happened, in order.",
     },
+    "Schedules": {
+        "schedule": "Run something again and again, or at a time.",
+    },
     "Work": {
         "up": "Run a worker here, and the server that agentq brings.",
         "down": "Stop the server that agentq brought.",
         "worker": "Run a worker here, or, with a command, look after those that run.",
         "queue": "Look at queues; pause, drain, purge and move them.",
         "limit": "Say how much may run at once, or in a time, under a key.",
-        "reap": "Requeue the runs of workers that are gone, for cron.",
+        "reap": "Requeue the runs of workers that are gone, and run what is due, for cron.",
     },
     "Help": {
         "demo": "Run a small graph, kill a worker in the middle, and lose nothing.",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Set
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 STYLE: dict[str, Any] = {
     "add_completion": False,
@@ -17,3 +21,21 @@ STYLE: dict[str, Any] = {
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: one object, or one on each line.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="An id, or a beginning that only one id has.")]
 RunIds = Annotated[list[str], typer.Argument(metavar="RUN", help="Ids, or beginnings that only one id has.")]
+
+
+def with_options_of(command: Callable[..., Any], *, without: Set[str]) -> Callable[[F], F]:
+    """Give a command, after its own options, those of another, so that each is written once. It takes them as `**`."""
+
+    def give(function: F) -> F:
+        own = {
+            name: each
+            for name, each in inspect.signature(function, eval_str=True).parameters.items()
+            if each.kind is not each.VAR_KEYWORD
+        }
+        others = inspect.signature(command, eval_str=True).parameters
+        taken = own | {name: each for name, each in others.items() if name not in own and name not in without}
+        function.__signature__ = inspect.Signature(list(taken.values()))  # type: ignore[attr-defined]
+        function.__annotations__ = {name: each.annotation for name, each in taken.items()}
+        return function
+
+    return give

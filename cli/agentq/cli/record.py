@@ -23,6 +23,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "priority": run.spec.priority,
         "attempt": run.attempt,
         "worker": run.worker or None,
+        "schedule": run.schedule or None,
         "created_at": iso(run.submitted_at_ms),
         "due_at": _time(run.due_at_ms),
         "claimed_at": _time(run.claimed_at_ms),

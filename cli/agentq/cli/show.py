@@ -73,6 +73,7 @@ def _pairs(run: Run) -> Iterator[tuple[str, str]]:
     yield "labels", _joined(spec.labels)
     yield "plan", spec.plan or ""
     yield "session", spec.session or ""
+    yield "schedule", run.schedule
     yield "after", ", ".join(spec.after[:5]) + (f" and {len(spec.after) - 5} more" if len(spec.after) > 5 else "")
     yield "parent", spec.parent or ""
     yield "dedupe key", spec.dedupe_key or ""

@@ -63,7 +63,7 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
         fields["labels"] = pairs_of(given["label"], "--label")
     if "demand" in given:
         fields["demands"] = demands_of(given["demand"], "--demand")
-    fields |= {field: _duration(given, option) for option, field in DURATIONS.items() if option in given}
+    fields |= {field: span_of(given, option) for option, field in DURATIONS.items() if option in given}
     if "limit" in given:
         fields["limits"] = _units(given["limit"])
     if "at" in given:
@@ -136,7 +136,7 @@ def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
     if "memory" in given:
         caps["memory_bytes"] = _size(given["memory"], "--memory")
     if "cpu_time" in given:
-        caps["cpu_s"] = -(-_duration(given, "cpu_time") // 1000)
+        caps["cpu_s"] = -(-span_of(given, "cpu_time") // 1000)
     with of_options(OPTIONS):
         if caps:
             fields["caps"] = Caps(**caps)
@@ -159,7 +159,8 @@ def _units(texts: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _duration(given: Mapping[str, Any], option: str) -> int:
+def span_of(given: Mapping[str, Any], option: str) -> int:
+    """A duration among the options."""
     return duration_of(given[option], flag(option))
 
 

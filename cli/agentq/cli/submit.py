@@ -96,7 +96,7 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         after, parent = given.get("after", []), _parent(given)
         fields = fields_of(given)
         spec = spec_of(fields)
-        _check_folder(ctx, spec, asked="cwd" in given)
+        check_folder(ctx, spec, asked="cwd" in given)
         server = reach(ctx, start=True)
         family: dict[str, Any] = {"after": server.find(after)} if after else {}
         family |= {"parent": server.find([parent])[0]} if parent else {}
@@ -133,7 +133,7 @@ def _names(given: dict[str, Any]) -> str:
     return ", ".join("the command" if name == "command" else f"--{name.replace('_', '-')}" for name in given)
 
 
-def _check_folder(ctx: typer.Context, spec: RunSpec, *, asked: bool) -> None:
+def check_folder(ctx: typer.Context, spec: RunSpec, *, asked: bool) -> None:
     """Whether the folder is there, where the worker is surely on this machine; elsewhere, the worker finds out."""
     url = settings_of(ctx).settings.url
     if asked and spec.cwd is not None and (not url or url.startswith("unix:")) and not os.path.isdir(spec.cwd):

@@ -13,6 +13,7 @@
     │   ├── Duplicate          something live has that id or dedupe key
     │   ├── Evicted            this worker was declared lost, or never registered: register again
     │   ├── Draining           this worker no longer takes runs
+    │   ├── Stale              it was changed since it was looked at: look again
     │   └── Incompatible       the data belong to another version of agentq
     ├── TryLater             the server is full, loading or busy: nothing changed   exit 75
     └── WaitTimedOut         what was waited for has not happened          exit 124
@@ -87,6 +88,10 @@ class Draining(Refused):
     """This worker is draining and takes no more runs."""
 
 
+class Stale(Refused):
+    """It was changed meanwhile; look at it again."""
+
+
 class Undurable(AgentqError):
     """It was done, but the server cannot promise that it is on disk."""
 
@@ -135,6 +140,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "noeviction.",
     ),
     "barred": (TryLater, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
+    "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),
     "retiring": (TryLater, "The {subject} still has runs of an earlier life to give back; call again."),
     "recent": (
         TryLater,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.fitting import lack_of, may_take
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
-from agentq.coordinator.identity import partition_of
+from agentq.coordinator.identity import created_ms, partition_of
 from agentq.coordinator.lifecycle import BUDGETS, HELD, TERMINAL, Budget, OutcomeClass, State
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.policy import RetryPolicy
@@ -41,8 +41,7 @@ class Explanation:
     def of(self, run_id: str) -> tuple[Run, list[str]]:
         """The run, and why it is where it is; the most important sentence first."""
         run = self.records.get(run_id)
-        seconds, micros = self.store.connection.command("TIME")
-        now_ms = int(self.store.now() or int(seconds) * 1000 + int(micros) // 1000)
+        now_ms = self.store.time_ms()
         questions = {
             State.BLOCKED: self._blocked,
             State.SCHEDULED: self._scheduled,
@@ -52,7 +51,7 @@ class Explanation:
             State.WAITING: self._waiting,
         }
         sentences = list(questions.get(run.state, self._ended)(run, now_ms))
-        return run, [*sentences, *(() if run.state in TERMINAL else _history(run))]
+        return run, [*sentences, *(() if run.state in TERMINAL else _history(run)), *_origin(run)]
 
     def _blocked(self, run: Run, now_ms: int) -> Iterator[str]:
         if run.reason.startswith("follows "):
@@ -273,6 +272,12 @@ def _history(run: Run) -> Iterator[str]:
     last = _last(run)
     if last is not None and run.state is not State.SCHEDULED:
         yield f"Attempt {last.attempt} {_ending(last)}."
+
+
+def _origin(run: Run) -> Iterator[str]:
+    """Who made it, if that was not somebody's submit."""
+    if run.schedule:
+        yield f"The schedule {run.schedule} made it, for {iso(created_ms(run.id))}."
 
 
 def _last(run: Run) -> Attempt | None:

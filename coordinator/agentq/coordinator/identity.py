@@ -4,14 +4,16 @@
         time      │  random, 60 bits
                   partition
 
-They sort by time, name their partition, and are safe in URLs and file names of any system. The maker of an id can
-send the same submit twice: the second one finds the first.
+They sort by time, name their partition, and are safe in URLs and file names of any system. The maker of an id can send
+the same submit twice: the second one finds the first. What a schedule makes has an id that follows from schedule and
+tick.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from hashlib import blake2b
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
@@ -28,8 +30,17 @@ LENGTH = 27
 
 def new_run_id(partition: int = 0, at_ms: int | None = None) -> str:
     """Make the id of a new run."""
-    time, random = wall_ms() if at_ms is None else at_ms, int.from_bytes(os.urandom(8))
-    return f"run_{_digits(time)}{_TRIPLES[partition][1:]}{_TRIPLES[random >> 45 & 0x7FFF]}{_digits(random)}"
+    return _run_id(partition, wall_ms() if at_ms is None else at_ms, int.from_bytes(os.urandom(8)))
+
+
+def _run_id(partition: int, at_ms: int, chance: int) -> str:
+    return f"run_{_digits(at_ms)}{_TRIPLES[partition][1:]}{_TRIPLES[chance >> 45 & 0x7FFF]}{_digits(chance)}"
+
+
+def tick_run_id(partition: int, at_ms: int, schedule: str) -> str:
+    """The id of the run that a schedule makes at a tick: the same, whoever asks."""
+    chance = int.from_bytes(blake2b(f"{schedule} {at_ms}".encode(), digest_size=8).digest())
+    return _run_id(partition, at_ms, chance)
 
 
 def run_id_prefix(at_ms: int) -> str:

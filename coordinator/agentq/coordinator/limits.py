@@ -102,3 +102,16 @@ RETURNED_BYTES = 256 << 10
 """Of children's outcomes in one call; at least one is told."""
 CHILD_RESULT_BYTES = 16 << 10
 """A child's result of up to this size is told to its parent; of a larger one, only its size."""
+CRON_LENGTH = 256
+EVERY_MS_MIN = 1_000
+TICK_LATE_MS = 120_000
+"""How late a tick may come and still run, where its schedule does not catch up: twice the time between two rounds of a
+scheduler that cron starts once a minute."""
+CATCH_UP_MS_MAX = 31 * 86_400_000
+JITTER_MS_MAX = 86_400_000
+FAULT_MS = 60_000
+"""After how long a schedule whose next tick could not be computed is tried again."""
+OVERLAP_A_CALL = 100
+"""Runs that a schedule has live before it makes no more, whatever its policy; and that one tick cancels."""
+HISTORY_KEPT = 100
+DUE_A_CALL = 500

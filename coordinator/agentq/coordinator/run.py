@@ -326,6 +326,8 @@ class Run(BaseModel):
     attempt: int
     fence: str
     worker: str
+    schedule: str
+    """The schedule that made it; empty if somebody submitted it."""
     submitted_at_ms: int
     due_at_ms: int | None
     stop_at_ms: int | None
@@ -365,7 +367,7 @@ class Run(BaseModel):
             "progress": parsed("progress"),
             "outcome": _outcome(parsed("outcome")),
             "wait": Wait.from_hash(fields),
-            **{name: fields.get(name, "") for name in ("reason", "fence", "worker")},
+            **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule")},
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }
         return cls.model_validate(run | {"attempts": _attempts(run, fields)})

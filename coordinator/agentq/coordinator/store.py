@@ -97,6 +97,13 @@ class Store:
         """The time that scripts are told: none, so that they ask the server, unless a test moves the clock."""
         return "" if self._clock is None else self._clock()
 
+    def time_ms(self) -> int:
+        """The time that scripts would be told, or find, now."""
+        if self._clock is not None:
+            return self._clock()
+        seconds, micros = self.connection.command("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
     def dice(self) -> str:
         """A throw between 0 and 1; scripts have no chance of their own."""
         return f"{self._dice():.6f}"

@@ -27,6 +27,7 @@ from agentq.coordinator.duties.duty import Duty, Ticker
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.duties.scheduler import Scheduler
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.lease import Identity, Lease, Order
@@ -97,8 +98,9 @@ class Worker:
         self.claims = Claims(self.lease, self.hands, takers)
         store = self.queue.store
         reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
-        duties: list[Duty] = [Promoter(store, settings.tick_ms), reaper, Janitor(store)]
-        self.ticker = Ticker(store, duties, settings.tick_ms, owner=self.id)
+        tick_ms = settings.tick_ms
+        duties: list[Duty] = [Promoter(store, tick_ms), Scheduler(store, tick_ms), reaper, Janitor(store)]
+        self.ticker = Ticker(store, duties, tick_ms, owner=self.id)
         self.surroundings = Surroundings(
             environment=Environment(settings.namespace, self.id),
             cgroups=Cgroups.found(),

@@ -81,7 +81,7 @@ class Ticker:
             self._thread.join()
 
     def wake(self) -> None:
-        """Run what the promoter does at once: something is due sooner than it knew."""
+        """Run the hasty duties at once: something is due sooner than they knew."""
         self._hasty = True
         self._woken.set()
 

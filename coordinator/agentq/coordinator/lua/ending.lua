@@ -58,6 +58,7 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   move(id, run, verb, state, why, 'outcome', outcome, 'finished_at_ms', stamp)
   timers[id] = run.keep_ms and now + run.keep_ms or forget_at
   if run.dedupe then hand_on(id, run) end
+  if run.schedule then call('ZREM', key_made(run.schedule), id) end
   if run.parent then come_home(id, run) end
   local bereft = run.bound and unbind(id, run)
   if run.dependents or bereft then unsettled[#unsettled + 1] = { id = id, state = state } end

@@ -47,12 +47,12 @@ local function load(id)
     worker = f[6] }
   if f[7] then
     local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason',
-      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'bound')
+      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'bound', 'schedule')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe, run.dependents, run.reason = m[5], m[6], present(m[7])
     run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
     run.limits, run.reserved, run.fair = m[9], m[10], m[11]
-    run.parent, run.bound = m[12], m[13]
+    run.parent, run.bound, run.schedule = m[12], m[13], m[14]
   end
   return run
 end
@@ -260,18 +260,19 @@ local function erase(lane, entries)
   end
 end
 
--- Whoever keeps the promoter sleeps until the first timer; a worker that does is told of an earlier one.
-local function ring_promoter()
-  local first = call('ZRANGE', key_timers(), 0, 0, 'WITHSCORES')
-  if first[2] and tonumber(first[2]) <= soonest then return end
+-- The keeper of the duties sleeps until the first of the times that it knows of; a worker that is it is told of an
+-- earlier one.
+local function tell_keeper(times, at)
+  local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
+  if first[2] and tonumber(first[2]) <= at then return end
   local keeper = call('GET', key_keeper())
   if keeper and call('ZSCORE', key_workers(), keeper) then
-    call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', soonest)
+    call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', at)
   end
 end
 
 local function close_timers()
-  if soonest then ring_promoter() end
+  if soonest then tell_keeper(key_timers(), soonest) end
   local set, unset = {}, {}
   for id, at in pairs(timers) do
     if at then

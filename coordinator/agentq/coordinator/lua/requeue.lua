@@ -27,6 +27,7 @@ call('HDEL', run.key, 'outcome', 'finished_at_ms', 'failures', 'crashes', 'defer
   'started_at_ms', 'progress', 'progress_number', 'wanted', 'due_at_ms', 'until_ms', 'reason', 'stop_at_ms', 'bound',
   'parked_at_ms', 'awaits', 'awaits_children', 'awaits_until_ms', 'saved', 'handed', 'returns', 'follows', 'follower')
 for class in pairs(retry_policy(run).classes or {}) do call('HDEL', run.key, 'spent:' .. class) end
+if run.schedule then call('ZADD', key_made(run.schedule), 0, id) end
 run.until_ms, run.due_at_ms = nil, nil
 run.lane = plain(run.lane)
 move(id, run, 'requeue', 'pending', '', 'entry', enqueue(id, run), 'fence', '', 'worker', '', 'lane', run.lane,

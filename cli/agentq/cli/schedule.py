@@ -1,0 +1,352 @@
+"""`agentq schedule`: run something again and again, or at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from agentq.cli.faults import flag, of_options
+from agentq.cli.options import STYLE, Json, with_options_of
+from agentq.cli.record import what
+from agentq.cli.render import bold, clean, on_terminal, paint, print_json, print_pairs, print_table
+from agentq.cli.server import Server, note, reach
+from agentq.cli.specs import fields_of, span_of, spec_of
+from agentq.cli.submit import check_folder, submit
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.moments import iso, moment_ms, spelled
+from agentq.coordinator.rule import Rule, cron_fields, zone
+from agentq.coordinator.schedules import Happening, Overlap, Schedule, Schedules
+
+Opt = typer.Option
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the schedule is called.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="What the schedules are called.")]
+
+OPTIONS = {"every_ms": "--every", "jitter_ms": "--jitter", "catch_up_ms": "--catch-up", "until_ms": "--until"}
+KINDS = ("cron", "every", "at")
+HOW = ("cron", "tz", "every", "at", "until", "overlap", "catch_up", "missed", "jitter")
+NOT_FOR_US = {"delay", "at", "after", "on_failed", "from_jsonl", "durable", "wait", "follow", "json"}
+"""Options of a submit that say when, or what to do then."""
+EXAMPLE = "`agentq schedule add nightly --cron '30 2 * * *' -- make test`"
+COMING = 5
+HISTORY = 20
+
+schedule = typer.Typer(**STYLE, no_args_is_help=True, help="Run something again and again, or at a time.")
+
+
+@schedule.callback(epilog="Example: agentq schedule add nightly --cron '30 2 * * *' -- make test")
+def _schedule() -> None:
+    """Run something again and again, or at a time."""
+
+
+@schedule.command("add")
+@with_options_of(submit, without=NOT_FOR_US)
+def add(
+    ctx: typer.Context,
+    schedule: Name,
+    cron: Annotated[str | None, Opt(metavar="LINE", help="Minute, hour, day, month and weekday; or @daily.")] = None,
+    tz: Annotated[str | None, Opt(metavar="ZONE", help="The time zone of --cron; UTC if not given.")] = None,
+    every: Annotated[str | None, Opt(metavar="DURATION", help="Again and again after this, such as 10m.")] = None,
+    at: Annotated[str | None, Opt(metavar="TIME", help="Once, then: 14:30, or 2030-01-31T14:30.")] = None,
+    until: Annotated[str | None, Opt(metavar="TIME", help="Not after this.")] = None,
+    overlap: Annotated[
+        str | None,
+        Opt(metavar="skip|queue|cancel-old|allow", help="If its last run has not ended; skip if not given."),
+    ] = None,
+    catch_up: Annotated[str | None, Opt(metavar="DURATION", help="Run what was missed, if it is not older.")] = None,
+    missed: Annotated[str | None, Opt(metavar="latest|all", help="Of that, which; latest if not given.")] = None,
+    jitter: Annotated[str | None, Opt(metavar="DURATION", help="Up to so much later, different each time.")] = None,
+    replace: Annotated[bool, Opt("--replace", help="Put it in the place of one of that name.")] = False,
+    json: Json = False,
+    **run: Any,
+) -> None:
+    """Run a command again and again, or at a time. Options that are not of the schedule are those of `agentq submit`.
+
+    When the clocks change, a fixed time that is left out runs right after, and one that comes twice runs once; a line
+    whose minute or hour begins with * goes by the time that passes.
+
+    \b
+    Example: agentq schedule add nightly --cron '30 2 * * *' --tz Europe/Berlin -- make test
+    Example: agentq schedule add poll --every 10m --overlap queue --queue builds -- ./poll.sh
+    Example: agentq schedule add once --at 2030-01-31T14:30 -- make release
+    """
+    given = {name: value for name, value in locals().items() if name in HOW and value is not None}
+    fields = {name: value for name, value in run.items() if value is not None and value is not False}
+    if "command" not in fields:
+        raise Invalid(f"There is no command to run; give it after --, as in {EXAMPLE}.")
+    rule, policy, spec = _rule(given), _overlap(given.get("overlap", "skip")), spec_of(fields_of(fields))
+    check_folder(ctx, spec, asked="cwd" in fields)
+    server = reach(ctx, start=True)
+    made = Schedules(server.store).add(schedule, rule, spec, overlap=policy, replace=replace)
+    if json:
+        print_json(_record(made))
+    else:
+        print(f"{made.name}  {_next(made, wall_ms())}")
+
+
+@schedule.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List schedules, with when each is next.
+
+    \b
+    Example: agentq schedule ls
+    """
+    rows, now_ms = [], wall_ms()
+    for found in Schedules(reach(ctx).store).all():
+        if json:
+            print_json(_record(found))
+            continue
+        last = "" if found.last_at_ms is None else _moment(found.last_at_ms, now_ms)
+        said = what(found.spec) if found.spec is not None else found.why
+        rows.append(
+            [found.name, found.state.value, _when(found), _next(found, now_ms), last, str(len(found.live)), said]
+        )
+    if json:
+        return
+    print_table(["schedule", "state", "when", "next", "last", "live", "what"], rows)
+    if not rows and on_terminal():
+        note(f"there are no schedules; {EXAMPLE} makes one.")
+
+
+@schedule.command("show")
+def show(ctx: typer.Context, name: Names, json: Json = False) -> None:
+    """Show all that is known of schedules: what they run, when next, and what became of their ticks.
+
+    \b
+    Example: agentq schedule show SCHEDULE
+    """
+    server = reach(ctx)
+    schedules = Schedules(server.store)
+    for found in [schedules.get(each) for each in name]:
+        coming, history = found.coming(COMING, server.store.time_ms()), schedules.history(found.name, HISTORY)
+        if json:
+            told = [_happening(each) for each in history]
+            print_json({**_record(found), "next": [iso(tick) for tick in coming], "history": told})
+        else:
+            _print(found, coming, history)
+
+
+@schedule.command("pause")
+def pause(
+    ctx: typer.Context,
+    name: Names,
+    why: Annotated[str, Opt(metavar="TEXT", help="A reason to show.")] = "",
+    json: Json = False,
+) -> None:
+    """Let no tick come until it is resumed. The runs that were made go on.
+
+    \b
+    Example: agentq schedule pause SCHEDULE --why "the disk is full"
+    """
+    schedules = _known(ctx, name)
+    for each in name:
+        _tell(schedules.pause(each, why), json=json)
+
+
+@schedule.command("resume")
+def resume(ctx: typer.Context, name: Names, json: Json = False) -> None:
+    """Let schedules go on. What was missed meanwhile is run only with --catch-up.
+
+    \b
+    Example: agentq schedule resume SCHEDULE
+    """
+    schedules = _known(ctx, name)
+    for each in name:
+        _tell(schedules.resume(each), json=json)
+
+
+@schedule.command("run")
+def run(ctx: typer.Context, name: Name, json: Json = False) -> None:
+    """Make a run of it now, even if it is paused or its last run has not ended. Prints its id.
+
+    \b
+    Example: agentq schedule run SCHEDULE
+    """
+    receipt = _known(ctx, [name]).run(name)
+    if not receipt.created:
+        note(f"{receipt.id} is live and has this dedupe key; nothing new was submitted.")
+    if json:
+        print_json({"id": receipt.id, "created": receipt.created})
+    else:
+        print(receipt.id)
+
+
+@schedule.command("rm")
+def rm(ctx: typer.Context, name: Names, json: Json = False) -> None:
+    """Remove schedules and their history. The runs that were made go on.
+
+    \b
+    Example: agentq schedule rm SCHEDULE
+    """
+    schedules = _known(ctx, name)
+    for each in name:
+        schedules.remove(each)
+        if json:
+            print_json({"name": each, "state": "removed"})
+        else:
+            print(f"{each}  removed")
+
+
+# ---- what was typed
+
+
+def _known(ctx: typer.Context, names: list[str]) -> Schedules:
+    """The schedules; if one of those named does not exist, nothing is done to the others."""
+    server: Server = reach(ctx)
+    schedules = Schedules(server.store)
+    for name in names:
+        schedules.get(name)
+    return schedules
+
+
+def _rule(given: dict[str, Any]) -> Rule:
+    kinds = [kind for kind in KINDS if kind in given]
+    if not kinds:
+        raise Invalid(f"A schedule needs --cron, --every or --at, as in {EXAMPLE}.")
+    if len(kinds) > 1:
+        raise Invalid(f"{flag(kinds[0])} and {flag(kinds[1])} contradict each other; give one of them.")
+    for option, needed in (("tz", "cron"), ("missed", "catch_up")):
+        if option in given and needed not in given:
+            raise Invalid(f"{flag(option)} means nothing without {flag(needed)}.")
+    durations = [option for option in ("every", "catch_up", "jitter") if option in given]
+    fields: dict[str, Any] = {f"{option}_ms": span_of(given, option) for option in durations}
+    fields |= {f"{option}_ms": moment_ms(given[option]) for option in ("at", "until") if option in given}
+    fields |= {option: given[option] for option in ("cron", "tz") if option in given}
+    if "catch_up" in given:
+        fields["missed"] = given.get("missed", "latest")
+        if fields["missed"] not in ("latest", "all"):
+            raise Invalid(f"--missed: {fields['missed'][:40]!r} is not a choice; there are latest and all.")
+    with of_options(OPTIONS):
+        rule = Rule(**fields)
+    _check_times(rule)
+    return rule
+
+
+def _check_times(rule: Rule) -> None:
+    """Whether its times are times; a cron line is read only when it is asked for one."""
+    try:
+        zone(rule.tz)
+    except Invalid as invalid:
+        raise Invalid(f"--tz: {invalid}") from invalid
+    if rule.cron is None:
+        return
+    try:
+        cron_fields(rule.cron)
+        tick = rule.after(wall_ms())
+    except Invalid as invalid:
+        raise Invalid(f"--cron: {invalid}") from invalid
+    if tick is None:
+        raise Invalid(f"--cron: {rule.cron!r} is never, or not before --until; write it like '30 2 * * *'.")
+
+
+def _overlap(text: str) -> Overlap:
+    try:
+        return Overlap(text.replace("-", "_"))
+    except ValueError:
+        names = [each.value.replace("_", "-") for each in Overlap]
+        raise Invalid(f"--overlap: {text[:40]!r} is not a policy; there are {', '.join(names)}.") from None
+
+
+# ---- what is shown
+
+
+def _tell(found: Schedule, *, json: bool) -> None:
+    if json:
+        print_json(_record(found))
+    else:
+        following = _next(found, wall_ms())
+        print("  ".join(filter(None, (found.name, found.state.value, following))))
+
+
+def _when(found: Schedule) -> str:
+    return "" if found.rule is None else found.rule.describe()
+
+
+def _moment(at_ms: int, now_ms: int) -> str:
+    if not on_terminal():
+        return iso(at_ms)
+    return f"in {spelled(at_ms - now_ms)}" if at_ms > now_ms else f"{spelled(now_ms - at_ms)} ago"
+
+
+def _next(found: Schedule, now_ms: int) -> str:
+    coming = found.coming(1, now_ms)
+    return f"{_moment(coming[0], now_ms)}" if coming else ""
+
+
+def _print(found: Schedule, coming: list[int], history: list[Happening]) -> None:
+    why = f": {clean(found.why)}" if found.why else ""
+    print(f"{bold(found.name)}  {paint(found.state.value, like=COLOURS.get(found.state.value, ''))}{why}")
+    print_pairs(_pairs(found, coming), indent=2)
+    if history:
+        print("  history")
+    for each in history:
+        print(f"    {_line(each)}")
+
+
+COLOURS = {"active": "ok", "paused": "warn", "faulty": "fail"}
+
+
+def _pairs(found: Schedule, coming: list[int]) -> Iterator[tuple[str, str]]:
+    rule = found.rule
+    yield "when", _when(found)
+    if rule is not None:
+        yield "until", "" if rule.until_ms is None else iso(rule.until_ms)
+        yield "jitter", spelled(rule.jitter_ms) if rule.jitter_ms else ""
+        yield "catches up", f"{rule.missed}, {spelled(rule.catch_up_ms)}" if rule.catch_up_ms else ""
+    yield "overlap", found.overlap.replace("_", "-")
+    if found.spec is not None:
+        yield "runs", what(found.spec)
+        yield "in", found.spec.cwd or ""
+        yield "queue", f"{found.spec.queue}, priority {found.spec.priority}"
+    yield "live", ", ".join(found.live)
+    yield "last", "" if found.last_at_ms is None else iso(found.last_at_ms)
+    yield "next", ", ".join(iso(tick) for tick in coming)
+
+
+def _line(each: Happening) -> str:
+    tick = iso(each.tick_ms if each.tick_ms is not None else each.at_ms)
+    before = "" if each.before_ms is None else f"and all before {iso(each.before_ms)}"
+    return "  ".join(filter(None, (tick, each.what, before, each.run, clean(each.why or ""))))
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
+
+
+def _record(found: Schedule) -> dict[str, Any]:
+    """A schedule in JSON, with names that never change."""
+    rule, spec = found.rule, found.spec
+    return {
+        "name": found.name,
+        "state": found.state.value,
+        "why": found.why or None,
+        "cron": rule and rule.cron,
+        "tz": rule.tz if rule is not None and rule.cron is not None else None,
+        "every_ms": rule and rule.every_ms,
+        "at": _time(rule.at_ms if rule else None),
+        "until": _time(rule.until_ms if rule else None),
+        "jitter_ms": rule and rule.jitter_ms,
+        "missed": rule and rule.missed,
+        "catch_up_ms": rule and rule.catch_up_ms,
+        "overlap": found.overlap,
+        "next_at": _time(found.next_at_ms),
+        "last_at": _time(found.last_at_ms),
+        "created_at": _time(found.created_at_ms),
+        "paused_at": _time(found.paused_at_ms),
+        "ended_at": _time(found.ended_at_ms),
+        "live": found.live,
+        "spec": spec and {"kind": spec.kind, **spec.model_dump(mode="json", exclude_defaults=True)},
+    }
+
+
+def _happening(each: Happening) -> dict[str, Any]:
+    return {
+        "what": each.what,
+        "tick_at": _time(each.tick_ms),
+        "before": _time(each.before_ms),
+        "at": iso(each.at_ms),
+        "run": each.run,
+        "why": each.why,
+    }

@@ -1,0 +1,156 @@
+--[[ How a run comes into the world: what is decided at its submit, whoever submits it. ]]
+
+local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',
+  'children', 'schedule' }
+
+local function birth(id, lane, spec, run, reason, door)
+  local key = run.key
+  call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
+  if door then
+    call('HSET', key, 'more', 1)
+    for _, name in ipairs(TEXTS) do
+      if door[name] then call('HSET', key, name, door[name]) end
+    end
+    if reason ~= '' then call('HSET', key, 'reason', reason) end
+    if run.due_at_ms then call('HSET', key, 'due_at_ms', run.due_at_ms) end
+    if run.until_ms then call('HSET', key, 'until_ms', run.until_ms) end
+    if door.open then call('HSET', key, 'open', 1) end
+    if door.schedule then call('ZADD', key_made(door.schedule), 0, id) end
+  end
+  reindex(id, lane, nil, run.state)
+  local timer = next_timer(run)
+  if timer then set_timer(id, timer) end
+  local born = append('submitted', id, run.state, run)
+  if run.state == 'blocked' and not line_of(run) then call('HSET', key, 'born', born) end
+end
+
+-- Since when submits with its key have put a run off.
+local function put_off_since(run)
+  local f = call('HMGET', run.key, 'put_off_since_ms', 'submitted_at_ms')
+  return tonumber(f[1] or f[2])
+end
+
+local function live(id)
+  local run = id and load(id)
+  return run and not is_ended(run) and run or nil
+end
+
+local WAITS_OR_REPLACES = { replace = true, follow = true, debounce = true }
+
+-- What becomes of a run whose dedupe key is taken: the word that refuses it, or what it replaces, and what it follows.
+local function make_room(door, spec)
+  local holder, run = holder_of(door.dedupe)
+  local mode = door.if_live
+  if not holder then return {} end
+  if mode == 'reject' then return { word = 'duplicate ' .. holder } end
+  if not run or not WAITS_OR_REPLACES[mode or ''] then return { word = 'exists ' .. holder } end
+  local next_one = call('HGET', run.key, 'follower')
+  local waiting = live(next_one)
+  local late = mode == 'debounce' and door.debounce_max_ms and now >= put_off_since(run) + door.debounce_max_ms
+  if run.attempt == 0 and not late then
+    if mode == 'follow' and call('HGET', run.key, 'spec') == spec then return { word = 'exists ' .. holder } end
+    return { replaces = { waiting and next_one, holder }, since = put_off_since(run) }
+  end
+  if mode == 'replace' then return { word = 'exists ' .. holder } end
+  if not waiting then return { follows = run, id = holder } end
+  if mode == 'follow' and call('HGET', waiting.key, 'spec') == spec then return { word = 'exists ' .. next_one } end
+  return { follows = run, id = holder, replaces = { next_one }, since = put_off_since(waiting) }
+end
+
+-- Take the dedupe key, or the place behind the run that has it.
+local function take_key(id, door, room)
+  if room.follows then
+    call('HSET', room.follows.key, 'follower', id)
+    if not is_listed(room.id, door.after or {}) then call('HSET', key_run(id), 'follows', room.id) end
+  else
+    call('SET', key_dedupe(door.dedupe), id)
+  end
+  if door.dedupe_ttl_ms then
+    call('HSET', key_run(id), 'taken_until_ms', string.format('%.0f', now + door.dedupe_ttl_ms))
+  end
+  if door.if_live == 'debounce' then
+    call('HSET', key_run(id), 'put_off_since_ms', string.format('%.0f', room.since or now))
+  end
+end
+
+-- A run that could go at once finds no room under one of its keys; returns why it is not even to wait.
+local function stop_short(id, run)
+  local needs = needs_of(run)
+  local key, when
+  if needs then key, when = obstacle(needs) end
+  if not key then
+    enqueue(id, run)
+    return nil
+  end
+  local unwanted = make_way(id, key)
+  run.state, run.reason = 'blocked', 'limit ' .. key
+  stand_in_line(id, run, key)
+  if when then set_timer(run.reason, when) end
+  return unwanted
+end
+
+local function waits_for(door, room)
+  local parents = { unpack(door.after or {}) }
+  if room.follows then parents[#parents + 1] = room.id end
+  return parents
+end
+
+local function put_with_door(id, lane, spec, door)
+  local orphan = first_missing(door.after or {})
+  if orphan then return 'no_dependency ' .. orphan end
+  local room = door.dedupe and make_room(door, spec) or {}
+  local word = room.word or (door.parent and refuse_child(door.parent, room.replaces or {}))
+  if word then return word end
+  if door.parent then join_parent(id, door) end
+  for _, other in pairs(room.replaces or {}) do
+    if other then end_with(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
+  end
+  local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
+    limits = door.limits, fair = door.fair, parent = door.parent }
+  if door.delay_ms then run.due_at_ms = now + door.delay_ms end
+  if door.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + door.debounce_max_ms) end
+  if door.open then
+    run.until_ms = now + OPEN_MS
+  elseif door.expires_ms then
+    run.until_ms = now + door.expires_ms
+  end
+  local ended, reason, unwanted = {}, '', nil
+  if door.after or door.open or room.follows then
+    ended, run.state = await(id, waits_for(door, room)), 'blocked'
+    reason = (door.after or door.open) and 'dependency' or 'follows ' .. room.id
+  elseif run.due_at_ms and run.due_at_ms > now then
+    run.state, reason = 'scheduled', 'delay'
+  else
+    unwanted = stop_short(id, run)
+    reason = run.reason or ''
+  end
+  call('SADD', key_queues(), queue_of(lane))
+  birth(id, lane, spec, run, reason, door)
+  if door.dedupe then take_key(id, door, room) end
+  if door.plan then call('ZADD', key_plan(door.plan), 0, id) end
+  if door.session then call('ZADD', key_session(door.session), 0, id) end
+  if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
+  for _, parent in ipairs(ended) do satisfy(id, parent.id, parent.state) end
+  return 'ok'
+end
+
+local barred = nil
+
+-- Whether a queue takes no new runs.
+local function is_barred(queue)
+  if barred == nil then barred = call('EXISTS', key_barred()) == 1 end
+  return barred and call('HEXISTS', key_barred(), queue) == 1
+end
+
+-- Put a run into the world, or find it there. Without a door there is nothing to decide but its lane.
+local function put(id, lane, spec, door)
+  local key = key_run(id)
+  local before = call('HGET', key, 'spec')
+  if before then return before == spec and 'ok' or 'taken' end
+  if is_barred(queue_of(lane)) then return 'barred ' .. queue_of(lane) end
+  if door or needs_of({ lane = lane }) then return put_with_door(id, lane, spec, door or {}) end
+  local run = { key = key, lane = lane, state = 'pending' }
+  enqueue(id, run)
+  birth(id, lane, spec, run)
+  return 'ok'
+end

@@ -1,0 +1,15 @@
+--[[ trigger: make a run of a schedule now, whatever its next tick, its policy and its pause say.
+KEYS   base
+ARGV   now_ms name id
+REPLY  ok, exists ID, not_found, taken, duplicate ID, wrong_state STATE, barred QUEUE
+VERBS  submit unblock skip cancel wake
+FLAGS
+USES   limiting waiting ending birth scheduling ]]
+
+local found = load_schedule(name)
+if not found then return 'not_found' end
+if not is_whole(found) and not found.ended_at_ms then return 'wrong_state damaged' end
+local is_new = call('EXISTS', key_run(id)) == 0
+local word = make(found, id, {})
+if is_new and word == 'ok' then note(found, 'asked', { run = id }) end
+return word
