@@ -377,16 +377,16 @@ def test_whatever_comes_first_wakes_it_and_the_rest_stays(stage: Stage) -> None:
 
 def test_a_forgotten_run_leaves_nothing_behind(make_stage: MakeStage) -> None:
     stage = make_stage()
-    stage.submit(keep_ms=1_000)
+    stage.submit(keep_ms=61_000)
     stage.take(start=True)
-    children = stage.add_own_children(2, keep_ms=500)
+    children = stage.add_own_children(2, keep_ms=60_000)
     stage.queue.signal(stage.run, "go")
     stage.queue.signal(stage.run, "other")
     stage.park_for(signals=("go",))
     stage.resume()
     stage.queue.cancel(children[0])
     stage.fail(OutcomeClass.REJECTED)
-    stage.world.pass_ms(1_000)
+    stage.world.pass_ms(61_000)
     stage.tick()
 
     assert [name for name in stage.dump() if any(run in name for run in (stage.run, *children))] == []

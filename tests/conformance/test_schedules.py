@@ -10,7 +10,7 @@ from conformance.conftest import Open
 from conformance.timetable import HOUR, MINUTE, Timetable
 from world import START_MS, World
 
-from agentq.coordinator.duties.scheduler import Due, Scheduler, fire_words
+from agentq.coordinator.duties.scheduler import PAUSE_TICKS, Due, Scheduler, fire_words
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.identity import created_ms, partition_of, tick_run_id
 from agentq.coordinator.scripts import ScriptSet
@@ -197,7 +197,7 @@ def test_a_life_of_which_every_reply_was_lost_once_is_the_same(world: World, rep
 
 def test_a_scheduler_looks_again_when_the_next_tick_comes(timetable: Timetable) -> None:
     partition, scheduler = timetable.schedules.partition("s"), timetable.world.scheduler
-    assert scheduler.run_once(partition).next_ms == timetable.world.settings.tick_ms
+    assert scheduler.run_once(partition).next_ms == PAUSE_TICKS * timetable.world.settings.tick_ms
     timetable.add(every_ms=3_000)
 
     assert scheduler.run_once(partition).next_ms == 3_000
@@ -210,8 +210,7 @@ def test_a_scheduler_looks_again_when_the_next_tick_comes(timetable: Timetable) 
 def test_whoever_keeps_the_scheduler_is_told_of_an_earlier_tick(timetable: Timetable) -> None:
     world, partition = timetable.world, timetable.schedules.partition("s")
     lease = world.worker("keeper")
-    duty = world.store.key(partition, "duty", "scheduler")
-    world.store.connection.command("SET", duty, "keeper", "PX", 60_000)
+    world.store.connection.command("SET", world.store.key(partition, "keeper"), "keeper", "PX", 60_000)
     later = next(name for name in map("t{}".format, range(99)) if timetable.schedules.partition(name) == partition)
 
     timetable.add(every_ms=3_000)

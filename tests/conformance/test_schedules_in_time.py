@@ -36,13 +36,13 @@ def test_a_clock_that_jumps_forward_leaves_what_was_missed_unmade(timetable: Tim
 
 
 def test_a_clock_that_jumps_back_makes_no_tick_twice(timetable: Timetable) -> None:
-    timetable.add(keep_ms=1000)
+    timetable.add(keep_ms=MINUTE)
     timetable.pass_ms(10 * MINUTE)
     ((_, first),) = timetable.told()[1:]
     due = timetable.due()
     (claim,) = timetable.claim()
     timetable.finish(claim.id)
-    timetable.world.pass_ms(2000)
+    timetable.world.pass_ms(MINUTE)
     timetable.world.tick()
     assert timetable.world.records.page().runs == [], "the run is forgotten"
 

@@ -98,7 +98,7 @@ def test_a_run_of_a_schedule_passes_the_same_door_as_any_other(timetable: Timeta
         for each in range(99)
         if timetable.schedules.partition(f"key-{each}") == timetable.schedules.partition("s")
     )
-    timetable.add(dedupe_key=home, limits={"gpu": 1}, keep_ms=5000, retry={"failures": 2})
+    timetable.add(dedupe_key=home, limits={"gpu": 1}, keep_ms=MINUTE, retry={"failures": 2})
     world.flow.limit("gpu", most=0, when_full=WhenFull.CANCEL_NEWEST)
     timetable.pass_ms(MINUTE)
     assert timetable.states() == ["cancelled"]

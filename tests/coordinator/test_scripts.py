@@ -113,7 +113,7 @@ def test_two_versions_share_a_server_and_a_namespace(world: World) -> None:
 
     def changed(name: str, text: str) -> str:
         newer_words = text.replace("'cancelled on request'", "'cancelled, said the newer one'")
-        return f"{newer_words}\n-- newer" if name == "prelude" else newer_words
+        return f"{newer_words}\n-- newer" if name == "whole" else newer_words
 
     newer = ScriptSet(changed)
     sources = [ScriptSet().source(script) for script in SCRIPTS.values()]

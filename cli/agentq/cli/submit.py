@@ -22,6 +22,11 @@ LOOKED_AT = 20
 """Runs whose queues are checked for workers before we wait for them."""
 JSONL_BYTES = 256 << 20
 
+Demands = Annotated[
+    list[str] | None, Opt(metavar="K=V", help="What its worker must be: gpu=a, zone=a|b, zone!=c, version>=0.2.")
+]
+IfLive = Annotated[str | None, Opt(metavar="MODE", help="If one has it: return, reject, replace, debounce or follow.")]
+
 
 def submit(
     ctx: typer.Context,
@@ -32,9 +37,7 @@ def submit(
     label: Annotated[list[str] | None, Opt(metavar="K=V", help="A label to find it by. Repeat for more.")] = None,
     limit: Annotated[list[str] | None, Opt(metavar="KEY[=N]", help="A limit it needs room under.")] = None,
     fair_key: Annotated[str | None, Opt(metavar="KEY", help="Whose it is; keys take turns in a queue.")] = None,
-    demand: Annotated[
-        list[str] | None, Opt(metavar="K=V", help="What its worker must be: gpu=a, zone=a|b, zone!=c, version>=0.2.")
-    ] = None,
+    demand: Demands = None,
     delay: Annotated[str | None, Opt(metavar="DURATION", help="Begin after this, such as 90s or 1h30m.")] = None,
     at: Annotated[str | None, Opt(metavar="TIME", help="Begin then: 14:30, or 2030-01-31T14:30.")] = None,
     expires: Annotated[str | None, Opt(metavar="DURATION", help="Fail if it has not begun by then.")] = None,
@@ -62,9 +65,7 @@ def submit(
     cwd: Annotated[str | None, Opt(metavar="FOLDER", help="Where it runs; this folder if not given.")] = None,
     stdin: Annotated[str | None, Opt(metavar="FILE", help="What it reads; - for what comes in here.")] = None,
     dedupe_key: Annotated[str | None, Opt(metavar="KEY", help="Only one live run has this key.")] = None,
-    if_live: Annotated[
-        str | None, Opt(metavar="MODE", help="If one has it: return, reject, replace, debounce or follow.")
-    ] = None,
+    if_live: IfLive = None,
     dedupe_ttl: Annotated[str | None, Opt(metavar="DURATION", help="The key stays taken so long at least.")] = None,
     debounce_max: Annotated[str | None, Opt(metavar="DURATION", help="The longest it can be put off.")] = None,
     keep: Annotated[str | None, Opt(metavar="DURATION", help="How long it can be looked up; 7d if not given.")] = None,

@@ -138,8 +138,7 @@ class Queue:
         """The partition that a run must live in; None if any will do.
 
         What belongs together lives together: a run and its children, a session, a plan, a run and its dependents, the
-        users of a key. The first of these decides, so a dedupe key that is used in several plans is told apart by them,
-        and a limit counts in each partition by itself.
+        users of a key. The first of these decides, so a dedupe key that is used in several plans is told apart by them.
         """
         partitions = self.store.keyspace.partitions
         if partitions == 1:
@@ -149,8 +148,16 @@ class Queue:
         together = spec.session or spec.plan
         if together is None and spec.after:
             return partition_of(spec.after[0])
-        together = together or spec.dedupe_key or next(iter(spec.limits), None)
-        return None if together is None else crc32(together.encode()) % partitions
+        together = together or spec.dedupe_key
+        return None if together is None else self._partition_for(together)
+
+    def _partition_for(self, word: str) -> int:
+        return crc32(word.encode()) % self.store.keyspace.partitions
+
+    def _somewhere(self, spec: RunSpec) -> int:
+        """A partition for a run that may live in any: with others of its limit, which counts in each by itself."""
+        key = next(iter(spec.limits), None)
+        return random.randrange(self.store.keyspace.partitions) if key is None else self._partition_for(key)
 
     # ---- the worker that holds it; see lease.py for how it comes to hold any
 
@@ -270,7 +277,7 @@ class Queue:
             check_run_id(run_id)
             partition = partition_of(run_id)
         else:
-            partition = random.randrange(self.store.keyspace.partitions) if home is None else home
+            partition = self._somewhere(spec) if home is None else home
         if home is not None and home != partition:
             raise Invalid(
                 f"The run {run_id} would live in partition {partition}, and what it belongs to lives in {home}; "

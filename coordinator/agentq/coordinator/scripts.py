@@ -1,18 +1,17 @@
 """The Lua scripts: found as files, completed from the Python tables, checked against what Python says it sends.
 
 A script file begins with a header that names its arguments, replies, verbs and flags, and goes on with the body. What
-the server gets is the flags, the namespace's base and key builders, the limits, the arrows of those verbs, the prelude,
-what the header `USES`, and the body as `main`. Every script has one key, the base of its partition, which routes it in
-a cluster; all keys it touches share that slot. It is called by the digest of its text, so that two versions of agentq
-can share a server.
+the server gets is the flags, the namespace's base and key builders, the limits, the arrows of those verbs, what the
+body needs of the prelude and of what the header `USES` (see `linking`), and the body as `main`. Every script has one
+key, the base of its partition, which routes it in a cluster; all keys it touches share that slot. It is called by the
+digest of its text, so that two versions of agentq can share a server.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from agentq.coordinator import limits
 from agentq.coordinator.connection import Source
 from agentq.coordinator.keys import lua_builders
 from agentq.coordinator.lifecycle import BUDGETS, TRANSITIONS, State, sources
+from agentq.coordinator.linking import linked, words_in
 
 Patch = Callable[[str, str], str]
 """Changes the text of a script, given its name; how tests plant bugs and how a server without flags is served."""
@@ -79,22 +79,25 @@ class Script:
     def assemble(self, patch: Patch | None = None) -> Source:
         """The text for the server; a patch sees each file's text first, with its name."""
         patched = patch or (lambda _, text: text)
-        shared = [_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)]
+        closing = "" if "no-writes" in self.header.flags else "close()"
         body = _body(self.name, patched(self.name, self.text))
-        used = set(re.findall(r"\bkey_(\w+)", "\n".join((*shared, body))))
+        shared = linked(
+            [_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)], body + closing
+        )
+        words = words_in((shared, body))
         parts = [
             f"#!lua flags={self.header.flags.replace(' ', ',')}" if self.header.flags else "#!lua",
             "local base = KEYS[1]",
-            lua_builders(used),
-            _limits_lua(),
+            lua_builders({word.removeprefix("key_") for word in words}),
+            _limits_lua(words),
             _arrows_lua(self.header.verbs),
-            *shared,
+            shared,
             self._arguments_lua(),
             "local function main()",
             body,
             "end",
             "local reply = main()",
-            "close()" if "no-writes" not in self.header.flags else "",
+            closing,
             "return reply",
         ]
         text = patched("whole", "\n".join(parts))
@@ -117,16 +120,9 @@ def _body(name: str, text: str) -> str:
     return f"-- {name}.lua{body}" if end and head.startswith("--[[") else text
 
 
-@cache
-def _all_lua() -> str:
-    return "".join(file.read_text(encoding="utf-8") for file in (files("agentq.coordinator") / "lua").iterdir())
-
-
-@cache
-def _limits_lua() -> str:
-    words = set(re.findall(r"\w+", _all_lua()))
+def _limits_lua(words: Set[str]) -> str:
     used = [name for name in vars(limits) if name.isupper() and name in words]
-    return f"local {', '.join(used)} = {', '.join(str(getattr(limits, name)) for name in used)}"
+    return f"local {', '.join(used)} = {', '.join(str(getattr(limits, name)) for name in used)}" if used else ""
 
 
 def _arrows_lua(verbs: tuple[str, ...]) -> str:

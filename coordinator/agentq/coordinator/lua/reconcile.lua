@@ -89,7 +89,8 @@ local function mend(id)
   local run = load(id)
   if not run then
     call('ZREM', key_index(queue, state), id)
-    call('UNLINK', key_needs(id), key_mail(id), key_signals(id), key_children(id), key_returned(id))
+    call('UNLINK', key_needs(id), key_log(id), key_mail(id), key_signals(id), key_children(id),
+      key_returned(id))
     timers[id] = false
     unsettled[#unsettled + 1] = { id = id, state = 'missing' }
     return true
