@@ -68,7 +68,7 @@ def test_p2_p3_the_servers_clock_is_set_and_no_live_worker_is_lost_and_nothing_r
 ) -> None:
     """And whoever dies by that time is found out as fast as by any other."""
     crew = make_crew(server, **TIMES)
-    _, mortal = crew.worker(slots=2), crew.worker(slots=2, labels={"soul": "none"})
+    _, mortal = crew.worker(slots=2), crew.worker(slots=2, label="soul=none")
     runs = [crew.queue.submit(journal.spec(5)).id for _ in range(4)]
     until(lambda: journal.begun() == 4, "4 runs to begin")
     for jump in jumps:
@@ -84,7 +84,7 @@ def test_p2_p3_the_servers_clock_is_set_and_no_live_worker_is_lost_and_nothing_r
     until(lambda: len(journal.of(last)) == 1, "a run to begin")
     mortal.send_signal(signal.SIGKILL)
     dead_at = monotonic_ms()
-    crew.worker(labels={"soul": "none"})
+    crew.worker(label="soul=none")
     crew.wait([last])
     assert monotonic_ms() - dead_at < crew.settings.lease_ms + 3 * crew.settings.tick_ms + SLACK_MS
     assert journal.overlaps() == []

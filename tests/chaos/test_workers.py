@@ -164,7 +164,7 @@ def test_every_worker_has_its_host_its_id_and_its_version_as_labels(durable: Ser
     worker = crew.name_of(crew.worker(slots=4))
     plain = crew.submit()
     crew.wait([plain])
-    box = crew.name_of(crew.worker(slots=4, labels={"gpu": "a100"}, only_matching=True))
+    box = crew.name_of(crew.worker(slots=4, label="gpu=a100", only_matching=True))
     host = socket.gethostname()
 
     here = [crew.submit(demands={"host": host, "worker": name, "version": ">=0.0.1"}) for name in (worker, box)]

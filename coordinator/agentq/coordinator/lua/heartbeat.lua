@@ -59,13 +59,11 @@ for run, fence in next_row do
   end
 end
 
-local taken_away = 0
 for id, hold in pairs(holds) do
   local fence, marked = string.match(hold, '^(%S+) ?(%d*)$')
   if marked == '' or tonumber(marked) > now then
     call('HSET', key_holds(worker), id, fence .. ' ' .. stamp)
-  elseif now - marked >= tonumber(grace_ms) and taken_away < SWEEP_A_CALL then
-    taken_away = taken_away + 1
+  elseif now - marked >= tonumber(grace_ms) then
     take_away(id, fence, 'the worker does not know of it')
   end
 end
