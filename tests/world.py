@@ -18,10 +18,11 @@ from agentq.coordinator.events import Event, Events
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.life import Run
 from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records
-from agentq.coordinator.run import Run, RunSpec
+from agentq.coordinator.run import RunSpec
 from agentq.coordinator.schedules import Schedules
 from agentq.coordinator.scripts import ScriptSet
 from agentq.coordinator.settings import Settings

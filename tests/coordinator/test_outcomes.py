@@ -18,10 +18,11 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotFound, WaitTimedOut
 from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, Run, RunSpec
+from agentq.coordinator.run import Outcome, RunSpec
 
 PROMPT_MS = 4_000
 """Less than a reader's own patience: what comes within it was told, not found by chance."""

@@ -15,9 +15,10 @@ from crew import Crew
 from servers import Server, until
 
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.life import Run
 from agentq.coordinator.limits import SAVED_BYTES
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Run, RunSpec
+from agentq.coordinator.run import RunSpec
 from agentq.coordinator.waiting import Child, Message, Resumption, Wait
 from agentq.worker.channel import Channel, Result
 from agentq.worker.parking import wait_of

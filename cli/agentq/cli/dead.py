@@ -20,11 +20,11 @@ from agentq.cli.verb import say_to_all
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound, WrongState
 from agentq.coordinator.explanation import Explanation
+from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import KEEP_MS_MIN, LIST_A_CALL
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.records import Filter
-from agentq.coordinator.run import Run
 
 Opt = typer.Option
 Some = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Ids, or beginnings; or say which by options.")]

@@ -31,10 +31,11 @@ from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.events import BEGINNING, Event, Events
 from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records
-from agentq.coordinator.run import Outcome, Run, RunSpec, spec_from_wire
+from agentq.coordinator.run import Outcome, RunSpec, spec_from_wire
 from agentq.coordinator.settings import Settings
 
 WORKERS = 3

@@ -16,11 +16,11 @@ from agentq.cli.render import on_terminal, print_json, print_table
 from agentq.cli.server import Server, note, reach
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import LIVE, TERMINAL, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import Filter
-from agentq.coordinator.run import Run
 
 WIDE = 120
 GROUPS = {"live": LIVE, "ended": TERMINAL}

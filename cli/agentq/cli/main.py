@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -69,12 +70,26 @@ def load(name: str) -> Any:
     """A command, imported now: the function that its file is named by, or the commands below it."""
     found = getattr(import_module(f"agentq.cli.{name}"), name)
     if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
+        return _at_ease(typer.main.get_command(found))
     made = typer.Typer(**STYLE)
     # What follows a command to be run is the command's, not ours.
     settings = {**STYLE["context_settings"], "allow_interspersed_args": name != "submit"}
     made.command(name, context_settings=settings)(found)
-    return typer.main.get_command(made)
+    return _at_ease(typer.main.get_command(made))
+
+
+def _at_ease(command: Any) -> Any:
+    """Convert nothing that was not given: to build a converter for each of fifty options costs a tenth of a start."""
+    for param in command.params:
+        if not param.required and param.callback is None:
+            param.process_value = partial(_process, param.process_value)
+    for below in getattr(command, "commands", {}).values():
+        _at_ease(below)
+    return command
+
+
+def _process(convert: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    return None if value is None else convert(ctx, value)
 
 
 class Commands(TyperGroup):

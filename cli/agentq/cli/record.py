@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.moments import iso
-from agentq.coordinator.run import Attempt, Outcome, Run, RunSpec
+from agentq.coordinator.run import Outcome, RunSpec
 
 WHAT_CHARACTERS = 200
 

@@ -14,8 +14,8 @@ from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print
 from agentq.cli.server import reach
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.demands import spelled as written
+from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.moments import iso, spelled
-from agentq.coordinator.run import Attempt, Run
 from agentq.coordinator.waiting import Message, mail
 
 TAIL_LINES = 10

@@ -165,11 +165,13 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
 
 def _lacks(server: Server, specs: list[RunSpec]) -> dict[str, list[str]]:
     """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
+    demanding = {spec.lane: spec for spec in specs if spec.demands}
+    if not demanding:
+        return {}
     from agentq.coordinator.demands import spelled
     from agentq.coordinator.fitting import lack_of
 
-    demanding = {spec.lane: spec for spec in specs if spec.demands}
-    workers = server.records.workers() if demanding else []
+    workers = server.records.workers()
     found = {}
     for lane, spec in list(demanding.items())[:LOOKED_AT]:
         lack = lack_of(workers, spec.queue, spec.demands, lane)

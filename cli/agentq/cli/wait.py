@@ -11,10 +11,10 @@ from agentq.cli.record import ending, run_record
 from agentq.cli.render import paint, print_json
 from agentq.cli.server import Server, reach
 from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.moments import duration_ms
 from agentq.coordinator.outcomes import Outcomes
-from agentq.coordinator.run import Run
 
 
 def wait(

@@ -12,11 +12,12 @@ from agentq.coordinator.errors import NotFound
 from agentq.coordinator.fitting import lack_of, may_take
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.identity import created_ms, partition_of
+from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.lifecycle import BUDGETS, HELD, TERMINAL, Budget, OutcomeClass, State
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.records import Records, WorkerRecord
-from agentq.coordinator.run import Attempt, Run, lane_parts
+from agentq.coordinator.run import lane_parts
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 from agentq.coordinator.waiting import Wait

@@ -37,7 +37,7 @@ class WhenFull(StrEnum):
 class Rate(BaseModel):
     """So many units in a time; `burst` is how many may come at once after a quiet time."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     units: Units
     per_ms: Timeout
@@ -47,7 +47,7 @@ class Rate(BaseModel):
 class Limit(BaseModel):
     """What there is of a key, how much of it is taken, and who waits."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     key: str
     max: Annotated[int, Field(ge=0)] | None = None

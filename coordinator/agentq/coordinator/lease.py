@@ -34,7 +34,7 @@ RETIRING_CALLS_MAX = 10_000
 class Identity(BaseModel):
     """Who a worker is and what it can do. The id is a process's, never a host's alone."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: Name
     queues: tuple[Name, ...] = Field(min_length=1)

@@ -15,9 +15,9 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable, WaitTimedOut
 from agentq.coordinator.events import EVENTS_A_READ, Events
 from agentq.coordinator.identity import partition_of
+from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.records import Records
-from agentq.coordinator.run import Run
 from agentq.coordinator.store import Store
 
 FOLLOW_MS = 5000

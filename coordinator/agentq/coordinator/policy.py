@@ -21,7 +21,7 @@ Factor = Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)]
 class ClassPolicy(BaseModel):
     """What is different after failures of one class; the rest is as the whole policy says."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     retries: Times | None = None
     """How often it is tried again after this class, which is then counted by itself."""
@@ -35,7 +35,7 @@ class ClassPolicy(BaseModel):
 class RetryPolicy(BaseModel):
     """How often a run is tried again, after what, and when."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     failures: Times = most.FAILURES
     crashes: Times = most.CRASHES

@@ -26,10 +26,11 @@ from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
-from agentq.coordinator.waiting import APPROVAL, Resumption, Wait, receive, signal_words
 
 if TYPE_CHECKING:
-    from agentq.coordinator.logs import Chunk  # the models of readers, which a submit would build for nothing
+    # Models that a submit would make for nothing.
+    from agentq.coordinator.logs import Chunk
+    from agentq.coordinator.waiting import Resumption, Wait
 
 
 class Receipt(NamedTuple):
@@ -110,19 +111,28 @@ class Queue:
         self, run_id: str, name: str, data: JsonValue = None, *, by: str = "", operation: str | None = None
     ) -> State:
         """Send a run something to know. It is kept until the run has waited for it, and wakes it if it does now."""
+        from agentq.coordinator.waiting import APPROVAL
+
         if name == APPROVAL:
             raise Invalid(f"The signal {APPROVAL!r} is an approval; give it with `agentq approve`.")
         return self._signal(run_id, name, data, by, operation)
 
     def approve(self, run_id: str, comment: str = "", *, by: str = "", operation: str | None = None) -> State:
         """Say yes to what a run asks for."""
-        return self._signal(run_id, APPROVAL, {"verdict": "approved", "comment": comment}, by, operation)
+        return self._judge(run_id, "approved", comment, by, operation)
 
     def deny(self, run_id: str, comment: str = "", *, by: str = "", operation: str | None = None) -> State:
         """Say no to it: the run goes on with that, and decides what it means."""
-        return self._signal(run_id, APPROVAL, {"verdict": "denied", "comment": comment}, by, operation)
+        return self._judge(run_id, "denied", comment, by, operation)
+
+    def _judge(self, run_id: str, verdict: str, comment: str, by: str, operation: str | None) -> State:
+        from agentq.coordinator.waiting import APPROVAL
+
+        return self._signal(run_id, APPROVAL, {"verdict": verdict, "comment": comment}, by, operation)
 
     def _signal(self, run_id: str, name: str, data: JsonValue, by: str, operation: str | None) -> State:
+        from agentq.coordinator.waiting import signal_words
+
         return self._move("signal", run_id, operation or self.store.nonce(), *signal_words(name, data, by))
 
     def requeue(self, run_id: str, *, operation: str | None = None) -> State:
@@ -214,17 +224,22 @@ class Queue:
         self,
         claim: Claim,
         reason: str = "",
-        wait: Wait = Wait(),  # noqa: B008 - frozen
+        wait: Wait | None = None,
         *,
         alarm_at_ms: int | None = None,
     ) -> State:
         """Give a run's slot back until what it waits for is there. What this attempt has received is done with."""
+        from agentq.coordinator.waiting import Wait
+
+        wait = wait or Wait()
         if alarm_at_ms is not None:
             wait = wait.model_copy(update={"until_ms": _a_time(alarm_at_ms)})
         return self._move("park", claim.id, claim.fence, *wait.words(reason))
 
     def receive(self, claim: Claim) -> Resumption | None:
         """What an attempt resumes with; None where its run has never parked. It stays until the attempt parks again."""
+        from agentq.coordinator.waiting import receive
+
         return receive(self.store, claim.id, claim.fence)
 
     # ---- how they are said

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.identity import LENGTH, check_run_id, partition_of, run_id_prefix
+from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.link import fields_of
-from agentq.coordinator.run import Run, Summary, lane_parts
+from agentq.coordinator.run import lane_parts
 from agentq.coordinator.store import Store
 
 CANDIDATES = 10
@@ -53,7 +54,7 @@ class Filter:
 class Described(BaseModel):
     """How a worker described itself, as far as this version understands it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     id: str
     queues: tuple[str, ...]
@@ -66,7 +67,7 @@ class Described(BaseModel):
 class WorkerRecord(BaseModel):
     """A worker as the server knows it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     partition: int

@@ -55,7 +55,7 @@ class Step(NamedTuple):
 class Rule(BaseModel):
     """The times of a schedule."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     cron: Annotated[str, Field(max_length=most.CRON_LENGTH)] | None = None
     tz: str = "UTC"

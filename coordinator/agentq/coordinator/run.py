@@ -1,4 +1,4 @@
-"""What a run is, on the way in and on the way out: spec, attempts, outcome.
+"""What a run is on the way in: its spec; and the outcome that its worker reports.
 
 The wire form of a spec is JSON with `"v": 1`, fields of default value left out. What decides where and when the run
 waits (queue, priority, demands) is in its lane's name instead. A reader ignores fields that it does not know, so that
@@ -43,10 +43,9 @@ from agentq.coordinator.fields import (
     named,
     one_sentence,
 )
-from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import ClassPolicy
 from agentq.coordinator.policy import RetryPolicy as RetryPolicy
-from agentq.coordinator.waiting import Wait
 
 WIRE_VERSION = 1
 
@@ -238,17 +237,17 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
     version = fields.pop("v", None)
     if version != WIRE_VERSION:
         raise Incompatible(f"A run has wire version {version!r}; this agentq reads {WIRE_VERSION}. Upgrade this side.")
-    known = _known(RunSpec, fields)
+    known = known_to(RunSpec, fields)
     for name, model in (("retry", RetryPolicy), ("caps", Caps)):
         if known.get(name):
-            known[name] = _known(model, known[name])
+            known[name] = known_to(model, known[name])
     if known.get("retry", {}).get("classes"):
         own = known["retry"]["classes"]
-        known["retry"]["classes"] = {name: _known(ClassPolicy, of) for name, of in own.items()}
+        known["retry"]["classes"] = {name: known(ClassPolicy, of) for name, of in own.items()}
     return RunSpec.model_validate_json(to_json(known | lane_parts(lane)))
 
 
-def _known(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, Any]:
+def known_to(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, Any]:
     """The fields that this version knows."""
     names = {field.alias or name for name, field in model.model_fields.items()}
     return {name: value for name, value in fields.items() if name in names}
@@ -257,7 +256,7 @@ def _known(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, Any]:
 class Usage(BaseModel):
     """What an attempt's processes were and used."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     pid: int
     host: str
@@ -270,7 +269,7 @@ class Usage(BaseModel):
 class Outcome(BaseModel):
     """How an attempt ended."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     class_: Annotated[OutcomeClass, Field(alias="class"), PlainSerializer(str)] = OutcomeClass.OK
     exit_code: int | None = None
@@ -282,106 +281,3 @@ class Outcome(BaseModel):
 
     def to_wire(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)
-
-
-class Attempt(BaseModel):
-    """One try at a run, and how it ended."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    attempt: int
-    worker: str
-    claimed_at_ms: int | None
-    started_at_ms: int | None
-    ended_at_ms: int | None
-    verb: str | None
-    outcome: Outcome | None
-
-
-class Summary(BaseModel):
-    """A run in a list."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    state: State
-    queue: str
-    priority: int
-    demands: dict[str, str]
-    attempt: int
-    worker: str
-    reason: str
-    submitted_at_ms: int
-
-
-class Run(BaseModel):
-    """A run as it stands."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    spec: RunSpec
-    state: State
-    reason: str
-    attempt: int
-    fence: str
-    worker: str
-    schedule: str
-    """The schedule that made it; empty if somebody submitted it."""
-    submitted_at_ms: int
-    due_at_ms: int | None
-    stop_at_ms: int | None
-    claimed_at_ms: int | None
-    started_at_ms: int | None
-    finished_at_ms: int | None
-    failures: int
-    crashes: int
-    deferrals: int
-    spent: dict[OutcomeClass, int]
-    """Tries that were spent on classes with a number of their own."""
-    progress: JsonValue
-    outcome: Outcome | None
-    wait: Wait | None
-    """What it waits for, or did when it parked the last time."""
-    parked_at_ms: int | None
-    attempts: list[Attempt]
-    """All attempts kept, oldest first, with the present one at the end."""
-
-    @classmethod
-    def from_hash(cls, run_id: str, fields: dict[str, str]) -> Run:
-        """Read a run from its hash."""
-
-        def number(name: str) -> int | None:
-            return int(fields[name]) if fields.get(name) else None
-
-        def parsed(name: str) -> Any:
-            return json.loads(fields[name]) if fields.get(name) else None
-
-        times = ("due_at_ms", "stop_at_ms", "claimed_at_ms", "started_at_ms", "finished_at_ms", "parked_at_ms")
-        run = {name: number(name) for name in times} | {
-            "id": run_id,
-            "spec": spec_from_wire(fields["spec"], fields["lane"]),
-            "state": State(fields["state"]),
-            "submitted_at_ms": int(fields["submitted_at_ms"]),
-            "spent": {name[6:]: int(times) for name, times in fields.items() if name.startswith("spent:")},
-            "progress": parsed("progress"),
-            "outcome": _outcome(parsed("outcome")),
-            "wait": Wait.from_hash(fields),
-            **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule")},
-            **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
-        }
-        return cls.model_validate(run | {"attempts": _attempts(run, fields)})
-
-
-def _attempts(run: dict[str, Any], fields: dict[str, str]) -> list[dict[str, Any]]:
-    ended = [json.loads(value) for name, value in fields.items() if name.startswith("attempt:")]
-    ended = [record | {"outcome": _outcome(record["outcome"])} for record in ended]
-    ended.sort(key=lambda record: int(record["attempt"]))
-    if run["attempt"] and not (ended and ended[-1]["attempt"] == run["attempt"]):
-        present = {name: run[name] for name in ("attempt", "worker", "claimed_at_ms", "started_at_ms", "outcome")}
-        ended.append(present | {"ended_at_ms": run["finished_at_ms"], "verb": None})
-    return ended
-
-
-def _outcome(told: dict[str, Any] | None) -> dict[str, Any] | None:
-    return told and _known(Outcome, told)

@@ -54,7 +54,7 @@ class ScheduleState(StrEnum):
 class Happening(BaseModel):
     """What became of a tick, or of several that were missed, up to `before_ms`; or of a run that was asked for."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     what: str
     at_ms: int
@@ -67,7 +67,7 @@ class Happening(BaseModel):
 class Schedule(BaseModel):
     """A schedule as it stands. Rule and spec are missing where they cannot be read."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     state: ScheduleState

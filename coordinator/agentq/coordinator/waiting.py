@@ -44,7 +44,7 @@ def _not_reserved(names: tuple[str, ...]) -> tuple[str, ...]:
 class Wait(BaseModel):
     """What a run waits for. Whatever comes first wakes it; with nothing at all, only `wake` does."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     signals: Annotated[tuple[Name, ...], Field(strict=False, max_length=limits.SIGNALS_A_WAIT)] = ()
     approval: bool = False
@@ -109,7 +109,7 @@ class Wait(BaseModel):
 class Message(BaseModel):
     """A signal, as it is kept for its run."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     name: str
@@ -129,7 +129,7 @@ class Message(BaseModel):
 class Child(BaseModel):
     """A child that has ended, as its parent is told of it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     state: str
@@ -149,7 +149,7 @@ class Child(BaseModel):
 class Resumption(BaseModel):
     """What an attempt goes on with, after its run has parked."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     reason: Literal["approval", "signal", "children", "time", "wake"]
     messages: list[Message]

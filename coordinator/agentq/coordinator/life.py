@@ -1,0 +1,115 @@
+"""A run as it stands, on the way out: its state, its attempts, how it ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.run import Outcome, RunSpec, known_to, spec_from_wire
+from agentq.coordinator.waiting import Wait
+
+
+class Attempt(BaseModel):
+    """One try at a run, and how it ended."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    attempt: int
+    worker: str
+    claimed_at_ms: int | None
+    started_at_ms: int | None
+    ended_at_ms: int | None
+    verb: str | None
+    outcome: Outcome | None
+
+
+class Summary(BaseModel):
+    """A run in a list."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    id: str
+    state: State
+    queue: str
+    priority: int
+    demands: dict[str, str]
+    attempt: int
+    worker: str
+    reason: str
+    submitted_at_ms: int
+
+
+class Run(BaseModel):
+    """A run as it stands."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    id: str
+    spec: RunSpec
+    state: State
+    reason: str
+    attempt: int
+    fence: str
+    worker: str
+    schedule: str
+    """The schedule that made it; empty if somebody submitted it."""
+    submitted_at_ms: int
+    due_at_ms: int | None
+    stop_at_ms: int | None
+    claimed_at_ms: int | None
+    started_at_ms: int | None
+    finished_at_ms: int | None
+    failures: int
+    crashes: int
+    deferrals: int
+    spent: dict[OutcomeClass, int]
+    """Tries that were spent on classes with a number of their own."""
+    progress: JsonValue
+    outcome: Outcome | None
+    wait: Wait | None
+    """What it waits for, or did when it parked the last time."""
+    parked_at_ms: int | None
+    attempts: list[Attempt]
+    """All attempts kept, oldest first, with the present one at the end."""
+
+    @classmethod
+    def from_hash(cls, run_id: str, fields: dict[str, str]) -> Run:
+        """Read a run from its hash."""
+
+        def number(name: str) -> int | None:
+            return int(fields[name]) if fields.get(name) else None
+
+        def parsed(name: str) -> Any:
+            return json.loads(fields[name]) if fields.get(name) else None
+
+        times = ("due_at_ms", "stop_at_ms", "claimed_at_ms", "started_at_ms", "finished_at_ms", "parked_at_ms")
+        run = {name: number(name) for name in times} | {
+            "id": run_id,
+            "spec": spec_from_wire(fields["spec"], fields["lane"]),
+            "state": State(fields["state"]),
+            "submitted_at_ms": int(fields["submitted_at_ms"]),
+            "spent": {name[6:]: int(times) for name, times in fields.items() if name.startswith("spent:")},
+            "progress": parsed("progress"),
+            "outcome": _outcome(parsed("outcome")),
+            "wait": Wait.from_hash(fields),
+            **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule")},
+            **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
+        }
+        return cls.model_validate(run | {"attempts": _attempts(run, fields)})
+
+
+def _attempts(run: dict[str, Any], fields: dict[str, str]) -> list[dict[str, Any]]:
+    ended = [json.loads(value) for name, value in fields.items() if name.startswith("attempt:")]
+    ended = [record | {"outcome": _outcome(record["outcome"])} for record in ended]
+    ended.sort(key=lambda record: int(record["attempt"]))
+    if run["attempt"] and not (ended and ended[-1]["attempt"] == run["attempt"]):
+        present = {name: run[name] for name in ("attempt", "worker", "claimed_at_ms", "started_at_ms", "outcome")}
+        ended.append(present | {"ended_at_ms": run["finished_at_ms"], "verb": None})
+    return ended
+
+
+def _outcome(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    return told and known_to(Outcome, told)
