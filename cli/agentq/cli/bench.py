@@ -27,12 +27,13 @@ from agentq.cli.render import on_terminal, paint, print_json, print_table
 from agentq.cli.server import note, settings_of
 from agentq.coordinator import bench as coordinator
 from agentq.coordinator.bench import Figure, Place, environment, ratio
+from agentq.coordinator.bench_waiting import WAITING_QUICK, WaitingBench, WaitingScale
 from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.settings import Settings
 from agentq.worker import bench as worker
 
-PARTS = ("coordinator", "worker", "cold")
+PARTS = ("coordinator", "waiting", "worker", "cold")
 ROUNDS = 20
 ROUNDS_QUICK = 3
 AGENTQ = (sys.executable, "-m", "agentq.cli.main")
@@ -72,6 +73,8 @@ def bench(
 def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[Figure]:
     if part == "coordinator":
         return coordinator.Bench(place, coordinator.QUICK if quick else coordinator.Scale()).figures()
+    if part == "waiting":
+        return WaitingBench(place, WAITING_QUICK if quick else WaitingScale()).figures()
     if part == "worker":
         scale = worker.QUICK if quick else worker.Scale()
         return worker.Bench(place, scale, (*AGENTQ, "worker"), folder).figures()

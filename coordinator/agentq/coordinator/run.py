@@ -243,7 +243,7 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
             known[name] = known_to(model, known[name])
     if known.get("retry", {}).get("classes"):
         own = known["retry"]["classes"]
-        known["retry"]["classes"] = {name: known(ClassPolicy, of) for name, of in own.items()}
+        known["retry"]["classes"] = {name: known_to(ClassPolicy, of) for name, of in own.items()}
     return RunSpec.model_validate_json(to_json(known | lane_parts(lane)))
 
 

@@ -21,7 +21,7 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.queue import Claim
 from agentq.worker.hands import Hands
 
-BLOCK_MS = 5_000
+BLOCK_MS = 8_000
 SAFETY_MS = 30_000
 FAULT_MS = 1_000
 

@@ -1,0 +1,134 @@
+"""What the waiting room costs, for `agentq bench`: limits, lines of waiters, due runs, keys that take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from agentq.coordinator.bench import BATCH, Bench, Figure, Place, Scale, timed
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.duties.promoter import Promoter
+from agentq.coordinator.flow import Flow
+from agentq.coordinator.run import Outcome, RunSpec
+
+SPEC: dict[str, Any] = {"kind": "command", "argv": ["true"]}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingScale:
+    """How much of everything."""
+
+    rounds: int = 7
+    runs: int = 5_000
+    waiters: tuple[int, int] = (100, 100_000)
+    wakes: int = 500
+    scheduled: int = 1_000_000
+    due: int = 50_000
+
+
+WAITING_QUICK = WaitingScale(rounds=2, runs=500, waiters=(50, 1_000), wakes=50, scheduled=5_000, due=1_000)
+
+
+class WaitingBench(Bench):
+    """The same server and namespace as the core's bench."""
+
+    def __init__(self, place: Place, scale: WaitingScale) -> None:
+        super().__init__(place, Scale())
+        self.much = scale
+
+    def figures(self) -> Iterator[Figure]:
+        """Every figure, one after the other."""
+        yield from self.limits()
+        yield self.turns()
+        yield from self.waiters()
+        yield from self.promotion()
+        self.connection.close()
+
+    def limits(self) -> Iterator[Figure]:
+        """Claim and finish of runs that need room under no key, one and three, in turn."""
+        costs: dict[int, list[float]] = {0: [], 1: [], 3: []}
+        for _ in range(self.much.rounds):
+            for keys, found in costs.items():
+                with self.fresh():
+                    for key in range(keys):
+                        Flow(self.queue.store).limit(f"key-{key}", most=1_000_000)
+                    found.append(self._cost(limits={f"key-{key}": 1 for key in range(keys)}))
+        plain = median(costs[0])
+        for keys, most in ((1, 1.8), (3, 2.8)):
+            found_us = f"{median(costs[keys]) * 1e6:.1f} µs a run, {plain * 1e6:.1f} µs without"
+            name = f"claim + finish with {keys} {'limit' if keys == 1 else 'limits'}"
+            yield Figure(name, found_us, median(costs[keys]) / plain, most=most)
+
+    def turns(self) -> Figure:
+        """The same of runs whose keys take turns."""
+        plain, fair = [], []
+        for _ in range(self.much.rounds):
+            with self.fresh():
+                plain.append(self._cost())
+            with self.fresh():
+                fair.append(self._cost(fair_key="a"))
+        found = f"{median(fair) * 1e6:.1f} µs a run, {median(plain) * 1e6:.1f} µs without"
+        return Figure("claim + finish with a fair key", found, median(fair) / median(plain), most=2)
+
+    def waiters(self) -> Iterator[Figure]:
+        """What it costs to let one in, with few and with very many in line; and to stand there."""
+        costs, bytes_each = {}, 0.0
+        for waiting in self.much.waiters:
+            with self.fresh():
+                Flow(self.queue.store).limit("one", most=1)
+                self._submit_some(1, limits={"one": 1})
+                lease = self._lease()
+                held = lease.claim(1)
+                before = self.raw.info("memory")["used_memory"]
+                self._submit_some(waiting, limits={"one": 1})
+                bytes_each = (self.raw.info("memory")["used_memory"] - before) / waiting
+                took = []
+                for _ in range(min(self.much.wakes, waiting - 1)):
+                    took.append(timed(lambda: self.queue.finish([(held[0], Outcome(exit_code=0))])))  # noqa: B023
+                    held = lease.claim(1)
+                costs[waiting] = median(took)
+        few, many = self.much.waiters
+        found = f"{costs[few] * 1e6:.0f} µs with {few:,} in line, {costs[many] * 1e6:.0f} µs with {many:,}"
+        yield Figure("finish that lets one in, by waiters", found, costs[many] / costs[few], most=1.5)
+        yield Figure("server memory per waiter", f"{many:,} waiters", bytes_each, "bytes", most=700)
+
+    def promotion(self) -> Iterator[Figure]:
+        """Due runs among very many scheduled ones: how many a second, and the longest call."""
+        due = wall_ms() + 3_600_000
+        with self.fresh():
+            self._submit_some(self.much.scheduled - self.much.due, due_at_ms=due + 86_400_000)
+            self._submit_some(self.much.due, due_at_ms=due)
+            store = self.queue.store
+            store._clock = lambda: due + 1_000
+            promoter, calls = Promoter(store, self.settings.tick_ms), list[float]()
+            original = store.call
+
+            def call(script: str, partition: int, *words: Any) -> Any:
+                replies: list[Any] = []
+                calls.append(timed(lambda: replies.append(original(script, partition, *words))))
+                return replies[0]
+
+            store.call = call  # type: ignore[method-assign]
+            took = 0.0
+            promoted = 0
+            while promoted < self.much.due:
+                rounds: list[int] = []
+                took += timed(lambda: rounds.append(promoter.run_once(0).done["rung"]))  # noqa: B023
+                promoted += rounds[0]
+        rate = promoted / took
+        found = f"{promoted:,} due of {self.much.scheduled:,} scheduled"
+        yield Figure("promotion of due runs", found, rate, "/s", least=20_000)
+        yield Figure("promotion, the longest call", found, max(calls) * 1e3, "ms", most=10)
+
+    def _cost(self, **fields: Any) -> float:
+        """Seconds to claim and finish one run, of many in batches."""
+        self._submit_some(self.much.runs, **fields)
+        lease = self._lease()
+        return timed(lambda: self._work_off(lease, self.much.runs // BATCH * BATCH)) / self.much.runs
+
+    def _submit_some(self, runs: int, **fields: Any) -> None:
+        spec = RunSpec(**SPEC, **fields)
+        for _ in self.queue.submit_many(spec for _ in range(runs)):
+            pass
