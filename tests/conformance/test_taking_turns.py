@@ -134,7 +134,7 @@ def test_every_run_in_line_is_claimed_once_by_workers_that_block(world: World) -
     worker = world.worker("w1")
     next_runs(world, worker, 1)
     runs = submit(world, 20, fair_key="a") + submit(world, 20, fair_key="b")
-    partition = next(each for each in world.store.partitions() if worker.streams(True) and worker.lanes(each))
+    partition = next(each for each in world.store.partitions() if worker.lanes(each))
     lane = worker.lanes(partition)[0]
     taken = []
     while True:

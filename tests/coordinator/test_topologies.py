@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from signal import SIGKILL
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from crew import Crew
 from flavours import required
 from servers import Server, free_port, redis_binary, until, valkey_binary
 
@@ -297,3 +298,17 @@ def test_a_certificate_of_another_host_is_refused_unless_allowed(tls: str, certi
     with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
         Connection(url, attempts=1).command("PING")
     assert Connection(f"{url}&ssl_check_hostname=false").command("PING") == "PONG"
+
+
+def test_a_worker_serves_partitions_on_all_nodes_of_a_cluster(cluster: Cluster, folder: Path) -> None:
+    crew = Crew(cast(Server, cluster), folder, partitions=6)
+    worker = crew.worker(slots=2)
+    crew.wait([crew.submit() for _ in range(12)])
+    later = [crew.submit() for _ in range(6)]
+    crew.wait(later)
+
+    assert {crew.state(run) for run in later} == {"completed"}
+    worker.terminate()
+    assert worker.wait(timeout=20) == 0
+    crew.check()
+    crew.close()

@@ -69,6 +69,11 @@ class Connection:
         self._closed = False
         self._start_afresh()
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether keys may live on several servers, so that a command can name only some of them."""
+        return self._address.shape == "cluster"
+
     def another(self) -> Connection:
         """A connection like this one, for a thread that blocks."""
         return Connection(

@@ -230,10 +230,10 @@ class Lease:
         )
         return [(keys[key], entry) for key, entries in reply or () for entry, _ in entries]
 
-    def streams(self, with_lanes: bool) -> dict[str, tuple[int, str | None]]:
+    def streams(self, with_lanes: bool, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
         """What to block on: each key, with the partition and lane it stands for; an inbox has no lane."""
         keys: dict[str, tuple[int, str | None]] = {}
-        for partition in self.store.partitions():
+        for partition in partitions:
             keys[self.store.key(partition, "inbox", self.identity.id)] = (partition, None)
             for lane in self.lanes(partition) if with_lanes else ():
                 keys[self.store.key(partition, "lane", lane)] = (partition, lane)

@@ -38,7 +38,7 @@ CLAIM_A_CALL = 1000
 LIST_A_CALL = 1000
 SETTLE_A_CALL = 200
 """Dependents that one script settles; the rest is left to the settler, which goes on where it stopped."""
-TICK_A_CALL = 500
+TICK_A_CALL = 250
 SWEEP_A_CALL = 200
 WORKERS_A_CALL = 10
 """Lost workers that one call of the reaper sweeps: each of them may have left something in any lane."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentq.coordinator.clock import monotonic_ms
@@ -21,7 +21,9 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.queue import Claim
 from agentq.worker.hands import Hands
 
-BLOCK_MS = 8_000
+BLOCK_MS = 10_000
+TURN_MS = 500
+"""How long to block on one partition, where each may be on another node of a cluster."""
 SAFETY_MS = 30_000
 FAULT_MS = 1_000
 
@@ -50,6 +52,7 @@ class Claims:
         self._pause = threading.Event()
         self._look = True
         self._strayed = False
+        self._turn = 0
         self._anew = False
         self._safety_ms = monotonic_ms() + SAFETY_MS
         hands.on_free(self._slot_freed)
@@ -128,11 +131,20 @@ class Claims:
                 self._taken(self.lease.adopt(partition, entries, self.hands.free()))
         self._strayed = False
 
+    def _in_turn(self) -> tuple[Sequence[int], int]:
+        """The partitions to block on, and for how long: one after another where they are not all on one server."""
+        partitions = self.lease.store.partitions()
+        if len(partitions) == 1 or not self._reader.is_spread:
+            return partitions, BLOCK_MS
+        self._turn = (self._turn + 1) % len(partitions)
+        return partitions[self._turn : self._turn + 1], TURN_MS
+
     def _block(self, with_lanes: bool) -> None:
-        streams = self.lease.streams(with_lanes)
-        words: tuple[Word, ...] = ("XREADGROUP", "GROUP", GROUP, self.lease.identity.id, "COUNT", 1, "BLOCK", BLOCK_MS)
+        partitions, block_ms = self._in_turn()
+        streams = self.lease.streams(with_lanes, partitions)
+        words: tuple[Word, ...] = ("XREADGROUP", "GROUP", GROUP, self.lease.identity.id, "COUNT", 1, "BLOCK", block_ms)
         try:
-            reply = self._reader.block(*words, "STREAMS", *streams, *(">" for _ in streams), timeout_ms=BLOCK_MS)
+            reply = self._reader.block(*words, "STREAMS", *streams, *(">" for _ in streams), timeout_ms=block_ms)
         except NoGroup:
             # A lane was closed, or its group destroyed: a claim makes good what is still needed.
             self._look = True
