@@ -5,7 +5,9 @@ from __future__ import annotations
 from world import World
 
 from agentq.coordinator.flow import Rate
+from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.limits import OPEN_MS
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
 
@@ -99,3 +101,22 @@ def test_a_deferral_shuts_the_gate_for_what_met_the_limit_and_for_nothing_else(w
     world.pass_ms(10_000)
     world.tick()
     assert {each.id for each in worker.claim(10)} == set(runs[:2])
+
+
+def test_a_timer_that_cannot_be_rung_keeps_no_other_from_ringing(world: World) -> None:
+    """Somebody has put something else in the place of a run."""
+    broken, due = submit(world, 1, limits={}, delay_ms=1000)[0], submit(world, 1, limits={}, delay_ms=2000)[0]
+    partition, command = partition_of(broken), world.store.connection.command
+    key = world.store.key(partition, "run", broken)
+    kept = command("HGETALL", key)
+    command("DEL", key)
+    command("SET", key, "something else")
+    world.pass_ms(2000)
+    world.tick()
+
+    assert world.state(due) == "pending"
+    command("DEL", key)
+    command("HSET", key, *kept)
+    world.pass_ms(OPEN_MS)
+    world.tick()
+    assert world.state(broken) == "pending"

@@ -26,6 +26,18 @@ class Mutation(NamedTuple):
 
 M = Mutation
 MUTATIONS = (
+    M("a limit is not looked at when a run is claimed", "claiming",
+      "local obstructed, room_at = obstacle(needs, f[8])", "local obstructed, room_at = nil, nil"),
+    M("room is never given back", "limiting",
+      "if call('ZREM', key_holders(needs[at]), id) == 1 then freed[#freed + 1] = needs[at] end", ""),
+    M("nobody is let in where there is room", "ending",
+      "let_in(LET_IN_A_CALL)", ""),
+    M("whoever was let in asks for room again", "claiming",
+      "if needs and f[8] then needs = still_needed(id, needs) end", ""),
+    M("the line of a fair lane is not called up", "prelude",
+      "for lane in pairs(uneven) do top_up(lane, 1) end", ""),
+    M("an entry is known by its number alone", "claiming",
+      "local home = f[2] == entry and f[9] == lane", "local home = f[2] == entry"),
     M("the fence is not looked at", "prelude",
       "if run.fence ~= fence then return", "if false then return"),
     M("a run that is taken away keeps its fence", "ending",
