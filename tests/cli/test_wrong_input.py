@@ -81,7 +81,10 @@ WRONG = {
     "no file": (["submit", "--from-jsonl", "runs.jsonl"], "--from-jsonl cannot read runs.jsonl"),
     "a file and a command": (["submit", "--from-jsonl", "-", "--", "true"], "leave the command away"),
     "a file and an option": (["submit", "--from-jsonl", "-", "--queue", "a"], "leave --queue away"),
-    "no part of the bench": (["bench", "--only", "disk"], "--only takes coordinator, worker or cold, not 'disk'"),
+    "no part of the bench": (
+        ["bench", "--only", "disk"],
+        "--only takes coordinator, waiting, worker or cold, not 'disk'",
+    ),
     "an unknown run": (["show", UNKNOWN], f"There is no run {UNKNOWN}"),
     "an unknown beginning": (["show", "zzzz"], "There is no run whose id begins with run_zzzz"),
     "what is no id": (["show", "../../etc"], "'../../etc' is not the id of a run"),

@@ -36,8 +36,6 @@ MUTATIONS = (
       "if needs and f[8] then needs = still_needed(id, needs) end", ""),
     M("the line of a fair lane is not called up", "prelude",
       "for lane in pairs(uneven) do top_up(lane, 1) end", ""),
-    M("an entry is known by its number alone", "claiming",
-      "local home = f[2] == entry and f[9] == lane", "local home = f[2] == entry"),
     M("the fence is not looked at", "prelude",
       "if run.fence ~= fence then return", "if false then return"),
     M("a run that is taken away keeps its fence", "ending",
