@@ -65,6 +65,21 @@ def test_the_seconds_in_which_nobody_came_are_saved_up_to_the_burst(world: World
     assert [claim.id for claim in world.worker("w1").claim(10)] == runs[:3]
 
 
+def test_a_bucket_fills_again_though_the_clock_was_set_back(world: World) -> None:
+    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=1))
+    first, second = submit(world, 2, limits={"tokens": 1})
+    worker = world.worker("w1")
+    assert [claim.id for claim in worker.claim(10)] == [first]
+    world.now_ms -= 3_600_000
+    (third,) = submit(world, limits={"tokens": 1})
+    world.flow.open("tokens")
+    for _ in range(2):
+        world.pass_ms(1000)
+        world.tick()
+
+    assert world.states([second, third]) == ["pending", "pending"]
+
+
 def test_a_gate_lets_nobody_in_before_its_time_and_opens_by_itself(world: World) -> None:
     runs = submit(world, 3)
     worker = world.worker("w1")

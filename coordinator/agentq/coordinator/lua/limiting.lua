@@ -41,6 +41,11 @@ local function refuses(key, wanted)
   if f[2] and call('ZCARD', key_holders(key)) >= tonumber(f[2]) then return 'full' end
   local units, per_ms, burst = tonumber(f[3] or nil), tonumber(f[4] or nil), tonumber(f[5] or nil)
   if not units then return nil end
+  -- The server's clock was set back: what comes back with time counts from now on.
+  if f[7] and tonumber(f[7]) > now then
+    call('HSET', key_limit(key), 'filled_at_ms', stamp)
+    f[7] = stamp
+  end
   -- More than the bucket holds passes when it is full, and is owed.
   local missing = math.min(wanted, burst) - tokens_of(units, per_ms, burst, tonumber(f[6] or nil), tonumber(f[7] or nil))
   if missing > 0.000001 then return 'rate', now + math.ceil(missing * per_ms / units) end
