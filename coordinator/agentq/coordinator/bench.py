@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import redis
 
@@ -24,7 +25,7 @@ from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.settings import Settings
-from agentq.coordinator.store import Store
+from agentq.coordinator.store import Clock, Store
 from agentq.coordinator.topology import topology
 from agentq.coordinator.url import parse
 
@@ -206,8 +207,9 @@ class Bench:
                 pipe.execute_command("XADD", stream, "*", "run", number)  # type: ignore[no-untyped-call]
             pipe.execute()
 
-    def _submit(self, runs: int) -> None:
-        for _ in self.queue.submit_many(SPEC for _ in range(runs)):
+    def _submit(self, runs: int, **fields: Any) -> None:
+        spec = SPEC.model_copy(update=fields)
+        for _ in self.queue.submit_many(spec for _ in range(runs)):
             pass
 
     def _work_off(self, lease: Lease, runs: int) -> None:
@@ -223,8 +225,8 @@ class Bench:
         lease.register()
         return lease
 
-    def _queue(self) -> Queue:
-        return Queue(Store(self.connection, Keyspace(self.place.namespace)))
+    def _queue(self, clock: Clock | None = None) -> Queue:
+        return Queue(Store(self.connection, Keyspace(self.place.namespace), clock=clock))
 
     @contextmanager
     def fresh(self) -> Iterator[None]:

@@ -9,11 +9,8 @@ from typing import Any
 
 from agentq.coordinator.bench import BATCH, Bench, Figure, Place, Scale, timed
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.flow import Flow
-from agentq.coordinator.run import Outcome, RunSpec
-
-SPEC: dict[str, Any] = {"kind": "command", "argv": ["true"]}
+from agentq.coordinator.run import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +75,11 @@ class WaitingBench(Bench):
         for waiting in self.much.waiters:
             with self.fresh():
                 Flow(self.queue.store).limit("one", most=1)
-                self._submit_some(1, limits={"one": 1})
+                self._submit(1, limits={"one": 1})
                 lease = self._lease()
                 held = lease.claim(1)
                 before = self.raw.info("memory")["used_memory"]
-                self._submit_some(waiting, limits={"one": 1})
+                self._submit(waiting, limits={"one": 1})
                 bytes_each = (self.raw.info("memory")["used_memory"] - before) / waiting
                 took = []
                 for _ in range(min(self.much.wakes, waiting - 1)):
@@ -98,27 +95,13 @@ class WaitingBench(Bench):
         """Due runs among very many scheduled ones: how many a second, and the longest call."""
         due = wall_ms() + 3_600_000
         with self.fresh():
-            self._submit_some(self.much.scheduled - self.much.due, due_at_ms=due + 86_400_000)
-            self._submit_some(self.much.due, due_at_ms=due)
-            store = self.queue.store
-            store._clock = lambda: due + 1_000
-            promoter, calls = Promoter(store, self.settings.tick_ms), list[float]()
-            original = store.call
-
-            def call(script: str, partition: int, *words: Any) -> Any:
-                replies: list[Any] = []
-                calls.append(timed(lambda: replies.append(original(script, partition, *words))))
-                return replies[0]
-
-            store.call = call  # type: ignore[method-assign]
-            took = 0.0
-            promoted = 0
-            while promoted < self.much.due:
-                rounds: list[int] = []
-                took += timed(lambda: rounds.append(promoter.run_once(0).done["rung"]))  # noqa: B023
-                promoted += rounds[0]
-        rate = promoted / took
-        found = f"{promoted:,} due of {self.much.scheduled:,} scheduled"
+            self._submit(self.much.scheduled - self.much.due, due_at_ms=due + 86_400_000)
+            self._submit(self.much.due, due_at_ms=due)
+            store, calls, rung = self._queue(lambda: due + 1_000).store, list[float](), list[int]()
+            while sum(rung) < self.much.due:
+                calls.append(timed(lambda: rung.append(store.call("tick", 0)[0])))
+        rate = sum(rung) / sum(calls)
+        found = f"{sum(rung):,} due of {self.much.scheduled:,} scheduled"
         yield Figure("promotion of due runs", found, rate, "/s", least=20_000)
         # The very longest waits for a sync of the append-only file, if it meets one.
         found = f"{len(calls):,} calls, the longest {max(calls) * 1e3:.1f} ms"
@@ -126,11 +109,6 @@ class WaitingBench(Bench):
 
     def _cost(self, **fields: Any) -> float:
         """Seconds to claim and finish one run, of many in batches."""
-        self._submit_some(self.much.runs, **fields)
+        self._submit(self.much.runs, **fields)
         lease = self._lease()
         return timed(lambda: self._work_off(lease, self.much.runs // BATCH * BATCH)) / self.much.runs
-
-    def _submit_some(self, runs: int, **fields: Any) -> None:
-        spec = RunSpec(**SPEC, **fields)
-        for _ in self.queue.submit_many(spec for _ in range(runs)):
-            pass

@@ -20,6 +20,7 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.fields import Label, LimitName, Name, Timeout, Units, one_sentence
 from agentq.coordinator.lifecycle import QUEUED, State
 from agentq.coordinator.limits import DUE_AT_MS_MAX, ERROR_CHARACTERS
+from agentq.coordinator.link import fields_of
 from agentq.coordinator.store import Store
 
 EVERY_QUEUE = "*"
@@ -127,7 +128,7 @@ class Flow:
         found: dict[str, Pause] = {}
         for partition in self.store.partitions():
             flat = self.store.connection.command("HGETALL", self.store.key(partition, key))
-            for queue, told in zip(flat[::2], flat[1::2], strict=True):
+            for queue, told in fields_of(flat).items():
                 at_ms, _, why = told.partition(" ")
                 found[queue] = Pause(queue, int(at_ms), why)
         return found

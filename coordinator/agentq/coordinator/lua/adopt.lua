@@ -9,7 +9,8 @@ USES   limiting waiting ending claiming retiring
 An entry that is not in this worker's pending list is left alone; one that stands for nothing is dropped; one of a run
 that the worker holds already is passed over. A worker that may not claim gets nothing: its entries go to others, at
 once if it is draining, and else when it is retired. A blocking read over several lanes can deliver an entry of each:
-what exceeds `count`, or is from a queue that is paused, goes to others. After a call whose reply was lost, a claim or an adopt, the reply has what that one
+what exceeds `count`, or is from a queue that is paused, goes to others. After a call whose reply was lost, a claim or an
+adopt, the reply has what that one
 took, too. ]]
 
 -- Whether an entry is in this worker's pending list and its run not yet in the worker's hands; and the run's id.

@@ -24,17 +24,6 @@ local function granted(worker, nonce)
   return given, true
 end
 
-local paused = nil
-
--- Whether nothing is to be claimed from a lane at the moment.
-local function is_paused(lane)
-  if not paused then
-    paused = {}
-    for _, queue in ipairs(call('HKEYS', key_paused())) do paused[queue] = true end
-  end
-  return paused['*'] or paused[queue_of(lane)]
-end
-
 -- Read new entries of a lane into the worker's pending list; a group that was destroyed is made again, from the start.
 local function read_lane(lane, worker, wanted)
   local key = key_lane(lane)

@@ -6,11 +6,9 @@ VERBS
 FLAGS  no-writes
 Those open to workers come first; the others belong to queues that are paused. ]]
 
-local running, resting, paused = {}, {}, {}
-for _, queue in ipairs(call('HKEYS', key_paused())) do paused[queue] = true end
+local running, resting = {}, {}
 for _, lane in ipairs(call('ZRANGE', key_lanes(), 0, -1)) do
-  local rests = paused['*'] or paused[queue_of(lane)]
-  local list = rests and resting or running
+  local list = is_paused(lane) and resting or running
   list[#list + 1] = lane
 end
 

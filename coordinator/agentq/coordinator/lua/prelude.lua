@@ -152,6 +152,17 @@ end
 -- A number that changes whenever the lanes that workers may serve do; with it workers notice.
 local function lanes_revision() return call('HGET', key_cursors(), 'lanes') or '0' end
 
+local paused = nil
+
+-- Whether nothing is to be claimed from a lane at the moment.
+local function is_paused(lane)
+  if not paused then
+    paused = {}
+    for _, queue in ipairs(call('HKEYS', key_paused())) do paused[queue] = true end
+  end
+  return paused['*'] or paused[queue_of(lane)]
+end
+
 -- The lanes have changed in a way that workers should hear of at once.
 local function announce_lanes(detail)
   call('HINCRBY', key_cursors(), 'lanes', 1)
