@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -71,6 +72,15 @@ class Function:
         self.signature = signature_of(run)
         self._adapter = None if self.signature is None else arguments_adapter(self.signature)
         self._result = None if self.signature is None else result_adapter(self.signature.return_annotation)
+
+    @classmethod
+    def unseen(cls, path: str) -> Function:
+        """A function that is not here, of which nothing is known but its path."""
+        if not _PATH.fullmatch(path):
+            raise Invalid(f"{path[:80]!r} is not the path of a function; write it like package.module:function.")
+        function = cls(path, _absent)
+        function.signature = function._adapter = function._result = None
+        return function
 
     # ---- on the way in
 
@@ -216,6 +226,11 @@ class Function:
 
 
 _loaded: dict[str, Function] = {}
+_PATH = re.compile(r"[\w.]+:[\w.]+")
+
+
+def _absent() -> None:
+    raise ImportFailed()
 
 
 def _dumped(value: Any, fallback: Callable[[Any], Any] | None = None) -> str:

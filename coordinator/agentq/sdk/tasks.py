@@ -1,0 +1,115 @@
+"""A task: a function with the options that its runs have. It stays the function that it was, for whoever calls it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+
+from agentq.coordinator.run import RunSpec
+from agentq.sdk.calls import Function, known, path_of
+from agentq.sdk.options import Options, spec_of
+
+if TYPE_CHECKING:
+    from agentq.sdk.aio import AsyncRun
+    from agentq.sdk.handles import Run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """A function that can be submitted, by itself or with `options`."""
+
+    def __init__(self, func: Callable[P, R], options: Options, *, pickle: bool = False) -> None:
+        functools.update_wrapper(self, func)
+        self.__agentq_function__ = func
+        self.pickle = pickle
+        self._options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        return self.__agentq_function__(*args, **kwargs)
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Submit a call of it, through the default client."""
+        from agentq.sdk.client import default_client
+
+        return default_client().submit(self, *args, **kwargs)
+
+    async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]:
+        """Submit a call of it, and wait for nothing else than that, in an event loop."""
+        from agentq.sdk.client import default_client
+
+        return await default_client().aio.submit(self, *args, **kwargs)
+
+    def map(self, *values: Iterable[Any]) -> list[Run[R]]:
+        """Submit a call for each value, or for each row of values of several iterables, thousands at a time."""
+        from agentq.sdk.client import default_client
+
+        return default_client().submit_many(self, zip(*values, strict=True))
+
+    def options(self, **options: Unpack[Options]) -> Task[P, R]:
+        """The same task, with these options in place of its own."""
+        other = Task(self.__agentq_function__, cast(Options, {**self._options, **options}), pickle=self.pickle)
+        if "function" in vars(self):
+            vars(other)["function"] = self.function
+        other.spec  # noqa: B018 - what is wrong with the options is said here
+        return other
+
+    @functools.cached_property
+    def function(self) -> Function:
+        """What its runs call."""
+        func = self.__agentq_function__
+        return Function(path_of(func), func, pickled=self.pickle)
+
+    @functools.cached_property
+    def spec(self) -> RunSpec:
+        """What its runs have in common: all but the arguments."""
+        return spec_of(self.function.path, self._options)
+
+    def __repr__(self) -> str:
+        return f"<task {self.__module__}:{self.__qualname__}>"
+
+    def __reduce__(self) -> Any:
+        return _found, (self.__module__, self.__qualname__)
+
+
+@overload
+def task(func: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, pickle: bool = False, **options: Unpack[Options]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+def task(func: Callable[..., Any] | None = None, /, *, pickle: bool = False, **options: Unpack[Options]) -> Any:
+    """Make a function a task: `@task`, or `@task(queue="mail", retries=3, timeout="30s")`."""
+    if func is not None:
+        return Task(func, {})
+    spec_of("options:only", options)
+
+    def decorate(func: Callable[P, R]) -> Task[P, R]:
+        return Task(func, options, pickle=pickle)
+
+    return decorate
+
+
+class _Elsewhere(Task[..., Any]):
+    """A function of which only the path is known: its arguments are checked where it runs."""
+
+    def __init__(self, path: str) -> None:
+        self._options: Options = {}
+        self.pickle = False
+        self._path = path
+        self.__module__, _, self.__qualname__ = path.partition(":")
+        vars(self)["function"] = known(path) or Function.unseen(path)
+
+
+def task_of(func: Callable[..., Any] | str) -> Task[..., Any]:
+    """The task that a function is, or that a path names."""
+    if isinstance(func, Task):
+        return func
+    return _Elsewhere(func) if isinstance(func, str) else Task(func, {})
+
+
+def _found(module: str, qualname: str) -> Any:
+    import importlib
+
+    return functools.reduce(getattr, qualname.split("."), cast(Any, importlib.import_module(module)))
