@@ -265,8 +265,27 @@ def _with_signals(variant: Variant) -> Variant:
     return replace(variant, moves=kept | dict(variant.moves))
 
 
+ALIKE = {
+    "exchange: more": "claim",
+    "exchange: finish": "finish",
+    "exchange: fail": "fail",
+    "exchange: fail for good": "fail for good",
+}
+"""Ways in which a script for many things does what another does."""
+
+
+def _with_exchange(variant: Variant) -> Variant:
+    moves, idle = dict(variant.moves), {*variant.idle}
+    for way, other in ALIKE.items():
+        if other in moves:
+            moves[way] = moves[other]
+        if other in idle:
+            idle.add(way)
+    return replace(variant, moves=moves, idle=frozenset(idle))
+
+
 VARIANTS = tuple(
-    _with_signals(variant)
+    _with_exchange(_with_signals(variant))
     for variants in (
         _not_there(),
         _blocked(),

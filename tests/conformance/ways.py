@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from conformance.lives import LIMIT
 from conformance.stage import COMMAND, Stage
 
-from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.errors import AgentqError, refusal
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass
 from agentq.coordinator.limits import START_MS
 from agentq.coordinator.run import Outcome, RunSpec
@@ -140,7 +140,7 @@ def told(results: list[AgentqError | None]) -> None:
 
 
 def claim(stage: Stage) -> object:
-    words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, stage.lane())
+    words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, 0, stage.lane())
     return stage.world.store.call("claim", stage.partition, *words)
 
 
@@ -149,7 +149,28 @@ def adopt(stage: Stage) -> object:
     lane = stage.key("lane", stage.lane())
     stage.plant("XREADGROUP", "GROUP", "workers", "w2", "COUNT", 10, "STREAMS", lane, ">")
     entries = [word for entry in lease.pending(stage.partition) for word in entry]
-    return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", 100, *entries)
+    return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", 100, 0, *entries)
+
+
+def exchange(class_: str) -> Say:
+    """The worker tells an end, as one among many, and asks for nothing more."""
+
+    def say(stage: Stage) -> None:
+        outcome = Outcome(class_=OutcomeClass(class_)).to_wire()
+        words = ("w1", "0", "", 0, "0.5", "", stage.run, stage.claim.fence, class_, outcome, "")
+        _, _, count, *answers = stage.world.store.call("exchange", stage.partition, *words)
+        assert len(answers) == 2 * count
+        told([refusal(answers[1], stage.run) if answers and not answers[1].startswith("ok ") else None])
+
+    return say
+
+
+def exchange_for_more(stage: Stage) -> object:
+    """The worker has nothing to tell, and asks for a run."""
+    words = ("w2", stage.epoch("w2"), "nonce-of-exchange", 10, "0.5", stage.lane())
+    word, revision, answers, *claimed = stage.world.store.call("exchange", stage.partition, *words)
+    assert answers == 0
+    return [word, revision, *claimed]
 
 
 def with_stray_entry(take: Say) -> Say:
@@ -283,6 +304,10 @@ WAYS = {
         _way("requeue", "requeue", requeue),
         _way("claim", "claim", claim, with_stray_entry(claim)),
         _way("adopt", "claim", adopt, with_stray_entry(adopt)),
+        _way("exchange: more", "claim", exchange_for_more, with_stray_entry(exchange_for_more)),
+        _way("exchange: finish", "finish", exchange("ok")),
+        _way("exchange: fail", "fail", exchange("exit")),
+        _way("exchange: fail for good", "fail", exchange("rejected")),
         _way("start", "start", start),
         _way("report", "report", report),
         _way("finish", "finish", finish),

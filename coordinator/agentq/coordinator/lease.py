@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -22,9 +23,10 @@ from agentq.coordinator.connection import NoGroup, Word
 from agentq.coordinator.demands import is_asked_for, meets
 from agentq.coordinator.errors import AgentqError, Evicted, Invalid, TryLater, refusal
 from agentq.coordinator.fields import Label, Name
+from agentq.coordinator.identity import partition_of
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import is_front, lane_parts
+from agentq.coordinator.run import is_front, is_function_lane, lane_parts
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
@@ -69,6 +71,15 @@ class Beat:
     draining: bool
     disowned: list[Claim]
     orders: list[Order]
+
+
+class Ended(NamedTuple):
+    """How a function attempt ended: its class, its outcome as JSON, and the wait it asks for before another try."""
+
+    claim: Claim
+    class_: str
+    outcome: str
+    delay_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -159,39 +170,84 @@ class Lease:
             [Order(orders[at], partition, *orders[at + 1 : at + 5]) for at in range(0, len(orders), 5)],
         )
 
-    def claim(self, count: int) -> list[Claim]:
-        """Take up to `count` runs, from every partition in turn."""
+    def claim(self, count: int, calls: int = 0) -> list[Claim]:
+        """Take up to `count` runs that need a slot each, and up to `calls` function runs, from all partitions."""
         claims: list[Claim] = []
         partitions = len(self._seats)
         self._turn += 1
         try:
             for step in range(partitions):
-                if len(claims) < count:
-                    self._claim((self._turn + step) % partitions, count, claims)
+                more = self._claim((self._turn + step) % partitions, count, calls)
+                functions = sum(is_function_lane(claim.lane) for claim in more)
+                claims, calls, count = claims + more, calls - functions, count - len(more) + functions
+                if count <= 0 and calls <= 0:
+                    break
         except AgentqError:
             # What was granted before must reach the caller; the refusal comes again with the next call.
             if not claims:
                 raise
         return claims
 
-    def _claim(self, partition: int, count: int, claims: list[Claim]) -> None:
+    def _claim(self, partition: int, count: int, calls: int) -> list[Claim]:
         seat = self._seats[partition]
         while True:
             lanes = self.lanes(partition)
-            wanted = min(count - len(claims), limits.CLAIM_A_CALL)
-            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, wanted, *lanes)
-            claims += self._granted(partition, self.store.call("claim", partition, *words))
+            wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
+            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, *lanes)
+            claims = self._granted(partition, self.store.call("claim", partition, *words))
             # A lane that was opened since the last call is tried at once.
-            if len(claims) >= count or seat.lanes == lanes:
-                return
+            if claims or seat.lanes == lanes:
+                return claims
 
-    def adopt(self, partition: int, entries: Sequence[tuple[str, str]], count: int | None = None) -> list[Claim]:
+    def exchange(self, ended: Sequence[Ended], calls: int = 0) -> tuple[list[AgentqError | None], list[Claim]]:
+        """Say how function attempts ended, and take up to `calls` more, in one round trip a partition.
+
+        Tells of each what was refused. A worker that may not claim gets none, and learns why from its next claim.
+        """
+        refusals: list[AgentqError | None] = [None] * len(ended)
+        claims: list[Claim] = []
+        partitions = self.store.partitions()
+        places: list[list[int]] = [[] for _ in partitions]
+        for place, end in enumerate(ended):
+            places[partition_of(end.claim.id) if len(partitions) > 1 else 0].append(place)
+        self._turn += 1
+        for step in partitions:
+            partition = (self._turn + step) % len(partitions)
+            if places[partition] or calls > len(claims):
+                mine = [ended[place] for place in places[partition]]
+                claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals)
+        return refusals, claims
+
+    def _exchange(
+        self,
+        partition: int,
+        ended: Sequence[Ended],
+        calls: int,
+        places: Sequence[int],
+        refusals: list[AgentqError | None],
+    ) -> list[Claim]:
+        seat, wanted = self._seats[partition], min(max(calls, 0), limits.CLAIM_A_CALL)
+        lanes = "\n".join(filter(is_function_lane, self.lanes(partition))) if wanted else ""
+        words: list[Word] = [self.identity.id, seat.epoch, seat.nonce, wanted, self.store.dice(), lanes]
+        for (run, fence, _, _), class_, outcome, delay_ms in ended:
+            words += (run, fence, class_, outcome, "" if delay_ms is None else delay_ms)
+        word, revision, answers, *rest = self.store.call("exchange", partition, *words)
+        for at in range(0, 2 * answers, 2):
+            if not rest[at + 1].startswith("ok "):
+                refusals[places[rest[at]]] = refusal(rest[at + 1], f"run {ended[rest[at]].claim.id}")
+        del rest[: 2 * answers]
+        return self._granted(partition, [word, revision, *rest]) if wanted and word == "ok" else []
+
+    def adopt(
+        self, partition: int, entries: Sequence[tuple[str, str]], count: int | None = None, calls: int | None = None
+    ) -> list[Claim]:
         """Claim entries, as (lane, entry), that a blocking read delivered or the pending list still holds.
 
-        A read over several lanes can deliver more than was asked for: what exceeds `count` is given back.
+        A read over several lanes can deliver more than was asked for: what exceeds `count`, or `calls` of function
+        runs, is given back.
         """
         seat = self._seats[partition]
-        words: list[Word] = [limits.CLAIM_A_CALL if count is None else max(count, 0)]
+        words: list[Word] = [limits.CLAIM_A_CALL if most is None else max(most, 0) for most in (count, calls)]
         words += [word for entry in entries for word in entry]
         reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
         return self._granted(partition, reply)

@@ -66,10 +66,10 @@ class Queue:
 
     def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> Receipt:
         """Put one run into the world. With `durable`, return only when it is on the server's disk."""
-        run_id, partition = self._address(spec, run_id)
+        run_id, partition = self.address(spec, run_id)
         call = self.store.call_durably if durable else self.store.call
         (word,) = call("submit", partition, *_row(spec, run_id))
-        receipt = _receipt(run_id, word)
+        receipt = receipt_of(run_id, word)
         if receipt.refused is not None:
             raise receipt.refused
         if receipt.created and len(spec.after) > limits.DEPENDENCIES_A_CALL:
@@ -282,7 +282,8 @@ class Queue:
                 raise refused
             chunk = following
 
-    def _address(self, spec: RunSpec, run_id: str | None) -> tuple[str, int]:
+    def address(self, spec: RunSpec, run_id: str | None) -> tuple[str, int]:
+        """The id that a new run gets, unless it has one, and the partition it must or may live in."""
         if run_id is None and spec.passes_the_door:
             partitions = self.store.keyspace.partitions
             partition = random.randrange(partitions) if partitions > 1 else 0
@@ -319,7 +320,7 @@ class Queue:
             partitions: dict[int, list[int]] = {}
             made: list[str] = []
             for place, spec in enumerate(batch):
-                run_id, partition = self._address(spec, next(ids))
+                run_id, partition = self.address(spec, next(ids))
                 made.append(run_id)
                 partitions.setdefault(partition, []).append(place)
             yield _Batch(batch, made, partitions)
@@ -340,7 +341,7 @@ class _Batch:
         return not self._waiting
 
     def receipts(self) -> Iterator[Receipt]:
-        return map(_receipt, self.ids, self._words)
+        return map(receipt_of, self.ids, self._words)
 
 
 def _a_time(at_ms: int) -> int:
@@ -351,7 +352,8 @@ def _row(spec: RunSpec, run_id: str) -> tuple[Word, ...]:
     return run_id, spec.lane, spec.to_wire(), b"" if spec.passes_the_door else to_json(spec.to_door())
 
 
-def _receipt(run_id: str, word: str) -> Receipt:
+def receipt_of(run_id: str, word: str) -> Receipt:
+    """What the submit script's answer means."""
     if word == "ok":
         return Receipt(run_id, created=True)
     if word.startswith("exists "):

@@ -8,6 +8,7 @@ a newer minor version can add some; the door, where specs come in, refuses them.
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -161,14 +162,16 @@ class RunSpec(_Strict):
     @property
     def lane(self) -> str:
         """The name of the lane that the run waits in."""
-        mark = "" if self.fair_key is None else "~"
+        mark = ("f" if self.kind == "function" else "") + ("" if self.fair_key is None else "~")
         if not self.demands:
             return f"{self.queue}:{self.priority}{mark}:"
         demands = ",".join(f"{name}={value}" for name, value in sorted(self.demands.items()))
         return f"{self.queue}:{self.priority}{mark}:{demands}"
 
     def to_wire(self) -> bytes:
-        """The spec as the executor will read it."""
+        """The spec as the executor will read it: a call of a function, if it is nothing more, and else JSON."""
+        if self.kind == "function" and self.model_fields_set <= _OF_A_CALL and not (self.args and self.kwargs):
+            return f"{self.function}".encode() + to_json(self.kwargs or self.args)
         left_out = _IN_LANE | {"after"} if len(self.after) > most.DEPENDENCIES_A_CALL else _IN_LANE
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
         if len(body) > most.SPEC_BYTES:
@@ -202,6 +205,8 @@ class RunSpec(_Strict):
 _to_json = RunSpec.__pydantic_serializer__.to_json
 _OPENING = b'{"v":%d,' % WIRE_VERSION
 _IN_LANE = {"queue", "priority", "demands"}
+_OF_A_CALL = {"kind", "function", "args", "kwargs", *_IN_LANE}
+_CALL = re.compile(r"([\w.]+:[\w.]+)([\[{].*)", re.DOTALL)
 _AS_IT_IS = (
     "delay_ms",
     "due_at_ms",
@@ -226,6 +231,11 @@ def lane_parts(lane: str) -> dict[str, Any]:
     return {"queue": queue, "priority": int(priority[0]), "demands": pairs}
 
 
+def is_function_lane(lane: str) -> bool:
+    """Whether function runs wait there, and nothing else."""
+    return lane.split(":", 2)[1][1:2] == "f"
+
+
 def is_front(lane: str) -> bool:
     """Whether it is the lane before another, for runs that have had their wait."""
     return lane.split(":", 2)[1].endswith("+")
@@ -233,6 +243,12 @@ def is_front(lane: str) -> bool:
 
 def spec_from_wire(text: str, lane: str) -> RunSpec:
     """Read a spec back."""
+    call = _CALL.fullmatch(text)
+    if call is not None:
+        given = json.loads(call[2])
+        arguments = {"kwargs": given} if isinstance(given, dict) else {"args": given}
+        body = {"kind": "function", "function": call[1], **arguments, **lane_parts(lane)}
+        return RunSpec.model_validate_json(to_json(body))
     fields = json.loads(text)
     version = fields.pop("v", None)
     if version != WIRE_VERSION:

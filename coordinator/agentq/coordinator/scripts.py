@@ -149,19 +149,20 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
     {
         script.name: script
         for script in (
-            Script("adopt", "worker epoch nonce count", "lane entry"),
+            Script("adopt", "worker epoch nonce count calls", "lane entry"),
             Script("audit", "limit"),
             Script("bar", "queue why"),
             Script("blame", "name revision why"),
             Script("bootstrap", "schema partitions"),
             Script("cancel", "id reason stop_ms"),
-            Script("claim", "worker epoch nonce count", "lane"),
+            Script("claim", "worker epoch nonce count calls", "lane"),
             Script("count", "", "state"),
             Script("defer", "id fence due_at_ms outcome gate"),
             Script("depend", "id seal expires_ms", "parent"),
             Script("deregister", "worker epoch"),
             Script("drain", "worker epoch detail order"),
             Script("due", "count"),
+            Script("exchange", "worker epoch nonce calls dice lanes", "id fence class outcome delay_ms"),
             Script("fail", "id fence class outcome dice delay_ms"),
             Script("finish", "", "id fence outcome"),
             Script("fire", "name revision expected_ms tick_ms id next_ms wake_ms"),

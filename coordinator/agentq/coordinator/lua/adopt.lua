@@ -1,6 +1,6 @@
 --[[ adopt: claim the entries that a blocking read delivered, or that the worker's own pending list still holds.
 KEYS   base
-ARGV   now_ms worker epoch nonce count
+ARGV   now_ms worker epoch nonce count calls
 ROWS   lane entry
 REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
 VERBS  claim block cancel expire unblock skip wake
@@ -9,7 +9,7 @@ USES   limiting waiting ending claiming retiring
 An entry that is not in this worker's pending list is left alone; one that stands for nothing is dropped; one of a run
 that the worker holds already is passed over. A worker that may not claim gets nothing: its entries go to others, at
 once if it is draining, and else when it is retired. A blocking read over several lanes can deliver an entry of each:
-what exceeds `count`, or is from a queue that is paused, goes to others. After a call whose reply was lost, a claim or an
+what exceeds `count`, or `calls` of function runs, or is from a queue that is paused, goes to others. After a call whose reply was lost, a claim or an
 adopt, the reply has what that one
 took, too. ]]
 
@@ -32,13 +32,19 @@ end
 if word then return word end
 
 local given = granted(worker, nonce)
+local room = { [true] = tonumber(calls), [false] = tonumber(count) }
+for at = 5, #given, 4 do
+  local kind = is_of_functions(given[at])
+  room[kind] = room[kind] - 1
+end
 for lane, entry in next_row do
   local open, id = is_open(lane, entry)
+  local kind = is_of_functions(lane)
   if is_fair(lane) then uneven[lane] = true end
-  if open and (#given - 2 >= 4 * count or is_paused(lane)) then
+  if open and (room[kind] <= 0 or is_paused(lane)) then
     give_back(lane, entry, worker)
-  elseif open then
-    take(lane, entry, id, worker, nonce, given)
+  elseif open and take(lane, entry, id, worker, nonce, given) then
+    room[kind] = room[kind] - 1
   end
 end
 grant(worker, nonce)

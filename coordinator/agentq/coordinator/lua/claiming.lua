@@ -51,6 +51,7 @@ local function put_right(lane, entry, holder)
 end
 
 local held = {}
+local dropped = 0
 
 -- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
 local function take(lane, entry, id, worker, nonce, given)
@@ -90,6 +91,47 @@ local function take(lane, entry, id, worker, nonce, given)
   local place = #given
   given[place + 1], given[place + 2], given[place + 3], given[place + 4] = id, fence, lane, f[6]
   return true
+end
+
+-- Take up to `wanted` runs from one lane, reading on past entries that stand for nothing; returns how many.
+local function drain(lane, wanted, worker, nonce, given)
+  local taken = 0
+  while taken < wanted and dropped < DROP_A_CALL do
+    local asked = wanted - taken
+    local entries = read_lane(lane, worker, asked)
+    for _, entry in ipairs(entries) do
+      if take(lane, entry[1], entry[2][2], worker, nonce, given) then
+        taken = taken + 1
+      else
+        dropped = dropped + 1
+      end
+    end
+    if #entries < asked then break end
+  end
+  return taken
+end
+
+-- Take up to `wanted` runs from lanes, the most urgent first. Of every LOW_EVERY runs one is taken from one of the less
+-- urgent lanes, which take turns at that, so that none starves; `cursor` names whose turn it is.
+local function serve(all, wanted, cursor, worker, nonce, given)
+  if wanted <= 0 then return end
+  local lanes = {}
+  for _, lane in ipairs(all) do
+    if not is_paused(lane) then lanes[#lanes + 1] = lane end
+  end
+  local taken = 0
+  local turn = #lanes > 1 and tonumber(call('HGET', key_cursors(), cursor) or 0) or 0
+  local low = #lanes > 1 and math.floor((turn + wanted) / LOW_EVERY) - math.floor(turn / LOW_EVERY) or 0
+  for pick = 1, low do
+    for step = 0, #lanes - 2 do
+      local place = 2 + (math.floor(turn / LOW_EVERY) + pick + step) % (#lanes - 1)
+      taken = taken + drain(lanes[place], 1, worker, nonce, given)
+      if taken == pick then break end
+    end
+    if taken < pick then break end
+  end
+  for _, lane in ipairs(lanes) do taken = taken + drain(lane, wanted - taken, worker, nonce, given) end
+  if #lanes > 1 and taken > 0 then call('HSET', key_cursors(), cursor, (turn + taken) % TURNS) end
 end
 
 -- Write down what the worker now holds, and by which call.

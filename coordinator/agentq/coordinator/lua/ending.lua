@@ -153,6 +153,26 @@ local function lose(id, run, dice, why)
   leave(id, run, 'lose', spent > 0 and 'scheduled' or 'pending', why, outcome_json('lost', why), '', purse, spent + 1)
 end
 
+-- A worker's verb: an attempt did not do its work. Returns what is answered.
+local function fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
+  if run.stop_at_ms or class == 'cancelled' then
+    conclude(id, run, 'fail', 'cancelled', class, outcome)
+    return 'ok cancelled'
+  end
+  local policy = retry_policy(run)
+  local purse, most = purse_of(policy, class)
+  local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
+  if purse and spent < most then
+    run.due_at_ms = now + (tonumber(delay_ms) or backoff_ms(policy, class, spent, dice))
+    if not is_too_late(run, policy, run.due_at_ms) then
+      leave(id, run, 'fail', 'scheduled', 'retry after ' .. class, outcome, 'fail ' .. fence, purse, spent + 1)
+      return 'ok scheduled'
+    end
+  end
+  conclude(id, run, 'fail', 'failed', class, outcome)
+  return 'ok failed'
+end
+
 -- Give a run back, at no cost to it; used by a draining worker, and for what its worker never heard of.
 local function release(id, run, reason, op)
   if run.stop_at_ms then

@@ -183,11 +183,13 @@ local function open_lane(lane)
   announce_lanes(lane)
 end
 
--- A lane is named `queue:priority:demands`. After the priority, `~` marks one in which keys take turns, and `+` the one
--- before it, for runs that have had their wait.
-local function plain(lane) return (string.gsub(lane, '^([^:]*:%d~?)%+', '%1')) end
+-- A lane is named `queue:priority:demands`. After the priority, `f` marks one of function runs, `~` one in which keys
+-- take turns, and `+` the one before it, for runs that have had their wait.
+local function plain(lane) return (string.gsub(lane, '^([^:]*:%df?~?)%+', '%1')) end
 
-local function front(lane) return (string.gsub(plain(lane), '^([^:]*:%d~?)', '%1+')) end
+local function front(lane) return (string.gsub(plain(lane), '^([^:]*:%df?~?)', '%1+')) end
+
+local function is_of_functions(lane) return string.find(lane, '^[^:]*:%df') ~= nil end
 
 local function is_fair(lane) return string.find(lane, '~:', 1, true) ~= nil end
 

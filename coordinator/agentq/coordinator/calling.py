@@ -1,0 +1,85 @@
+"""Submitting calls of one function: runs that differ in nothing but their arguments.
+
+What they share is worked out once, from a spec without arguments. Each call is then its id and a wire form put together
+from text, so that a producer costs little more than the words it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from pydantic_core import to_json
+
+from agentq.coordinator import limits
+from agentq.coordinator.connection import Word
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.identity import new_run_ids
+from agentq.coordinator.queue import Queue, Receipt, receipt_of
+from agentq.coordinator.run import RunSpec
+
+CALLS_A_BATCH = 250
+"""Calls in one message: so many that the script's own cost is small, so few that the server soon has something to do
+while the next are made."""
+
+
+class Calls:
+    """The calls of one function in one namespace."""
+
+    def __init__(self, queue: Queue, template: RunSpec) -> None:
+        """The template has a function, whatever else all calls have, and no arguments."""
+        if template.kind != "function" or template.args or template.kwargs:
+            raise Invalid("A template is a run of kind 'function' without arguments.")
+        if len(template.after) > limits.DEPENDENCIES_A_CALL:
+            raise Invalid(f"A template waits for {limits.DEPENDENCIES_A_CALL} runs at the most.")
+        self.queue = queue
+        self.template = template
+        self._lane = template.lane
+        self._door = b"" if template.passes_the_door else to_json(template.to_door())
+        wire = template.to_wire().decode()
+        self._is_plain = wire.endswith("[]")
+        self._before = wire.removesuffix("[]") if self._is_plain else f"{wire[:-1]},"
+
+    def submit(self, arguments: str, *, run_id: str | None = None, durable: bool = False) -> Receipt:
+        """Put one call into the world; its arguments are the text of a JSON array, or of an object for keywords."""
+        run_id, partition = self.queue.address(self.template, run_id)
+        store = self.queue.store
+        call = store.call_durably if durable else store.call
+        (word,) = call("submit", partition, run_id, self._lane, self._wire(arguments), self._door)
+        receipt = receipt_of(run_id, word)
+        if receipt.refused is not None:
+            raise receipt.refused
+        return receipt
+
+    def submit_many(self, arguments: Sequence[str]) -> list[Receipt]:
+        """Put many calls into the world, in a few messages; tells of each, in order. A refusal concerns one only."""
+        ids: list[list[str]] = []
+
+        def messages() -> Iterator[tuple[int, Sequence[Word]]]:
+            for first in range(0, len(arguments), CALLS_A_BATCH):
+                texts = arguments[first : first + CALLS_A_BATCH]
+                _, partition = self.queue.address(self.template, None)
+                ids.append(new_run_ids(len(texts), partition))
+                yield partition, self._rows(ids[-1], texts)
+
+        receipts: list[Receipt] = []
+        for words in self.queue.store.call_many("submit", messages()):
+            receipts += map(receipt_of, ids.pop(0), words)
+        return receipts
+
+    def _rows(self, ids: Sequence[str], texts: Sequence[str]) -> list[Word]:
+        lane, door, wire = self._lane, self._door, self._wire
+        return list(
+            chain.from_iterable((run_id, lane, wire(text), door) for run_id, text in zip(ids, texts, strict=True))
+        )
+
+    def _wire(self, arguments: str) -> str:
+        if len(arguments) > limits.ARGUMENTS_BYTES // 4 and len(arguments.encode()) > limits.ARGUMENTS_BYTES:
+            raise Invalid(
+                f"The JSON of the arguments has {len(arguments.encode())} bytes; {limits.ARGUMENTS_BYTES} is the most. "
+                "Pass large input as a file."
+            )
+        if self._is_plain:
+            return self._before + arguments
+        name = "kwargs" if arguments.startswith("{") else "args"
+        return f'{self._before}"{name}":{arguments}}}'
