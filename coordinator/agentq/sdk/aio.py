@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
@@ -27,6 +27,7 @@ from agentq.sdk.tasks import Task
 
 if TYPE_CHECKING:
     from agentq.sdk.client import Client
+    from agentq.sdk.endings import Endings
 
 THREADS = 4
 """Calls of one client that are on their way at the same time. Waiting is no call."""
@@ -112,11 +113,11 @@ class AsyncRun(Generic[R]):
         """The state that it is in."""
         return await self._client.call(self.sync.state)
 
-    async def wait(self, timeout: float | Span | None = None) -> State:  # noqa: ASYNC109 - as of the twin
+    async def wait(self, timeout: float | Span | None = None) -> State:
         """Wait until it has ended, however it did."""
         return (await self._ended(timeout)).state
 
-    async def result(self, timeout: float | Span | None = None) -> R:  # noqa: ASYNC109 - as of the twin
+    async def result(self, timeout: float | Span | None = None) -> R:
         """What the function returned, once it has ended; RunFailed if it did not complete."""
         ended = await self._ended(timeout)
         return await self._client.call(self.sync.returned, ended)
@@ -124,17 +125,21 @@ class AsyncRun(Generic[R]):
     def __await__(self) -> Generator[Any, None, R]:
         return self.result().__await__()
 
-    async def _ended(self, timeout: float | Span | None) -> life.Run:  # noqa: ASYNC109 - as of the twin
+    async def _ended(self, timeout: float | Span | None) -> life.Run:
         """Once the run has ended. Nothing is held meanwhile but a place in a table."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[life.Run | AgentqError] = loop.create_future()
 
+        def settle(answer: life.Run | AgentqError) -> None:
+            if not future.done():
+                future.set_result(answer)
+
         def told(answer: life.Run | AgentqError) -> None:
             # A loop that is closed has nobody in it who waits.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(answer))
+                loop.call_soon_threadsafe(settle, answer)
 
-        endings = self._client.sync.peek_endings() or await self._client.call(lambda: self._client.sync.endings)
+        endings = await self._endings()
         endings.tell(self.id, told)
         limit_ms = patience_ms(timeout)
         try:
@@ -147,6 +152,11 @@ class AsyncRun(Generic[R]):
         if isinstance(answer, AgentqError):
             raise answer
         return answer
+
+    async def _endings(self) -> Endings:
+        sync = self._client.sync
+        ready = sync.peek_endings()
+        return ready if ready is not None else await self._client.call(sync.connect_endings)
 
     def logs(self, *, follow: bool = False, after: str = BEGINNING) -> AsyncIterator[LogEntry]:
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""

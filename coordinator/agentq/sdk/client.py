@@ -59,7 +59,7 @@ class Client:
         task = func if isinstance(func, Task) else self._task(func)
         packed = task.function.packed(args, kwargs)
         if packed.text is not None and not packed.after:
-            receipt = self.queue.submit_call(task.spec, packed.text)
+            receipt = task.calls(self.queue).submit(packed.text)
         else:
             receipt = self.queue.submit(_whole(task.spec, packed))
         return Run(self, receipt.id, task.function)
@@ -74,7 +74,7 @@ class Client:
         packed = [pack((), call) if isinstance(call, dict) else pack(tuple(call), {}) for call in calls]
         texts = [each.text for each in packed if each.text is not None and not each.after]
         if len(texts) == len(packed):
-            receipts: Iterable[Receipt] = self.queue.submit_calls(task.spec, texts)
+            receipts: Iterable[Receipt] = task.calls(self.queue).submit_many(texts)
         else:
             receipts = self.queue.submit_many([_whole(task.spec, each) for each in packed])
         function = task.function
@@ -136,6 +136,10 @@ class Client:
     def endings(self) -> Endings:
         """Who waits for which run."""
         return self._linked().endings
+
+    def connect_endings(self) -> Endings:
+        """The same, as a call."""
+        return self.endings
 
     def peek_endings(self) -> Endings | None:
         """The same, if the client is connected already."""

@@ -6,11 +6,13 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
+from agentq.coordinator.calling import Calls
 from agentq.coordinator.run import RunSpec
 from agentq.sdk.calls import Function, known, path_of
 from agentq.sdk.options import Options, spec_of
 
 if TYPE_CHECKING:
+    from agentq.coordinator.queue import Queue
     from agentq.sdk.aio import AsyncRun
     from agentq.sdk.handles import Run
 
@@ -21,11 +23,14 @@ R = TypeVar("R")
 class Task(Generic[P, R]):
     """A function that can be submitted, by itself or with `options`."""
 
+    __qualname__: str
+
     def __init__(self, func: Callable[P, R], options: Options, *, pickle: bool = False) -> None:
         functools.update_wrapper(self, func)
         self.__agentq_function__ = func
         self.pickle = pickle
         self._options = options
+        self._calls: Calls | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
@@ -68,6 +73,13 @@ class Task(Generic[P, R]):
         """What its runs have in common: all but the arguments."""
         return spec_of(self.function.path, self._options)
 
+    def calls(self, queue: Queue) -> Calls:
+        """What submits its calls to a queue, once for all of them."""
+        found = self._calls
+        if found is None or found.queue is not queue:
+            found = self._calls = Calls(queue, self.spec)
+        return found
+
     def __repr__(self) -> str:
         return f"<task {self.__module__}:{self.__qualname__}>"
 
@@ -97,7 +109,7 @@ class _Elsewhere(Task[..., Any]):
     def __init__(self, path: str) -> None:
         self._options: Options = {}
         self.pickle = False
-        self._path = path
+        self._calls = None
         self.__module__, _, self.__qualname__ = path.partition(":")
         vars(self)["function"] = known(path) or Function.unseen(path)
 
