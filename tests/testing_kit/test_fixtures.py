@@ -137,7 +137,7 @@ def test_children_are_submitted_once_though_the_function_is_called_again(agentq_
 
 def test_a_run_as_an_argument_is_its_result(agentq_worker: Worker) -> None:
     first = shop.fetch.submit(4)
-    second = agentq_worker.client.submit(shop.fetch, first)  # type: ignore[arg-type]
+    second = agentq_worker.client.submit(shop.fetch, first.later)
 
     assert second.state() == "blocked"
     agentq_worker.run_all()
@@ -147,8 +147,8 @@ def test_a_run_as_an_argument_is_its_result(agentq_worker: Worker) -> None:
 
 def test_a_run_whose_argument_failed_is_skipped(agentq_worker: Worker) -> None:
     first = shop.refuses.submit()
-    second = agentq_worker.client.submit(shop.fetch, first)  # type: ignore[arg-type]
-    third = agentq_worker.client.submit(shop.fetch.options(on_failed="run"), first)  # type: ignore[arg-type]
+    second = agentq_worker.client.submit(shop.fetch, first.later)
+    third = agentq_worker.client.submit(shop.fetch.options(on_failed="run"), first.later)
 
     agentq_worker.run_until_idle()
 

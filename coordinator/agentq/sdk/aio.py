@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from pydantic import JsonValue
 
@@ -104,6 +104,11 @@ class AsyncRun(Generic[R]):
     @property
     def __agentq_run__(self) -> str:
         return self.id
+
+    @property
+    def later(self) -> R:
+        """The run as an argument of another submit, where it stands for its result: for type checkers, its result."""
+        return cast(R, self)
 
     async def record(self) -> life.Run:
         """Everything that is known of it."""

@@ -6,7 +6,7 @@ import getpass
 import json
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -48,6 +48,11 @@ class Run(Generic[R]):
     @property
     def __agentq_run__(self) -> str:
         return self.id
+
+    @property
+    def later(self) -> R:
+        """The run as an argument of another submit, where it stands for its result: for type checkers, its result."""
+        return cast(R, self)
 
     # ---- what it is
 

@@ -1,8 +1,8 @@
 """What a function takes and returns, as pydantic checks it: in Python before a submit, in JSON before a call.
 
-A function becomes another one with the same signature that returns its arguments; pydantic's adapter of that one then
-validates all arguments in one call, from Python or from JSON text. An annotation that cannot be resolved (its import
-stands under TYPE_CHECKING) checks nothing, and neither does a function whose signature Python does not know.
+Pydantic's validator of a function's arguments checks all of them in one call, from Python or from JSON text. An
+annotation that cannot be resolved (its import stands under TYPE_CHECKING) checks nothing, and neither does a function
+whose signature Python does not know.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+from pydantic_core import CoreConfig, SchemaValidator
 
 Pair = tuple[tuple[Any, ...], dict[str, Any]]
 
 _CONFIG = ConfigDict(arbitrary_types_allowed=True, ser_json_bytes="base64", val_json_bytes="base64")
+_CORE = CoreConfig(ser_json_bytes="base64", val_json_bytes="base64")
 
 
 def signature_of(func: Callable[..., Any]) -> inspect.Signature | None:
@@ -29,8 +31,8 @@ def signature_of(func: Callable[..., Any]) -> inspect.Signature | None:
     return signature.replace(parameters=parameters, return_annotation=_resolved(signature.return_annotation, scope))
 
 
-def arguments_adapter(signature: inspect.Signature) -> TypeAdapter[Pair]:
-    """What turns arguments into those that the function takes."""
+def arguments_validator(signature: inspect.Signature) -> SchemaValidator:
+    """What turns arguments, as a tuple, a dict or JSON of either, into those that the function takes."""
 
     def capture(*args: Any, **kwargs: Any) -> Pair:
         return args, kwargs
@@ -40,7 +42,13 @@ def arguments_adapter(signature: inspect.Signature) -> TypeAdapter[Pair]:
         each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty
     }
     anything: Any = capture
-    return TypeAdapter(anything, config=_CONFIG)
+    schema: Any = TypeAdapter(anything, config=_CONFIG).core_schema
+    # The part of the schema that is about the arguments does the same without the call, in half the time.
+    if schema["type"] == "call":
+        return SchemaValidator(schema["arguments_schema"], _CORE)
+    if schema["type"] == "definitions" and schema["schema"]["type"] == "call":
+        return SchemaValidator({**schema, "schema": schema["schema"]["arguments_schema"]}, _CORE)
+    return SchemaValidator(schema, _CORE)
 
 
 def result_adapter(annotation: Any) -> TypeAdapter[Any] | None:
