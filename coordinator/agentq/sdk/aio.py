@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, overload
@@ -34,6 +34,7 @@ THREADS = 4
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
@@ -47,6 +48,10 @@ class AsyncClient:
 
     @overload
     async def submit(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
+    @overload
+    async def submit(
+        self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncRun[R]: ...
     @overload
     async def submit(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
     @overload
@@ -91,12 +96,12 @@ class AsyncClient:
         await self.close()
 
 
-class AsyncRun(Generic[R]):
+class AsyncRun(Generic[R_co]):
     """A run, by its id: what `Run` is, awaited. `await run` is `await run.result()`."""
 
     __slots__ = ("_client", "id", "sync")
 
-    def __init__(self, client: AsyncClient, run: Run[R]) -> None:
+    def __init__(self, client: AsyncClient, run: Run[R_co]) -> None:
         self._client = client
         self.sync = run
         self.id = run.id
@@ -106,9 +111,9 @@ class AsyncRun(Generic[R]):
         return self.id
 
     @property
-    def later(self) -> R:
+    def later(self) -> R_co:
         """The run as an argument of another submit, where it stands for its result: for type checkers, its result."""
-        return cast(R, self)
+        return cast(R_co, self)
 
     async def record(self) -> life.Run:
         """Everything that is known of it."""
@@ -122,12 +127,12 @@ class AsyncRun(Generic[R]):
         """Wait until it has ended, however it did."""
         return (await self._ended(timeout)).state
 
-    async def result(self, timeout: float | Span | None = None) -> R:
+    async def result(self, timeout: float | Span | None = None) -> R_co:
         """What the function returned, once it has ended; RunFailed if it did not complete."""
         ended = await self._ended(timeout)
         return await self._client.call(self.sync.returned, ended)
 
-    def __await__(self) -> Generator[Any, None, R]:
+    def __await__(self) -> Generator[Any, None, R_co]:
         return self.result().__await__()
 
     async def _ended(self, timeout: float | Span | None) -> life.Run:
