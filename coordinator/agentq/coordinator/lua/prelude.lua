@@ -1,5 +1,5 @@
 --[[ What every script shares. Before it stand, made from the Python tables: `base` and the key builders (keys.py), the
-limits (limits.py), SOURCES and EVENTS of this script's verbs and BUDGETS (lifecycle.py). After it stand what the script
+limits (limits.py), ARROWS of this script's verbs and BUDGETS (lifecycle.py). After it stand what the script
 USES, and the script as the body of `main`; `close` then carries out what was put off, so that a batch costs few
 commands. ]]
 
@@ -57,6 +57,14 @@ local function load(id)
   return run
 end
 
+-- The event of one arrow of the lifecycle, as `;verb from to event` in ARROWS; nil where there is none.
+local function event_of(verb, from, to)
+  return string.match(ARROWS, ';' .. verb .. ' ' .. from .. ' ' .. to .. ' ([%w_]+)')
+end
+
+-- Whether a verb may be said of a run in a state.
+local function leads_from(verb, from) return string.find(ARROWS, ';' .. verb .. ' ' .. from .. ' ', 1, true) ~= nil end
+
 local function is_held(run) return run.state == 'claimed' or run.state == 'running' end
 
 local function is_ended(run)
@@ -70,9 +78,9 @@ local function load_held(id, fence, verb)
   local run = load(id)
   if not run then return nil, 'not_found' end
   if run.fence ~= fence then return nil, run.op == verb .. ' ' .. fence and 'ok' or 'fenced' end
-  if SOURCES[verb][run.state] then return run end
-  local into = EVENTS[verb].claimed or EVENTS[verb].running
-  return nil, into[run.state] and 'ok' or 'wrong_state ' .. run.state
+  if leads_from(verb, run.state) then return run end
+  local led_here = event_of(verb, 'claimed', run.state) or event_of(verb, 'running', run.state)
+  return nil, led_here and 'ok' or 'wrong_state ' .. run.state
 end
 
 local function append(event, id, state, run, detail)
@@ -138,7 +146,7 @@ end
 
 -- Take a run along one arrow of the lifecycle: state, further fields, index, timer and event.
 local function move(id, run, verb, state, detail, ...)
-  local event = EVENTS[verb][run.state][state]
+  local event = event_of(verb, run.state, state)
   if not event then error('no arrow ' .. verb .. ' from ' .. run.state .. ' to ' .. state) end
   local from, had_timer = run.state, timers[id] or next_timer(run) or is_ended(run)
   call('HSET', run.key, 'state', state, ...)
