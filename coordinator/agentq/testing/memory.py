@@ -118,8 +118,10 @@ def _scripts() -> ScriptSet:
 
 def _server() -> Any:
     # fakeredis runs scripts with lupa, which only its extra brings.
-    if find_spec("fakeredis") is None or find_spec("lupa") is None:
+    try:
+        import fakeredis
+    except ImportError as error:
+        raise Invalid(MISSING) from error
+    if find_spec("lupa") is None:
         raise Invalid(MISSING)
-    import fakeredis
-
     return fakeredis.FakeRedis(server=fakeredis.FakeServer(server_type="redis", version=(7, 0)))

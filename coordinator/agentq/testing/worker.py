@@ -23,12 +23,13 @@ from agentq.coordinator.errors import Invalid
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
+from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, RunSpec, is_function_lane, spec_from_wire
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.waiting import Resumption
 from agentq.sdk.calls import Function, load
+from agentq.sdk.client import Client
 from agentq.sdk.context import Parked, RunContext, entered
 from agentq.sdk.errors import Cancelled, Fail, Retry, SoftTimeout
 from agentq.sdk.options import Span, span_ms
@@ -37,19 +38,21 @@ from agentq.testing.memory import MemoryClient
 ROUNDS_MAX = 10_000
 """Rounds after which runs that make each other anew are taken to do so for ever."""
 AT_MOST = timedelta(days=31)
-_numbers = count(1)
 
 
 class Worker:
-    """Executes the function runs of a queue in memory."""
+    """Executes the function runs of a queue in memory; or those of a server, for a test that has a real one."""
 
-    def __init__(self, client: MemoryClient, labels: Mapping[str, str] | None = None) -> None:
+    def __init__(self, client: Client, labels: Mapping[str, str] | None = None) -> None:
         self.client = client
         self.labels = dict(labels or {})
         self.raised: dict[str, BaseException] = {}
         """By run id, what its last attempt raised."""
-        self._queue = client.memory
         self._settings = Settings()
+
+    @property
+    def _queue(self) -> Queue:
+        return self.client.queue
 
     def run_all(self) -> int:
         """Execute what is pending, and what becomes pending by that; the clock stands still. Returns the attempts."""
@@ -63,7 +66,9 @@ class Worker:
 
     def run_until_idle(self, at_most: Span = AT_MOST) -> int:
         """The same, and move the clock to whatever is due within `at_most`, until nothing is. Returns the attempts."""
-        clock, done = self._queue.clock, 0
+        if not isinstance(self.client, MemoryClient):
+            raise Invalid("The clock of a server cannot be moved; run_until_idle is for a queue in memory.")
+        clock, done = self.client.clock, 0
         end_ms = clock.now_ms + span_ms(at_most)
         for _ in range(ROUNDS_MAX):
             done += self.run_all()
@@ -84,11 +89,12 @@ class Worker:
         return min(due, default=None)
 
     def _round(self) -> int:
-        Promoter(self._queue.store, self._settings.tick_ms).run_once(0)
+        for partition in self._queue.store.partitions():
+            Promoter(self._queue.store, self._settings.tick_ms).run_once(partition)
         queues = [name for name in Records(self._queue.store).count() if name]
         if not queues:
             return 0
-        identity = Identity(id=f"testing-{next(_numbers)}", queues=tuple(queues), labels=self.labels)
+        identity = Identity(id=f"testing-{self._queue.store.nonce()}", queues=tuple(queues), labels=self.labels)
         lease = Lease(self._queue.store, identity, self._settings)
         lease.register()
         try:
@@ -127,6 +133,7 @@ class Worker:
             value = function.run(*args, **kwargs)
             if asyncio.iscoroutine(value):
                 value = _awaited(value)
+            # A result that waits to be fetched from the store is told as its reference, as by every worker.
             return json.loads(function.result(value))
 
 
@@ -135,7 +142,7 @@ class _Host:
 
     def __init__(self, worker: Worker, claim: Claim) -> None:
         self._worker, self._claim = worker, claim
-        self._queue = worker.client.memory
+        self._queue = worker.client.queue
         self._reports, self._logs = count(1), count(1)
 
     def report(self, run_id: str, progress: dict[str, Any]) -> None:  # noqa: ARG002 - it hosts one run
