@@ -24,9 +24,10 @@ from pydantic_core import ArgsKwargs, PydanticSerializationError, to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import one_sentence
 from agentq.sdk import pickles, references, stores
 from agentq.sdk.errors import ImportFailed
-from agentq.sdk.signatures import Pair, arguments_validator, result_adapter, signature_of
+from agentq.sdk.signatures import Pair, arguments_validator, result_validator, signature_of
 
 _NOT_JSON = (b"NaN", b"Infinity")
 _MANY_DIGITS = 4300
@@ -71,7 +72,7 @@ class Function:
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(run))
         self.signature = signature_of(run)
         self._validator = None if self.signature is None else arguments_validator(self.signature)
-        self._result = None if self.signature is None else result_adapter(self.signature.return_annotation)
+        self._result = None if self.signature is None else result_validator(self.signature.return_annotation)
 
     @classmethod
     def unseen(cls, path: str) -> Function:
@@ -225,7 +226,13 @@ class Function:
         text = stores.fetched(text)
         if pickles.is_sealed(text.decode()):
             return pickles.opened(text.decode(), self.path)
-        return json.loads(text) if self._result is None else self._result.validate_json(text)
+        if self._result is None:
+            return json.loads(text)
+        try:
+            (value,), _ = self._result.validate_json(b"[%b]" % text)
+        except ValidationError as error:
+            raise Invalid(f"What {self.path} returned is not what it says it returns: {one_sentence(error)}") from error
+        return value
 
     def _invalid(self, error: ValueError) -> Invalid:
         if not isinstance(error, ValidationError):

@@ -33,7 +33,32 @@ def signature_of(func: Callable[..., Any]) -> inspect.Signature | None:
 
 def arguments_validator(signature: inspect.Signature) -> SchemaValidator:
     """What turns arguments, as a tuple, a dict or JSON of either, into those that the function takes."""
+    try:
+        schema = _schema(signature)
+    except PydanticUserError:
+        # One of the annotations means nothing to pydantic: that parameter takes anything.
+        known = [
+            each.replace(annotation=each.annotation if _is_known(each) else Any)
+            for each in signature.parameters.values()
+        ]
+        schema = _schema(signature.replace(parameters=known))
+    # The part of the schema that is about the arguments does the same without a call, in half the time.
+    if schema["type"] == "call":
+        return SchemaValidator(schema["arguments_schema"], _CORE)
+    if schema["type"] == "definitions" and schema["schema"]["type"] == "call":
+        return SchemaValidator({**schema, "schema": schema["schema"]["arguments_schema"]}, _CORE)
+    return SchemaValidator(schema, _CORE)
 
+
+def result_validator(annotation: Any) -> SchemaValidator | None:
+    """The same for the one thing that a function returns; None where it does not say what."""
+    if annotation in (inspect.Signature.empty, Any):
+        return None
+    result = inspect.Parameter("result", inspect.Parameter.POSITIONAL_ONLY, annotation=annotation)
+    return arguments_validator(inspect.Signature([result]))
+
+
+def _schema(signature: inspect.Signature) -> Any:
     def capture(*args: Any, **kwargs: Any) -> Pair:
         return args, kwargs
 
@@ -42,24 +67,15 @@ def arguments_validator(signature: inspect.Signature) -> SchemaValidator:
         each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty
     }
     anything: Any = capture
-    schema: Any = TypeAdapter(anything, config=_CONFIG).core_schema
-    # The part of the schema that is about the arguments does the same without the call, in half the time.
-    if schema["type"] == "call":
-        return SchemaValidator(schema["arguments_schema"], _CORE)
-    if schema["type"] == "definitions" and schema["schema"]["type"] == "call":
-        return SchemaValidator({**schema, "schema": schema["schema"]["arguments_schema"]}, _CORE)
-    return SchemaValidator(schema, _CORE)
+    return TypeAdapter(anything, config=_CONFIG).core_schema
 
 
-def result_adapter(annotation: Any) -> TypeAdapter[Any] | None:
-    """What turns the JSON of a result into what the function says it returns; None where it says nothing."""
-    if annotation in (inspect.Signature.empty, Any):
-        return None
+def _is_known(parameter: inspect.Parameter) -> bool:
     try:
-        return TypeAdapter(annotation, config=_CONFIG)
+        _schema(inspect.Signature([parameter]))
     except PydanticUserError:
-        # A model, a dataclass or a TypedDict has a configuration of its own, and takes no other.
-        return TypeAdapter(annotation)
+        return False
+    return True
 
 
 def _resolved(annotation: Any, scope: dict[str, Any]) -> Any:

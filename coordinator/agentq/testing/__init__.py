@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentq.testing.assertions import assert_nothing_submitted, assert_submitted, submitted
     from agentq.testing.clock import Clock
-    from agentq.testing.eager import eager
+    from agentq.testing.eagerness import eager
     from agentq.testing.memory import MemoryClient, MemoryQueue
     from agentq.testing.worker import Worker
 
@@ -37,7 +37,7 @@ _HOMES = {
     "Worker": "worker",
     "assert_nothing_submitted": "assertions",
     "assert_submitted": "assertions",
-    "eager": "eager",
+    "eager": "eagerness",
     "submitted": "assertions",
 }
 

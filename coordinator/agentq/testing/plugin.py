@@ -46,7 +46,7 @@ def agentq_worker(agentq_client: MemoryClient) -> Worker:
 @pytest.fixture
 def agentq_eager() -> Iterator[MemoryClient]:
     """A client that has executed a run when its submit returns."""
-    from agentq.testing.eager import eager
+    from agentq.testing.eagerness import eager
 
     with eager() as client:
         yield client
