@@ -19,7 +19,9 @@ raised in a function, and obeyed by whoever executes it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from agentq.coordinator.errors import AgentqError, Invalid, WaitTimedOut
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -56,6 +58,20 @@ class RunCancelled(RunFailed):
 
 class RunSkipped(RunFailed):
     """The run was skipped, because one that it waited for did not complete."""
+
+
+class PartlyRefused(AgentqError):
+    """Some of the runs that were submitted together were refused."""
+
+    def __init__(self, runs: Sequence[Any], refused: Sequence[tuple[str, AgentqError]]) -> None:
+        first = refused[0][1]
+        super().__init__(
+            f"{len(refused)} of {len(runs)} runs were refused and the others submitted. The first: {first}"
+        )
+        self.runs = list(runs)
+        """The handles of all of them, in order."""
+        self.refused = dict(refused)
+        """By run id, why."""
 
 
 class Fail(Exception):
