@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from callers import Callers
-from servers import Server, until
+from servers import until
 
 from agentq.coordinator.policy import RetryPolicy
-
-
-@pytest.fixture
-def callers(valkey: Server, folder: Path) -> Iterator[Callers]:
-    callers = Callers(valkey, folder, namespace=folder.name)
-    yield callers
-    callers.close()
-    callers.check()
 
 
 def test_functions_of_both_kinds_return_their_results(callers: Callers) -> None:

@@ -303,7 +303,7 @@ class Engine:
                 self.children.forget(claim)
                 self.hearing.fail(claim, OutcomeClass.SPAWN, str(failed))
         self.children.spread()
-        return bool(self.children.waiting)
+        return bool(self.children.waiting or self.children.alone)
 
     def give_back(self) -> None:
         """Hand back what has found no place."""

@@ -148,9 +148,12 @@ class Watch:
     def _round(self, now: int) -> int | None:
         """Do all that is due; for how long there will be nothing, if nobody says anything."""
         engine = self._engine
-        times = [self._look_at(child, now) for child in engine.children.all]
+        for child in list(engine.children.all):
+            self._look_at(child, now)
         engine.stops.act(now)
-        if engine.keep(now):
+        waits = engine.keep(now)
+        times = [self._look_due_ms(child, now) for child in engine.children.all]
+        if waits:
             if self._waiting_ms is None:
                 self._waiting_ms = now
             elif now - self._waiting_ms >= BUSY_MS and not engine.children.starting:
@@ -169,32 +172,34 @@ class Watch:
         self._tell_of_room()
         return min((time for time in times if time is not None), default=None)
 
-    def _look_at(self, child: Child, now: int) -> int | None:
-        if child.left:
-            if now >= child.leave_ms:
-                child.kill()
-            return max(1, child.leave_ms - now)
-        if child.withdrawing:
-            if now < child.settled_ms:
-                return 1
+    def _look_at(self, child: Child, now: int) -> None:
+        if child.left and now >= child.leave_ms:
+            child.kill()
+        if child.withdrawing and now >= child.settled_ms:
             self._engine.withdrawn(child)
         if child.idle:
-            return None
+            return
         numbers = child.board.numbers
         if numbers[HEAD] != numbers[TAIL] and not self._engine.exchange.is_full:
             self._listen(child)
         current = numbers[CURRENT]
         if current != child.seen:
             child.seen, child.seen_ms = current, now
-        waits = child.waiting()
-        if waits and current and now - child.seen_ms >= BUSY_MS:
+        if current and now - child.seen_ms >= BUSY_MS:
             self.withdraw(child)
         if now - child.looked_ms >= LONG_MS:
             self._say_what_has_begun(child, now)
-        unknown = waits or len(child.started) < len(child.calls) or numbers[HEAD] != numbers[TAIL]
-        if not unknown:
+
+    def _look_due_ms(self, child: Child, now: int) -> int | None:
+        """When it has to be looked at again, though it says nothing; never while all in it is known to be long."""
+        if child.left:
+            return max(1, child.leave_ms - now)
+        if child.withdrawing:
+            return 1
+        numbers = child.board.numbers
+        if child.idle or (len(child.started) == len(child.calls) and numbers[HEAD] == numbers[TAIL]):
             return None
-        return TICK_MS if current else LONG_MS
+        return TICK_MS if numbers[CURRENT] else LONG_MS
 
     def _say_what_has_begun(self, child: Child, now: int) -> None:
         child.looked_ms = now
