@@ -6,13 +6,31 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from crew import Crew
 
-from agentq.coordinator.life import Run
 from agentq.coordinator.logs import Logs
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.run import Outcome, RunSpec
+
+
+class Told(NamedTuple):
+    """An outcome, without what it may leave out."""
+
+    class_: str
+    error: str
+    tail: str
+    result: Any
+
+
+class End(NamedTuple):
+    """A run that is over."""
+
+    id: str
+    state: str
+    attempt: int
+    progress: Any
+    outcome: Told
 
 
 class Callers(Crew):
@@ -31,9 +49,12 @@ class Callers(Crew):
     def spec(self, name: str, *args: Any, **fields: Any) -> RunSpec:
         return RunSpec.checked(kind="function", function=f"errands:{name}", args=args, **fields)
 
-    def ended(self, run: str, timeout_ms: int = 30_000) -> Run:
-        """The run, once it is over."""
-        return self.outcomes.wait(run, timeout_ms)
+    def ended(self, run: str, timeout_ms: int = 30_000) -> End:
+        """How a run has ended, once it has."""
+        found = self.outcomes.wait(run, timeout_ms)
+        outcome = found.outcome or Outcome()
+        told = Told(outcome.class_, outcome.error or "", outcome.tail or "", outcome.result)
+        return End(run, found.state, found.attempt, found.progress, told)
 
     def log(self, run: str) -> str:
         return "".join(entry.text for entry in Logs(self.queue.store).read(run))

@@ -110,7 +110,7 @@ def stubborn() -> None:
     while True:
         try:
             time.sleep(60)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - so stubborn
             note("struck")
 
 
@@ -152,3 +152,9 @@ def surroundings() -> dict[str, str]:
 def asked() -> Any:
     note("begin")
     return current_run().wait_for_signal("go")
+
+
+def chatted(seconds: float) -> None:
+    for _ in range(10):
+        print("still here")
+        time.sleep(seconds / 10)

@@ -87,3 +87,13 @@ def test_of_neighbours_in_a_child_only_the_one_that_is_stopped_ends(callers: Cal
 
     assert callers.state(stopped) == "cancelled"
     assert {callers.state(run) for run in runs} == {"completed"}
+
+
+def test_a_function_that_is_silent_for_too_long_is_stopped(callers: Callers) -> None:
+    callers.worker()
+
+    ended = callers.ended(callers.call("slept", 60, silence_timeout_ms=200))
+    chatty = callers.ended(callers.call("chatted", 1, silence_timeout_ms=400))
+
+    assert (ended.outcome.class_, ended.outcome.error) == ("silence", "was silent for 200 ms")
+    assert chatty.state == "completed"

@@ -92,6 +92,8 @@ class Children:
     def take(self, claims: Sequence[Claim]) -> None:
         """Note what has to be called."""
         for claim in claims:
+            if "\n" in claim.spec:  # which can only stand between the words of its JSON
+                claim = claim._replace(spec=claim.spec.replace("\n", " "))
             if claim.spec.startswith("{") and any(word in claim.spec for word in _OF_ITS_OWN):
                 own = _own(claim)
                 if own is not None:

@@ -12,6 +12,7 @@ import os
 import random
 import select
 import threading
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -87,6 +88,13 @@ class Watch:
         return None
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001 - without this thread, nothing goes on
+            traceback.print_exc()
+            self._engine.broken(error)
+
+    def _watch(self) -> None:
         children = self._engine.children.all
         while not self._closed.is_set() or children:
             with self._lock:
@@ -109,9 +117,13 @@ class Watch:
         if event & select.POLLOUT:
             child.write_on()
         if event & ~select.POLLOUT and not self._listen(child):
-            # It is about to end, or has closed what it needs to go on.
-            child.process.kill()
-            self._bury(child)
+            # It is ending, or has closed what it needs to go on.
+            if child.calls or child.end < 0:
+                child.process.kill()
+                self._bury(child)
+            else:
+                self._poll.unregister(end)
+                child.hung_up = True
 
     def _listen(self, child: Child) -> bool:
         """Take in what it has said; whether it is still there."""
@@ -125,7 +137,7 @@ class Watch:
 
     def _bury(self, child: Child) -> None:
         for end in (child.socket.fileno(), child.end):
-            if self._polled.pop(end, None) is not None:
+            if self._polled.pop(end, None) is not None and not (child.hung_up and end != child.end):
                 self._poll.unregister(end)
         child.process.wait()
         lines = child.last_words()
@@ -139,7 +151,11 @@ class Watch:
         for child in self._engine.children.all:
             wanted = child.awaits & (~select.POLLIN if full else ~0)
             for end, events in ((child.socket.fileno(), wanted), (child.end, select.POLLIN)):
-                if end >= 0 and self._polled.get(end, (None, -1))[1] != events:
+                if (
+                    end >= 0
+                    and not (child.hung_up and end != child.end)
+                    and self._polled.get(end, (None, -1))[1] != events
+                ):
                     self._poll.register(end, events)
                     self._polled[end] = (child, events)
 
@@ -170,6 +186,7 @@ class Watch:
             for child in engine.children.all:
                 self._send_away(child, now)
         self._tell_of_room()
+        engine.look()
         return min((time for time in times if time is not None), default=None)
 
     def _look_at(self, child: Child, now: int) -> None:
