@@ -104,7 +104,8 @@ class Child:
         self.suspects: set[Key] = set()
         """What had begun by then."""
         self._since_ms = 0
-        self._unsent = bytearray()
+        self.unsent = bytearray()
+        """What the socket had no room for."""
         self._frames = wire.Frames(wire.PLACE)
         self._start()
 
@@ -237,8 +238,8 @@ class Child:
             os.kill(self.pid, wire.STRIKE)
 
     def _write(self, frame: bytes) -> None:
-        if self._unsent:
-            self._unsent += frame
+        if self.unsent:
+            self.unsent += frame
             return
         try:
             sent = self.socket.send(frame)
@@ -247,18 +248,18 @@ class Child:
         except OSError:  # it has died, which is about to be noticed
             return
         if sent < len(frame):
-            self._unsent += frame[sent:]
+            self.unsent += frame[sent:]
 
     def write_on(self) -> None:
         """It can take more."""
         with suppress(OSError):
-            sent = self.socket.send(self._unsent[:READ_BYTES])
-            del self._unsent[:sent]
+            sent = self.socket.send(self.unsent[:READ_BYTES])
+            del self.unsent[:sent]
 
     @property
     def awaits(self) -> int:
         """What to poll its socket for."""
-        return select.POLLIN | (select.POLLOUT if self._unsent else 0)
+        return select.POLLIN | (select.POLLOUT if self.unsent else 0)
 
     # ---- what it says
 
@@ -292,6 +293,10 @@ class Child:
     def answered(self, number: int) -> None:
         """So many calls have ended: how many may wait is judged anew, and at most doubles."""
         now = monotonic_ms()
+        if not self.each_ms and number == self.sent:
+            # What was sent first has waited for the start of the child.
+            self._since_ms, self.window = now, 2.0
+            return
         each = max(now - self._since_ms, 0.02) / number
         self.each_ms = each if not self.each_ms else 0.7 * self.each_ms + 0.3 * each
         self._since_ms = now

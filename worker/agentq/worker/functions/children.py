@@ -73,6 +73,10 @@ class Children:
 
     # ---- who gets what
 
+    def needs_care(self) -> bool:
+        """Whether something waits, to be sent or for a child."""
+        return bool(self.waiting or self.alone) or any(child.unsent for child in self.all)
+
     def forget(self, claim: Claim) -> bool:
         """Whether it was waiting; it is not any more."""
         if claim in self.waiting:

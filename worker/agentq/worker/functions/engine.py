@@ -120,9 +120,16 @@ class Engine:
                 self._release_waiting()
             else:
                 self.children.spread()
-        self._watch.wake()
+            urgent = self.children.needs_care()
+        if urgent or not self.exchange.hungry:
+            self._watch.wake()
         if asked is not None and len(claims) >= asked:
             self.exchange.feed()
+
+    def settled(self) -> None:
+        """The claiming thread has nothing more to do now. Only then is the one that watches woken, which would
+        otherwise take the processor from the child that is about to begin."""
+        self._watch.wake()
 
     def _end_earlier(self, claims: Sequence[Claim]) -> None:
         """The server has taken a run from us, or forgotten that we had it, and given it to us once more."""
@@ -320,10 +327,10 @@ class Engine:
             self.hearing.release(claim, NO_PLACE)
 
     def room(self) -> None:
-        """More calls are wanted than before."""
+        """More calls are wanted. Where they come from may know already, and not be told again."""
         if self.exchange.hungry:
             self._around.room()
-        else:
+        elif self.exchange.rests:
             self.exchange.feed()
 
     # ---- the end
