@@ -18,9 +18,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain, count
 
 from agentq.coordinator.clock import monotonic_ms
@@ -29,7 +28,6 @@ from agentq.coordinator.limits import TAIL_CHARACTERS
 from agentq.coordinator.queue import Claim
 from agentq.worker import pidfd, proc, tree
 from agentq.worker.adoption import roots
-from agentq.worker.cgroups import Cgroups
 from agentq.worker.functions import wire
 from agentq.worker.functions.board import (
     CURRENT,
@@ -41,6 +39,7 @@ from agentq.worker.functions.board import (
     Broken,
     memory,
 )
+from agentq.worker.functions.making import Making, Own
 
 Key = tuple[str, str]
 """A run and the fence of its attempt."""
@@ -54,31 +53,6 @@ SETTLE_MS = 2
 """After so long both sides see what the other has written to the board."""
 LEAVE_MS = 5_000
 """How long it may take to end by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Making:
-    """What children are made of."""
-
-    namespace: str
-    environment: Mapping[str, str]
-    cgroups: Cgroups | None = None
-    memory_bytes: int | None = None
-    """The hard limit of each."""
-    rss_bytes: int | None = None
-    """One that has grown above this is replaced,"""
-    calls_most: int | None = None
-    """and one that has been sent so many calls."""
-    async_calls: int = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """What the child of one run alone has besides."""
-
-    caps: Mapping[str, int] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | None = None
 
 
 class Child:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import spec_from_wire
-from agentq.worker.functions.child import Child, Making, Own
+from agentq.worker.functions.child import Child
+from agentq.worker.functions.making import Making, Own
 from agentq.worker.hands import Hands
 
 LINGER_MS = 20

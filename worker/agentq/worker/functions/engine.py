@@ -28,10 +28,11 @@ from agentq.coordinator.waiting import Resumption
 from agentq.worker import proc
 from agentq.worker.attempt import Stop
 from agentq.worker.functions import wire
-from agentq.worker.functions.child import Child, Key, Making
+from agentq.worker.functions.child import Child, Key
 from agentq.worker.functions.children import CannotStart, Children
 from agentq.worker.functions.exchange import Exchange
 from agentq.worker.functions.hearing import Ears, Hearing
+from agentq.worker.functions.making import Making
 from agentq.worker.functions.stops import Stops
 from agentq.worker.functions.watch import Watch
 from agentq.worker.hands import Hands
