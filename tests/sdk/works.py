@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from agentq.sdk import task
+from agentq.sdk import current_run, task
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]
@@ -148,3 +148,9 @@ def made() -> Callable[[], None]:
     def inner() -> None: ...
 
     return inner
+
+
+@task
+def talks(lines: int) -> None:
+    for line in range(lines):
+        current_run().log("line", line)

@@ -28,6 +28,7 @@ from agentq.sdk.tasks import Task
 if TYPE_CHECKING:
     from agentq.sdk.client import Client
     from agentq.sdk.endings import Endings
+    from agentq.sdk.following import Placed
 
 THREADS = 4
 """Calls of one client that are on their way at the same time. Waiting is no call."""
@@ -69,7 +70,7 @@ class AsyncClient:
         """A handle of any run, whoever submitted it."""
         return AsyncRun(self, self.sync.run(run_id))
 
-    def events(self, *, after: str | None = None, follow: bool = True) -> AsyncIterator[Event]:
+    def events(self, *, after: str | None = None, follow: bool = True) -> AsyncIterator[Placed]:
         """What happens to all runs, from now on, or after an event."""
         return streamed(lambda: self.sync.events(after=after, follow=follow))
 

@@ -31,8 +31,8 @@ from agentq.sdk.tasks import Task, task_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentq.coordinator.events import Event
     from agentq.sdk.aio import AsyncClient
+    from agentq.sdk.following import Placed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,7 +113,7 @@ class Client:
         check_run_id(run_id)
         return Run(self, run_id, None)
 
-    def events(self, *, after: str | None = None, follow: bool = True) -> Iterator[Event]:
+    def events(self, *, after: str | None = None, follow: bool = True) -> Iterator[Placed]:
         """What happens to all runs, from now on, or after an event: `after` takes the `place` of the last one seen."""
         from agentq.sdk.following import events
 
