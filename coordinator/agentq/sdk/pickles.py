@@ -17,10 +17,10 @@ import pickle
 from typing import Any
 
 from agentq.coordinator.errors import Invalid, NotAllowed
+from agentq.coordinator.limits import PICKLE_KEY_BYTES_MIN
 from agentq.sdk.references import PICKLE
 
 VARIABLE = "AGENTQ_PICKLE_KEY"
-KEY_BYTES_MIN = 32
 
 
 def sealed(value: Any, path: str) -> str:
@@ -61,6 +61,6 @@ def _keys(path: str) -> list[bytes]:
     keys = [key.strip().encode() for key in os.environ.get(VARIABLE, "").split(",") if key.strip()]
     if not keys:
         raise NotAllowed(f"{path} asks for pickles, which need {VARIABLE} here and at the workers.")
-    if any(len(key) < KEY_BYTES_MIN for key in keys):
-        raise NotAllowed(f"A key in {VARIABLE} has fewer than {KEY_BYTES_MIN} bytes; make it longer.")
+    if any(len(key) < PICKLE_KEY_BYTES_MIN for key in keys):
+        raise NotAllowed(f"A key in {VARIABLE} has fewer than {PICKLE_KEY_BYTES_MIN} bytes; make it longer.")
     return keys

@@ -74,6 +74,11 @@ class Task(Generic[P, R]):
         """What its runs have in common: all but the arguments."""
         return spec_of(self.function.path, self._options)
 
+    @functools.cached_property
+    def durable(self) -> bool:
+        """Whether its submits return only when the run is on the server's disk."""
+        return self._options.get("durable", False)
+
     def calls(self, queue: Queue) -> Calls:
         """What submits its calls to a queue, once for all of them."""
         found = self._calls

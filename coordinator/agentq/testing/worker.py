@@ -13,13 +13,14 @@ import json
 import threading
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from typing import Any
 
 from agentq.coordinator import limits
 from agentq.coordinator.duties.promoter import Promoter
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.logs import Chunk
@@ -31,7 +32,7 @@ from agentq.coordinator.waiting import Resumption
 from agentq.sdk.calls import Function, load
 from agentq.sdk.client import Client
 from agentq.sdk.context import Parked, RunContext, entered
-from agentq.sdk.errors import Cancelled, Fail, Retry, SoftTimeout
+from agentq.sdk.errors import Cancelled, Fail, ImportFailed, Retry, SoftTimeout
 from agentq.sdk.options import Span, span_ms
 from agentq.testing.memory import MemoryClient
 
@@ -112,29 +113,38 @@ class Worker:
             self._queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED))
             return
         self.raised.pop(claim.id, None)
+        step = _Step(OutcomeClass.REJECTED)
         try:
-            value = self._called(claim, spec)
+            value = self._called(claim, spec, step)
         except Parked as parked:
             self._queue.park(claim, parked.reason, parked.wait)
         except (Exception, Cancelled) as error:  # noqa: BLE001 - whatever a function raises is its outcome
             self.raised[claim.id] = error
             delay_ms = error.delay_ms if isinstance(error, Retry) else None
-            self._queue.fail(claim, outcome_of(error), delay_ms=delay_ms)
+            self._queue.fail(claim, outcome_of(error, step.class_), delay_ms=delay_ms)
         else:
             self._queue.finish([(claim, Outcome(result=value))])
 
-    def _called(self, claim: Claim, spec: RunSpec) -> Any:
-        """The result as JSON values. What was submitted is refused in the same words as by any worker."""
+    def _called(self, claim: Claim, spec: RunSpec, step: _Step) -> Any:
+        """The result as JSON values."""
         assert spec.function is not None
         function = load(spec.function)
         context = RunContext(claim.id, int(claim.fence.partition("-")[0]), _Host(self, claim), client=self.client)
         with entered(context):
             args, kwargs = _arguments(function, claim, spec)
+            step.class_ = OutcomeClass.EXIT
             value = function.run(*args, **kwargs)
             if asyncio.iscoroutine(value):
                 value = _awaited(value)
-            # A result that waits to be fetched from the store is told as its reference, as by every worker.
+            step.class_ = OutcomeClass.CHECK
             return json.loads(function.result(value))
+
+
+@dataclass(slots=True)
+class _Step:
+    """How far a call has come: the class of an outcome that ends it here."""
+
+    class_: OutcomeClass
 
 
 class _Host:
@@ -160,20 +170,29 @@ class _Host:
         return self._queue.receive(self._claim)
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """How an attempt ended that raised this."""
-    class_ = OutcomeClass.EXIT
-    if isinstance(error, Fail):
-        class_ = error.class_
-    elif isinstance(error, Invalid):
-        class_ = OutcomeClass.REJECTED
-    elif isinstance(error, SoftTimeout):
-        class_ = OutcomeClass.TIMEOUT
-    elif isinstance(error, Cancelled):
-        class_ = OutcomeClass.CANCELLED
-    said = str(error) if isinstance(error, Invalid | Fail) else f"{type(error).__name__}: {error}"
+def outcome_of(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT) -> Outcome:
+    """How an attempt ended that raised this; the class is that of any exception which says nothing by itself."""
+    if isinstance(error, ImportFailed):
+        class_ = OutcomeClass.SPAWN
+    elif class_ is OutcomeClass.EXIT:
+        kinds = (
+            (SoftTimeout, OutcomeClass.TIMEOUT),
+            (Cancelled, OutcomeClass.CANCELLED),
+            (MemoryError, OutcomeClass.OOM),
+        )
+        class_ = next((each for kind, each in kinds if isinstance(error, kind)), class_)
+        if isinstance(error, Fail):
+            class_ = OutcomeClass.CHECK if error.class_ is OutcomeClass.OK else error.class_
+    said = str(error) if isinstance(error, AgentqError | Fail) else f"{type(error).__name__}: {error}"
     tail = "".join(traceback.format_exception(error))[-limits.TAIL_CHARACTERS :]
     return Outcome(class_=class_, error=said[: limits.ERROR_CHARACTERS], tail=tail)
+
+
+_CLASSES: tuple[tuple[type[BaseException], OutcomeClass], ...] = (
+    (SoftTimeout, OutcomeClass.TIMEOUT),
+    (Cancelled, OutcomeClass.CANCELLED),
+    (MemoryError, OutcomeClass.OOM),
+)
 
 
 def _arguments(function: Function, claim: Claim, spec: RunSpec) -> tuple[tuple[Any, ...], dict[str, Any]]:

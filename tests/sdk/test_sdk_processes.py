@@ -43,7 +43,7 @@ for number in (1, 2, 3):
         threads = [threading.Thread(target=serve, args=(place,)) for place in range(4)]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
-        print(*ids, flush=True)
+        os.write(1, " ".join([*ids, ""]).encode())
         os._exit(0)
     children.append(pid)
 for pid in children:
