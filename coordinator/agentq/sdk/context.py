@@ -102,14 +102,17 @@ class _Memory:
 class RunContext:
     """The run that this code is."""
 
+    __slots__ = ("_client", "_host", "_recalled", "_submitted", "_taken", "attempt", "id")
+
     def __init__(self, run_id: str, attempt: int, host: Host, *, client: Client | None = None) -> None:
         self.id = run_id
         self.attempt = attempt
         self._host = host
         self._client = client
+        # Most calls ask for none of this, and there is one of these for each call.
         self._recalled: _Memory | None = None
-        self._taken: dict[str, int] = {}
-        self._submitted: Counter[str] = Counter()
+        self._taken: dict[str, int] | None = None
+        self._submitted: Counter[str] | None = None
 
     # ---- what it says
 
@@ -203,6 +206,8 @@ class RunContext:
     def _hear(self, name: str, timeout: Span | None, reason: str = "") -> dict[str, Any] | None:
         """The next record under a name, which is passed again in the same order when the function is called again."""
         memory = self._memory
+        if self._taken is None:
+            self._taken = {}
         place = self._taken.get(name, 0)
         records = memory.heard.setdefault(name, [])
         if place == len(records) and timeout is not None and memory.woken_by == "time":
@@ -238,6 +243,8 @@ class RunContext:
         from agentq.sdk.client import default_client
 
         client = self._client or default_client()
+        if self._submitted is None:
+            self._submitted = Counter()
         return client.submit_child(self.id, self._submitted, func, args, kwargs)
 
     @overload
