@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
 from itertools import islice
 
 import pytest
 from sdk import works
 from sdk.conftest import executing
+from servers import until
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.sdk import Client
@@ -87,3 +91,41 @@ def test_a_fault_of_a_stream_is_raised_where_it_is_awaited(client: Client) -> No
 
     with pytest.raises((NotFound, Invalid)):
         asyncio.run(main())
+
+
+def test_a_stream_that_is_left_leaves_no_thread_behind(client: Client) -> None:
+    run = works.double.submit(1)
+
+    async def main() -> None:
+        for stream in (client.aio.events(after="0-0"), client.aio.run(run.id).events(), client.aio.events()):
+            beginning = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.05)
+            beginning.cancel()
+            await asyncio.gather(beginning, return_exceptions=True)
+            await stream.aclose()
+        reading = asyncio.ensure_future(anext(client.aio.run(run.id).logs(follow=True)))
+        await asyncio.sleep(0.05)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    asyncio.run(main())
+
+    ours = {"agentq-stream", "agentq-events"}
+    until(
+        lambda: not [each for each in threading.enumerate() if each.name in ours], "the threads of the streams to end"
+    )
+
+
+def test_a_program_that_ends_while_it_waits_ends_in_silence(valkey_url: str) -> None:
+    program = f"""
+from agentq.sdk import connect
+client = connect({valkey_url!r}, namespace="ends")
+run = client.submit("nowhere.module:f")
+try:
+    run.result(timeout=0.2)
+except TimeoutError:
+    print("over")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")

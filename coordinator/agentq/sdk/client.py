@@ -29,10 +29,9 @@ from agentq.sdk.handles import Run, value_of
 from agentq.sdk.tasks import Task, task_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agentq.sdk.aio import AsyncClient
     from agentq.sdk.following import Placed
+    from agentq.sdk.streaming import Stream
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,7 +114,7 @@ class Client:
         check_run_id(run_id)
         return Run(self, run_id, None)
 
-    def events(self, *, after: str | None = None, follow: bool = True) -> Iterator[Placed]:
+    def events(self, *, after: str | None = None, follow: bool = True) -> Stream[Placed]:
         """What happens to all runs, from now on, or after an event: `after` takes the `place` of the last one seen."""
         from agentq.sdk.following import events
 

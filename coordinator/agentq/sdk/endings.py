@@ -7,6 +7,8 @@ look.
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -44,6 +46,8 @@ class Endings:
         with self._lock:
             self._told.setdefault(run_id, []).append(told)
             if self._thread is None:
+                # A thread of ours that goes on while the interpreter ends would be torn apart, and say so.
+                atexit.register(self._close_here, os.getpid())
                 self._thread = threading.Thread(target=self._look, name="agentq-endings", daemon=True)
                 self._thread.start()
         self._rung.put(run_id)
@@ -59,9 +63,15 @@ class Endings:
     def close(self) -> None:
         """End the threads. Nobody is told any more."""
         if self._thread is not None:
+            atexit.unregister(self._close_here)
             self._rung.put(None)
             self._thread.join()
         self._outcomes.close()
+
+    def _close_here(self, pid: int) -> None:
+        """Close, but not in the child of a fork, which has none of the threads."""
+        if pid == os.getpid():
+            self.close()
 
     def _look(self) -> None:
         """Look at every run that rings; at those that could not be looked at, again after a while."""
