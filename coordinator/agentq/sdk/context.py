@@ -240,12 +240,9 @@ class RunContext:
     def submit(self, func: str, /, *args: Any, **kwargs: Any) -> Run[Any]: ...
     def submit(self, func: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Submit a child. When the function is called again, the child of then is found, not another one made."""
-        from agentq.sdk.client import default_client
-
-        client = self._client or default_client()
         if self._submitted is None:
             self._submitted = Counter()
-        return client.submit_child(self.id, self._submitted, func, args, kwargs)
+        return self.client.submit_child(self.id, self._submitted, func, args, kwargs)
 
     @overload
     async def submit_async(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
@@ -260,10 +257,16 @@ class RunContext:
     async def submit_async(self, func: Any, /, *args: Any, **kwargs: Any) -> AsyncRun[Any]:
         """The same, in an event loop."""
         from agentq.sdk.aio import AsyncRun
+
+        client = self.client.aio
+        return AsyncRun(client, await client.call(self.submit, func, *args, **kwargs))
+
+    @property
+    def client(self) -> Client:
+        """The client of whoever executes it, or else the default one."""
         from agentq.sdk.client import default_client
 
-        client = (self._client or default_client()).aio
-        return AsyncRun(client, await client.call(self.submit, func, *args, **kwargs))
+        return self._client or default_client()
 
     @property
     def _memory(self) -> _Memory:

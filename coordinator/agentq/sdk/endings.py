@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.identity import partition_of
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.outcomes import OUTAGE_MS, Outcomes
@@ -106,9 +107,17 @@ class Endings:
             bell = _Bell(run_id, self._rung)
             self._outcomes.enter(run_id, bell)
             self._bells[run_id] = bell
+            if not self._has_ended(run_id):
+                return
         run = self.now(run_id)
         if run is not None:
             self._tell_all(run_id, run)
+
+    def _has_ended(self, run_id: str) -> bool:
+        """The first look, at a run that has mostly not ended, costs a third of a whole record."""
+        store = self._outcomes.store
+        state = store.connection.command("HGET", store.key(partition_of(run_id), "run", run_id), "state")
+        return state is None or state in TERMINAL
 
     def _tell_all(self, run_id: str, ended: Run | AgentqError) -> None:
         with self._lock:

@@ -68,5 +68,8 @@ def _walk(value: Any, results: Results) -> Any:
 
 def _results(run_id: str) -> Any:
     from agentq.sdk.client import default_client
+    from agentq.sdk.context import current_run
 
-    return default_client().result_value(run_id)
+    current = current_run(None)
+    client = default_client() if current is None else current.client
+    return client.result_value(run_id)

@@ -22,10 +22,9 @@ from agentq.coordinator import limits
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, RunSpec, is_function_lane, spec_from_wire
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.waiting import Resumption
@@ -80,19 +79,29 @@ class Worker:
         raise Invalid(f"Something was due after {ROUNDS_MAX} rounds; give a time with run_until_idle(at_most=...).")
 
     def _next_due_ms(self) -> int | None:
-        """When the next run that is delayed, or asleep until a time, is due."""
-        due = []
-        for summary in Records(self._queue.store).all():
-            if summary.state in ("scheduled", "waiting"):
-                run = self.client.records.get(summary.id)
-                alarm = run.wait.until_ms if run.wait is not None and summary.state == "waiting" else run.due_at_ms
-                due += [alarm] if alarm is not None else []
-        return min(due, default=None)
+        """When the next run is due that is delayed, asleep until a time, or waits for a rate."""
+        due: list[int | None] = []
+        for summary in self.client.records.all():
+            if summary.state is State.SCHEDULED:
+                due.append(self.client.records.get(summary.id).due_at_ms)
+            elif summary.state is State.WAITING:
+                wait = self.client.records.get(summary.id).wait
+                due.append(None if wait is None else wait.until_ms)
+            elif summary.state is State.BLOCKED and summary.reason.startswith("limit "):
+                due.append(self._now_ms() + self._promote())
+        return min((each for each in due if each is not None), default=None)
+
+    def _promote(self) -> int:
+        """Let in what is due, and say in how many milliseconds the next is."""
+        promoter = Promoter(self._queue.store, self._settings.tick_ms)
+        return min(promoter.run_once(partition).next_ms for partition in self._queue.store.partitions())
+
+    def _now_ms(self) -> int:
+        return int(self._queue.store.now())
 
     def _round(self) -> int:
-        for partition in self._queue.store.partitions():
-            Promoter(self._queue.store, self._settings.tick_ms).run_once(partition)
-        queues = [name for name in Records(self._queue.store).count() if name]
+        self._promote()
+        queues = [name for name in self.client.records.count() if name]
         if not queues:
             return 0
         identity = Identity(id=f"testing-{self._queue.store.nonce()}", queues=tuple(queues), labels=self.labels)
