@@ -16,11 +16,22 @@ from functools import lru_cache
 from typing import NamedTuple
 
 HOT = {
-    *("append", "birth", "close", "close_index", "close_timers", "conclude", "drain", "each_chunk", "enqueue"),
+    *(
+        "append",
+        "birth",
+        "close",
+        "close_index",
+        "close_timers",
+        "conclude",
+        "cut_off",
+        "drain",
+        "each_chunk",
+        "enqueue",
+    ),
     *("erase", "event_of", "grant", "granted", "index_name", "is_barred", "is_ended", "is_fair", "is_held", "is_home"),
     *("is_of_functions", "is_paused", "lanes_revision", "leads_from", "line_of", "load", "load_held", "move"),
     *("needs_of", "next_timer", "open_lane", "present", "push", "put", "queue_of", "read_lane", "refuse_claimant"),
-    *("reindex", "serve", "set_timer", "step_out", "take", "tell_keeper", "unseize", "vacate"),
+    *("reindex", "serve", "set_timer", "step_out", "take", "tell", "tell_keeper", "unseize", "vacate"),
 }
 """What a submit, a claim, a start or an exchange of plain runs calls."""
 

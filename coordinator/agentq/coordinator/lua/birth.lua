@@ -18,8 +18,8 @@ local function birth(id, lane, spec, run, reason, door)
   reindex(id, lane, nil, run.state)
   local timer = next_timer(run)
   if timer then set_timer(id, timer) end
-  local born = append('submitted', id, run.state, run)
-  if run.state == 'blocked' and not line_of(run) then call('HSET', key, 'born', born) end
+  append('submitted', id, run.state, run)
+  if run.state == 'blocked' and not line_of(run) then call('HSET', key, 'born', tell()) end
 end
 
 -- Since when submits with its key have put a run off.
