@@ -196,7 +196,7 @@ class Lease:
             lanes = self.lanes(partition)
             wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
             with self._granting:
-                words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, *lanes)
+                words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, "", *lanes)
                 more = self._granted(partition, self.store.call("claim", partition, *words))
             claims += more
             functions = sum(is_function_lane(claim.lane) for claim in more)
