@@ -169,7 +169,7 @@ def exchange(class_: str) -> Say:
 
     def say(stage: Stage) -> object:
         outcome = Outcome(class_=OutcomeClass(class_)).to_wire()
-        words = ("w1", "0", "", 0, "0.5", "", stage.run, stage.claim.fence, class_, outcome, "")
+        words = ("w1", "0", 0, "", 0, "0.5", "", stage.run, stage.claim.fence, class_, outcome, "")
         _, _, count, *answers = stage.world.store.call("exchange", stage.partition, *words)
         assert len(answers) == 2 * count
         answer = answers[1] if answers else "ok"
@@ -181,7 +181,7 @@ def exchange(class_: str) -> Say:
 
 def exchange_for_more(stage: Stage) -> object:
     """The worker has nothing to tell, and asks for a run."""
-    words = ("w2", stage.epoch("w2"), "nonce-of-exchange", 10, "0.5", stage.lane())
+    words = ("w2", stage.epoch("w2"), 0, "nonce-of-exchange", 10, "0.5", stage.lane())
     word, revision, answers, *claimed = stage.world.store.call("exchange", stage.partition, *words)
     assert answers == 0
     return [word, revision, *claimed]

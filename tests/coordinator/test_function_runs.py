@@ -165,9 +165,9 @@ def test_an_exchange_sent_again_after_a_lost_reply_gives_the_same_runs(world: Wo
     worker = world.worker("w1")
     claims = worker.claim(0, 2)
     (seat,) = worker._seats
-    nonce = seat.nonce
+    nonce = seat.exchanges[0]
     first = worker.exchange(ended(claims), 2)
-    seat.nonce = nonce
+    seat.exchanges[0] = nonce
 
     with world.unchanged():
         assert worker.exchange(ended(claims), 2) == first

@@ -11,7 +11,6 @@ can be declared lost in one partition only, and then stops the runs of that one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -30,6 +29,8 @@ from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
 RETIRING_CALLS_MAX = 10_000
+WAYS = 2
+"""Exchanges that may be under way at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,9 @@ class _Seat:
     """The lease in one partition."""
 
     nonce: str
+    """The name of the next claim."""
+    exchanges: list[str]
+    """The name of the next exchange, by each way."""
     operation: str
     epoch: str = "0"
     revision: str = ""
@@ -93,11 +97,11 @@ class Lease:
         self.store = store
         self.identity = identity
         self.settings = settings
-        self._seats = [_Seat(store.nonce(), store.nonce()) for _ in store.partitions()]
+        self._seats = [
+            _Seat(store.nonce(), [store.nonce() for _ in range(WAYS)], store.nonce()) for _ in store.partitions()
+        ]
         self._renewed_ms: int | None = None
         self._turn = 0
-        self._granting = threading.Lock()
-        """Two threads that claim at the same time would be given the same runs, as one that asks twice is."""
 
     @property
     def trusted_ms(self) -> int:
@@ -184,9 +188,8 @@ class Lease:
         while True:
             lanes = self.lanes(partition)
             wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
-            with self._granting:
-                words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, "", *lanes)
-                more = self._granted(partition, self.store.call("claim", partition, *words))
+            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, "", *lanes)
+            more = self._granted(partition, self.store.call("claim", partition, *words))
             claims += more
             functions = sum(is_function_lane(claim.lane) for claim in more)
             count, calls = count - len(more) + functions, calls - functions
@@ -194,10 +197,13 @@ class Lease:
             if (count <= 0 and calls <= 0) or seat.lanes == lanes:
                 return count, calls
 
-    def exchange(self, ended: Sequence[Ended], calls: int = 0) -> tuple[list[AgentqError | None], list[Claim]]:
+    def exchange(
+        self, ended: Sequence[Ended], calls: int = 0, *, way: int = 0
+    ) -> tuple[list[AgentqError | None], list[Claim]]:
         """Say how function attempts ended, and take up to `calls` more, in one round trip a partition.
 
-        Tells of each what was refused. A worker that may not claim gets none, and learns why from its next claim.
+        Tells of each what was refused. A worker that may not claim gets none, and learns why from its next claim. Each
+        thread that does this, up to WAYS, has a way of its own; beside them another one may claim.
         """
         refusals: list[AgentqError | None] = [None] * len(ended)
         claims: list[Claim] = []
@@ -210,8 +216,7 @@ class Lease:
             partition = (self._turn + step) % len(partitions)
             if places[partition] or calls > len(claims):
                 mine = [ended[place] for place in places[partition]]
-                with self._granting:
-                    claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals)
+                claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals, way)
         return refusals, claims
 
     def _exchange(
@@ -221,10 +226,11 @@ class Lease:
         calls: int,
         places: Sequence[int],
         refusals: list[AgentqError | None],
+        way: int,
     ) -> list[Claim]:
         seat, wanted = self._seats[partition], min(max(calls, 0), limits.CLAIM_A_CALL)
         lanes = "\n".join(filter(is_function_lane, self.lanes(partition))) if wanted else ""
-        words: list[Word] = [self.identity.id, seat.epoch, seat.nonce, wanted, self.store.dice(), lanes]
+        words: list[Word] = [self.identity.id, seat.epoch, way, seat.exchanges[way], wanted, self.store.dice(), lanes]
         for (run, fence, _, _), class_, outcome, delay_ms in ended:
             words += (run, fence, class_, outcome, "" if delay_ms is None else delay_ms)
         word, revision, answers, *rest = self.store.call("exchange", partition, *words)
@@ -232,7 +238,10 @@ class Lease:
             if not rest[at + 1].startswith("ok "):
                 refusals[places[rest[at]]] = refusal(rest[at + 1], f"run {ended[rest[at]].claim.id}")
         del rest[: 2 * answers]
-        return self._granted(partition, [word, revision, *rest]) if wanted and word == "ok" else []
+        if not wanted or word != "ok":
+            return []
+        seat.exchanges[way] = self.store.nonce()
+        return self._taken(partition, revision, rest)
 
     def adopt(
         self, partition: int, entries: Sequence[tuple[str, str]], count: int | None = None, calls: int | None = None
@@ -245,18 +254,18 @@ class Lease:
         seat = self._seats[partition]
         words: list[Word] = [limits.CLAIM_A_CALL if most is None else max(most, 0) for most in (count, calls)]
         words += [word for entry in entries for word in entry]
-        with self._granting:
-            reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
-            return self._granted(partition, reply)
+        reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
+        return self._granted(partition, reply)
 
     def _granted(self, partition: int, reply: str | list[str]) -> list[Claim]:
         if isinstance(reply, str):
             raise refusal(reply, f"worker {self.identity.id}") or Evicted()
-        _, revision, *flat = reply
-        seat = self._seats[partition]
-        self._refresh(partition, revision)
         # A new name for the next call; until here the old one gets these runs again.
-        seat.nonce = self.store.nonce()
+        self._seats[partition].nonce = self.store.nonce()
+        return self._taken(partition, reply[1], reply[2:])
+
+    def _taken(self, partition: int, revision: str, flat: list[str]) -> list[Claim]:
+        self._refresh(partition, revision)
         return [Claim(*flat[at : at + 4]) for at in range(0, len(flat), 4)]
 
     def pending(self, partition: int) -> list[tuple[str, str]]:

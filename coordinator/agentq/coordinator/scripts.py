@@ -152,7 +152,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("deregister", "worker epoch"),
             Script("drain", "worker epoch detail order"),
             Script("due", "count"),
-            Script("exchange", "worker epoch nonce calls dice lanes", "id fence class outcome delay_ms"),
+            Script("exchange", "worker epoch way nonce calls dice lanes", "id fence class outcome delay_ms"),
             Script("fail", "id fence class outcome dice delay_ms"),
             Script("finish", "", "id fence outcome"),
             Script("fire", "name revision expected_ms tick_ms id next_ms wake_ms"),

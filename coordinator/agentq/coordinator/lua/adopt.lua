@@ -21,7 +21,7 @@ if word == 'draining' then
 end
 if word then return word end
 
-local given = granted(worker, nonce)
+local given = granted(worker, 'claim', nonce)
 local room = { [true] = tonumber(calls), [false] = tonumber(count) }
 for at = 5, #given, 4 do
   local kind = is_of_functions(given[at])
@@ -37,5 +37,5 @@ for lane, entry in next_row do
     room[kind] = room[kind] - 1
   end
 end
-grant(worker, nonce)
+grant(worker, 'claim', nonce)
 return given

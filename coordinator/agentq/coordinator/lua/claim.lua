@@ -14,7 +14,7 @@ again. `revision` tells when the set of lanes has changed. ]]
 local word = refuse_claimant(worker, epoch)
 if word then return word end
 
-local given, again = granted(worker, nonce)
+local given, again = granted(worker, 'claim', nonce)
 if again then return given end
 
 local others, functions = {}, {}
@@ -29,5 +29,5 @@ if fresh ~= '' then
 end
 serve(others, count, 'turn', worker, nonce, given)
 serve(functions, calls, 'calls', worker, nonce, given)
-grant(worker, nonce)
+grant(worker, 'claim', nonce)
 return given

@@ -9,10 +9,11 @@ local function refuse_claimant(worker, epoch)
   if not lease or tonumber(lease) <= now then return 'unrenewed' end
 end
 
--- The beginning of the reply; or, for a call sent again, the whole reply as it was.
-local function granted(worker, nonce)
+-- The beginning of the reply; or, for a call sent again, the whole reply as it was. Of each of the ways in which a worker
+-- claims side by side the last call is remembered.
+local function granted(worker, way, nonce)
   local given = { 'ok', lanes_revision() }
-  if call('HGET', key_worker(worker), 'claim') ~= nonce then return given, false end
+  if call('HGET', key_worker(worker), way) ~= nonce then return given, false end
   local holds = call('HGETALL', key_holds(worker))
   for at = 1, #holds, 2 do
     local fence = string.match(holds[at + 1], '^%S+')
@@ -160,8 +161,8 @@ local function serve(all, wanted, cursor, worker, nonce, given)
 end
 
 -- Write down what the worker now holds, and by which call.
-local function grant(worker, nonce)
+local function grant(worker, way, nonce)
   if not held[worker] then return end
   each_chunk(held[worker], 1000, function(...) call('HSET', key_holds(worker), ...) end)
-  call('HSET', key_worker(worker), 'claim', nonce)
+  call('HSET', key_worker(worker), way, nonce)
 end

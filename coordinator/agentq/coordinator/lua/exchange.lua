@@ -1,6 +1,6 @@
 --[[ exchange: these function attempts have ended; give their worker as many more as it asks for.
 KEYS   base
-ARGV   now_ms worker epoch nonce calls dice lanes
+ARGV   now_ms worker epoch way nonce calls dice lanes
 ROWS   id fence class outcome delay_ms
 REPLY  [ok or evicted or draining or unrenewed, revision, answers, place, answer, ..., run, fence, lane, spec, run, ...]
 VERBS  finish fail claim block cancel expire unblock skip wake
@@ -8,8 +8,8 @@ FLAGS  allow-oom
 USES   limiting waiting ending claiming
 What finish, fail and claim do, in one call for a whole batch. An attempt of class `ok` is finished, any other fails. Only
 answers other than `ok` are told, each after the place of its row: `ok STATE` of what failed, or not_found, fenced,
-wrong_state STATE. The first word says why nothing was claimed. `lanes` are names, one on a line. Sent again after a lost
-reply it changes nothing and gives the same runs again. ]]
+wrong_state STATE. The first word says why nothing was claimed. `lanes` are names, one on a line. A worker can have one
+call under way by each `way`. Sent again after a lost reply it changes nothing and gives the same runs again. ]]
 
 local answers, place = {}, 0
 for id, fence, class, outcome, delay_ms in next_row do
@@ -29,12 +29,12 @@ end
 local wanted = tonumber(calls)
 local word = wanted > 0 and refuse_claimant(worker, epoch) or 'ok'
 local reply, again = { word, lanes_revision() }, nil
-if wanted > 0 and word == 'ok' then reply, again = granted(worker, nonce) end
+if wanted > 0 and word == 'ok' then reply, again = granted(worker, 'exchange ' .. way, nonce) end
 table.insert(reply, 3, #answers / 2)
 for at, answer in ipairs(answers) do table.insert(reply, 3 + at, answer) end
 if wanted == 0 or word ~= 'ok' or again then return reply end
 local functions = {}
 for lane in string.gmatch(lanes, '[^\n]+') do functions[#functions + 1] = lane end
 serve(functions, wanted, 'calls', worker, nonce, reply)
-grant(worker, nonce)
+grant(worker, 'exchange ' .. way, nonce)
 return reply

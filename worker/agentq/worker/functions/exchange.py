@@ -1,6 +1,7 @@
-"""Telling the server how calls ended, and getting the next ones in the same round trip: a thread of its own.
+"""Telling the server how calls ended, and getting the next ones in the same round trip. Its threads are two, so that
+the server has the next exchange before we have looked at the answer to the last.
 
-1. All that has ended since the last time is told in one call, which also claims as many as the children have room for.
+1. What has ended since the last time is told in one call, which also claims as many as the children have room for.
 2. When fewer come than were asked for, the lanes are empty: from then on it only tells, and the claiming thread waits
    for the next calls along with everything else. When that thread gets as many as it asked for, it is this one's turn.
 3. While the server is away, what ended is kept and told again. It can be told twice.
@@ -12,13 +13,14 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Evicted, TryLater, Unreachable
-from agentq.coordinator.lease import Ended, Lease
+from agentq.coordinator.lease import WAYS, Ended, Lease
 from agentq.coordinator.queue import Claim
 
-BATCH = 1000
+BATCH = 200
+"""Calls that are told of, and asked for, at once: less than wait in a child, which else had nothing to do meanwhile."""
 BATCH_BYTES = 4 << 20
 RETRY_MS = 1_000
 KEPT_BYTES = 64 << 20
@@ -43,17 +45,24 @@ class Exchange:
         self._failed = failed
         self._ended: deque[Ended] = deque()
         self._bytes = 0
+        self._asked = 0
+        """How many more are asked for at the moment."""
+        self._telling = 0
+        """Threads that are speaking to the server."""
         self._changed = threading.Condition()
         self._closed = False
-        self.rests = False
-        """Whether it waits for something to tell."""
+        self._pause = threading.Event()
         self._look = False
         self.hungry = True
         """Whether it leaves claiming to others."""
-        self._thread = threading.Thread(target=self._run, name="agentq-exchange", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run, args=(way,), name=f"agentq-exchange-{way}", daemon=True)
+            for way in range(WAYS)
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def tell(self, ended: Sequence[Ended]) -> None:
         size = sum(len(each.outcome) for each in ended)
@@ -74,62 +83,75 @@ class Exchange:
             self._look = True
             self._changed.notify()
 
+    @property
+    def rests(self) -> bool:
+        """Whether it waits for something to tell."""
+        return not self._telling and not self._ended
+
     def close(self, patience_ms: int) -> bool:
         """Tell what is left, and end; false if the server did not hear it all in time."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        self._thread.join(patience_ms / 1000)
-        return not self._thread.is_alive()
+            self._changed.notify_all()
+        until = monotonic_ms() + patience_ms
+        for thread in self._threads:
+            thread.join(max(0, until - monotonic_ms()) / 1000)
+        return not any(thread.is_alive() for thread in self._threads)
 
-    def _run(self) -> None:
+    def _run(self, way: int) -> None:
         while True:
             with self._changed:
-                self.rests = not self._ended
                 self._changed.wait_for(lambda: self._ended or self._look or self._closed)
-                self.rests = False
                 if self._closed and not self._ended:
                     return
-                batch, size = self._batch()
                 self._look = False
+                batch, size = self._batch()
+                self._telling += 1
             try:
-                self._exchange(batch, size)
-            except Evicted:
-                self._wait_out()  # until the heartbeat has registered the worker again
-            except (Unreachable, TryLater):
-                self._wait_out()
+                while not self._told(way, batch, size):
+                    # Away, or still to be registered anew: what ended is kept, and told again.
+                    self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
             except AgentqError as error:
                 self._failed(error)
                 return
+            finally:
+                with self._changed:
+                    self._telling -= 1
 
     def _batch(self) -> tuple[list[Ended], int]:
-        batch = list(islice(self._ended, BATCH))
-        size = sum(len(each.outcome) for each in batch)
-        while size > BATCH_BYTES and len(batch) > 1:
-            size -= len(batch.pop().outcome)
+        """The next to tell of, and how many bytes they are."""
+        batch: list[Ended] = []
+        size, ended = 0, self._ended
+        while ended and len(batch) < BATCH and (not batch or size + len(ended[0].outcome) <= BATCH_BYTES):
+            size += len(ended[0].outcome)
+            batch.append(ended.popleft())
         return batch, size
 
-    def _exchange(self, batch: list[Ended], size: int) -> None:
-        calls = 0 if self.hungry or self._closed else self._wanted()
-        if not batch and not calls:
-            return
-        refusals, claims = self._lease.exchange(batch, calls)
+    def _told(self, way: int, batch: list[Ended], size: int) -> bool:
+        """Tell of these and get more; false if the server did not hear it."""
+        # Asked without the lock: whoever answers may be about to tell us something.
+        wanted = 0 if self.hungry or self._closed else self._wanted()
         with self._changed:
-            for _ in batch:
-                self._ended.popleft()
-            self._bytes -= size
+            calls = min(BATCH, max(0, wanted - self._asked))
+            self._asked += calls
+        if not batch and not calls:
+            return True
+        try:
+            refusals, claims = self._lease.exchange(batch, calls, way=way)
+        except (Unreachable, TryLater, Evicted):
+            return False
+        finally:
+            with self._changed:
+                self._asked -= calls
+        self._bytes -= size
         empty = len(claims) < calls
         if empty:
             self.hungry = True
         self._heard(batch, refusals, claims)
         if empty:
             self._on_hungry()
-        elif calls and self._wanted():
-            # Asked without the lock: whoever answers may be about to tell us something.
+        elif calls and self._wanted() > self._asked:
             with self._changed:
                 self._look = True
-
-    def _wait_out(self) -> None:
-        with self._changed:
-            self._look = True
-            self._changed.wait_for(lambda: False, timeout=random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+                self._changed.notify()
+        return True
