@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
@@ -112,11 +112,11 @@ class AsyncRun(Generic[R]):
         """The state that it is in."""
         return await self._client.call(self.sync.state)
 
-    async def wait(self, timeout: float | Span | None = None) -> State:  # noqa: ASYNC109 - as of the twin
+    async def wait(self, timeout: float | Span | None = None) -> State:
         """Wait until it has ended, however it did."""
         return (await self._ended(timeout)).state
 
-    async def result(self, timeout: float | Span | None = None) -> R:  # noqa: ASYNC109 - as of the twin
+    async def result(self, timeout: float | Span | None = None) -> R:
         """What the function returned, once it has ended; RunFailed if it did not complete."""
         ended = await self._ended(timeout)
         return await self._client.call(self.sync.returned, ended)
@@ -124,7 +124,7 @@ class AsyncRun(Generic[R]):
     def __await__(self) -> Generator[Any, None, R]:
         return self.result().__await__()
 
-    async def _ended(self, timeout: float | Span | None) -> life.Run:  # noqa: ASYNC109 - as of the twin
+    async def _ended(self, timeout: float | Span | None) -> life.Run:
         """Once the run has ended. Nothing is held meanwhile but a place in a table."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[life.Run | AgentqError] = loop.create_future()

@@ -1,0 +1,136 @@
+"""`agentq worker --rq high,default`: what a worker does besides, so that RQ's queues are its own. Its tasks:
+
+1. Take jobs from RQ's lists into lanes (`inbox`).
+2. Be known to RQ's tools, and obey what they say (`presence`).
+3. Enqueue what RQ has scheduled (`scheduling`).
+4. Tell RQ of ends that it has not heard of (`closing`); clean RQ's registries, now and then, as RQ's workers do.
+
+Executing is no task of it: a job is a function run, executed where those are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from redis.exceptions import RedisError
+from rq.registry import clean_registries
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, NotFound, WrongState
+from agentq.coordinator.queue import Queue
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+from agentq.worker.rq.clients import check_address, client_of
+from agentq.worker.rq.closing import close_all
+from agentq.worker.rq.inbox import Inbox
+from agentq.worker.rq.lanes import RqLanes
+from agentq.worker.rq.names import is_of_rq
+from agentq.worker.rq.presence import BEAT_S, Presence
+from agentq.worker.rq.scheduling import Scheduling
+
+LOOK_MS = 1_000
+HURRY_MS = 100
+STOP_MS = 30_000
+
+
+class Bridge:
+    """See above."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        worker: str,
+        queues: Sequence[str],
+        *,
+        serializer: str = "",
+        room: Callable[[], int],
+        busy: Callable[[], Sequence[str]],
+        failed: Callable[[AgentqError], None],
+    ) -> None:
+        check_address(settings.url)
+        self.store = store
+        self.lanes = [RqLanes(store, name, serializer) for name in queues]
+        self._busy = busy
+        client = client_of(settings.url)
+        self.inboxes = [Inbox(lanes, room, failed) for lanes in self.lanes]
+        self.presence = Presence(client, worker, queues, self._jobs_in_hand, self._stop_job)
+        self.scheduling = Scheduling(client, queues)
+        self._tick_ms = settings.tick_ms
+        self._hurry_until_ms = 0
+        self._closed = threading.Event()
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name="agentq-rq", daemon=True)
+
+    def start(self) -> None:
+        self.presence.start()
+        for inbox in self.inboxes:
+            inbox.start()
+        self._thread.start()
+
+    def changed(self) -> None:
+        """The worker has claimed something, or something has ended."""
+        for inbox in self.inboxes:
+            inbox.look()
+        self._woken.set()
+
+    def drain(self) -> None:
+        """Take nothing more in."""
+        for inbox in self.inboxes:
+            inbox.close()
+
+    def close(self) -> None:
+        """Leave, once nothing is in hand."""
+        self._closed.set()
+        self._woken.set()
+        self._thread.join()
+        try:
+            self.scheduling.close()
+            self.presence.close()
+        except RedisError:
+            # What cannot be told expires by itself.
+            return
+
+    def _jobs_in_hand(self) -> int:
+        return sum(is_of_rq(queue) for queue in self._busy())
+
+    def _attend(self) -> None:
+        beat_at = close_at = 0
+        while not self._closed.is_set():
+            now_ms = monotonic_ms()
+            try:
+                self.scheduling.look()
+                self.presence.look()
+                if now_ms >= beat_at:
+                    beat_at = now_ms + BEAT_S * 1000
+                    self.presence.beat()
+                    self._maintain()
+                if now_ms >= close_at or now_ms < self._hurry_until_ms:
+                    close_at = now_ms + self._tick_ms
+                    for lanes in self.lanes:
+                        close_all(lanes)
+            except (AgentqError, RedisError):
+                # The server cannot be reached: the next round comes by itself, and the worker knows of it, too.
+                self._closed.wait(LOOK_MS / 1000)
+            self._woken.wait((HURRY_MS if monotonic_ms() < self._hurry_until_ms else LOOK_MS) / 1000)
+            self._woken.clear()
+
+    def _maintain(self) -> None:
+        """Under RQ's own lock, which lasts a quarter of an hour: what has had its time leaves RQ's registries."""
+        for queue in self.presence.worker.queues:
+            if queue.acquire_maintenance_lock():
+                clean_registries(queue)
+
+    def _stop_job(self, job: str) -> None:
+        for lanes in self.lanes:
+            run = lanes.run_of(job)
+            if run is None or run not in lanes.jobs():
+                continue
+            try:
+                Queue(self.store).cancel(run, "stopped by a command of RQ", stop_ms=STOP_MS)
+            except (NotFound, WrongState):
+                continue
+            self._hurry_until_ms = monotonic_ms() + STOP_MS
+            self._woken.set()
+            return

@@ -1,0 +1,142 @@
+"""The fence of an attempt, in RQ's terms: a client that writes nothing for an attempt that was superseded.
+
+RQ writes what becomes of a job in transactions. Here each of them watches the run that the job is, and looks for the
+attempt's own fence before it is sent: if the run has gone on without this attempt, or does so before the transaction
+is executed, nothing of it is. So between the look and the write there is no gap, however long the process is stopped
+there. In the same transaction as the outcome, the job leaves the record of those whose outcome is to be told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from redis import ConnectionPool, Redis, WatchError
+from redis.client import Pipeline
+from rq.utils import as_text
+
+from agentq.coordinator.errors import Fenced, Refused
+
+WRITES = frozenset(
+    ("HSET", "HDEL", "HINCRBY", "HINCRBYFLOAT", "PERSIST", "EXPIRE", "DEL", "ZADD", "ZREM", "SADD", "SREM", "LREM")
+)
+"""Commands by which RQ writes of a job outside of a transaction."""
+RQ_KEYS = "rq:"
+
+
+class Told(Refused):
+    """The outcome of this job is written already."""
+
+
+@dataclass
+class Fence:
+    """What an attempt has to show, and what it has to close."""
+
+    run_key: str
+    """The hash of the run."""
+    text: str
+    """The fence that it got with its claim."""
+    jobs_key: str
+    """The record of jobs whose outcome is to be told."""
+    run: str
+    """The field of that record which this attempt closes: its own run's, as a rule."""
+    closing: bool = False
+    """Whether the next transaction is the outcome."""
+    told: bool = False
+    """Whether the outcome was found to be written already."""
+
+    def check(self, holder: str | None, is_open: bool) -> None:
+        """Refuse an attempt that has the run no longer, and one whose outcome is there, though its reply was lost."""
+        if holder != self.text:
+            raise Fenced(f"The run {self.run} has gone on without this attempt; nothing more is written of its job.")
+        self.told = self.told or (self.closing and not is_open)
+        if self.told:
+            raise Told(f"The outcome of the run {self.run} is written already.")
+
+
+class FencedPipeline(Pipeline):
+    """A transaction that is executed only while its attempt has the run."""
+
+    def __init__(self, pool: ConnectionPool, callbacks: Any, fence: Fence, *, closes: bool) -> None:
+        self._fence = fence
+        self._closes = closes
+        self._looked = False
+        super().__init__(pool, callbacks, True, None)
+
+    def reset(self) -> None:  # type: ignore[override]
+        self._looked = False
+        super().reset()
+
+    def watch(self, *names: Any) -> None:
+        """Watch the run too, and look whether it is still ours: from here on any change ends the transaction."""
+        fence = self._fence
+        super().watch(*names, fence.run_key)
+        holder = self.immediate_execute_command("HGET", fence.run_key, "fence")
+        is_open = self.immediate_execute_command("HEXISTS", fence.jobs_key, fence.run)
+        try:
+            fence.check(holder if holder is None else as_text(holder), bool(is_open))
+        except Refused:
+            self.reset()
+            raise
+        self._looked = True
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """All of it, or nothing. What the caller watches itself is theirs to try again."""
+        if not self.command_stack:
+            return super().execute(raise_on_error)
+        closes = self._closes and self._fence.closing
+        if closes:
+            self.pipeline_execute_command("HDEL", self._fence.jobs_key, self._fence.run)
+        replies = self._once(raise_on_error) if self._looked else self._until_done(raise_on_error)
+        if closes:
+            self._fence.closing = False
+            del replies[-1:]
+        return replies
+
+    def _once(self, raise_on_error: bool) -> list[Any]:
+        replies: list[Any] = super().execute(raise_on_error)
+        return replies
+
+    def _until_done(self, raise_on_error: bool) -> list[Any]:
+        stack, scripts = list(self.command_stack), set(self.scripts)
+        while True:
+            # After MULTI redis-py refuses to watch; nothing has been sent yet, so here that is of no account.
+            self.explicit_transaction = False
+            self.watch()
+            self.command_stack, self.scripts = list(stack), set(scripts)
+            try:
+                return self._once(raise_on_error)
+            except WatchError:
+                # The run was changed, perhaps by a word of its own worker: look again.
+                continue
+
+
+class FencedRedis(Redis):
+    """A client for one attempt at a job."""
+
+    def __init__(self, pool: ConnectionPool, fence: Fence) -> None:
+        super().__init__(connection_pool=pool)
+        self.fence = fence
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:  # noqa: ARG002 - always one
+        return self._fenced(closes=True)
+
+    def _fenced(self, *, closes: bool) -> FencedPipeline:
+        return FencedPipeline(self.connection_pool, self.response_callbacks, self.fence, closes=closes)
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """What RQ writes by a single command is a transaction of one; all else, and what functions do, goes its way."""
+        if args[0] not in WRITES or not str(args[1]).startswith(RQ_KEYS):
+            return super().execute_command(*args, **options)
+        with self._fenced(closes=False) as alone:
+            alone.execute_command(*args, **options)
+            return alone.execute()[0]
+
+    def look(self) -> None:
+        """Refuse, if the attempt was superseded."""
+        with self.pipeline() as pipeline:
+            pipeline.watch()
+
+    def is_told(self) -> bool:
+        """Whether the outcome was written already, by this attempt or an earlier one whose worker then died."""
+        return not self.hexists(self.fence.jobs_key, self.fence.run)
