@@ -58,8 +58,8 @@ def pool_of(url: str, _process: int) -> ConnectionPool:
     if address.shape == "sentinel":
         secure = {"ssl": True} if address.tls else {}
         sentinel_options: dict[str, Any] = {**address.sentinel_options, **secure}
-        sentinel = Sentinel(list(address.places), sentinel_kwargs=sentinel_options, **options, **secure)
-        pool: ConnectionPool = sentinel.master_for(address.service).connection_pool
+        sentinel = Sentinel(list(address.places), sentinel_kwargs=sentinel_options, **options, **secure)  # type: ignore[no-untyped-call]
+        pool: ConnectionPool = sentinel.master_for(address.service).connection_pool  # type: ignore[no-untyped-call]
         return pool
     ((host, port),) = address.places
     if not port:

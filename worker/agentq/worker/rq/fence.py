@@ -70,9 +70,9 @@ class FencedPipeline(Pipeline):
     def watch(self, *names: Any) -> None:
         """Watch the run too, and look whether it is still ours: from here on any change ends the transaction."""
         fence = self._fence
-        super().watch(*names, fence.run_key)
-        holder = self.immediate_execute_command("HGET", fence.run_key, "fence")
-        is_open = self.immediate_execute_command("HEXISTS", fence.jobs_key, fence.run)
+        super().watch(*names, fence.run_key)  # type: ignore[no-untyped-call]
+        holder = self.immediate_execute_command("HGET", fence.run_key, "fence")  # type: ignore[no-untyped-call]
+        is_open = self.immediate_execute_command("HEXISTS", fence.jobs_key, fence.run)  # type: ignore[no-untyped-call]
         try:
             fence.check(holder if holder is None else as_text(holder), bool(is_open))
         except Refused:
@@ -127,15 +127,15 @@ class FencedRedis(Redis):
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """What RQ writes by a single command is a transaction of one; all else, and what functions do, goes its way."""
         if args[0] not in WRITES or not str(args[1]).startswith(RQ_KEYS):
-            return super().execute_command(*args, **options)
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         with self._fenced(closes=False) as alone:
-            alone.execute_command(*args, **options)
+            alone.execute_command(*args, **options)  # type: ignore[no-untyped-call]
             return alone.execute()[0]
 
     def look(self) -> None:
         """Refuse, if the attempt was superseded."""
         with self.pipeline() as pipeline:
-            pipeline.watch()
+            pipeline.watch()  # type: ignore[no-untyped-call]
 
     def is_told(self) -> bool:
         """Whether the outcome was written already, by this attempt or an earlier one whose worker then died."""

@@ -66,7 +66,7 @@ class Presence:
         self.worker.register_death()
 
     def _listen(self) -> None:
-        channel = self.worker.connection.pubsub(ignore_subscribe_messages=True)
+        channel = self.worker.connection.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         channel.subscribe(self.worker.pubsub_channel_name)
         while not self._closed.is_set():
             try:

@@ -140,7 +140,7 @@ def begin(worker: BaseWorker, job: Job, connection: Redis) -> Execution | None:
     with connection.pipeline() as pipeline:
         while True:
             try:
-                pipeline.watch(job.key)
+                pipeline.watch(job.key)  # type: ignore[no-untyped-call]
                 status: Any = pipeline.hget(job.key, "status")
                 dead: Any = pipeline.zrange(job.execution_registry.key, 0, -1)
                 if status is None or as_text(status) == JobStatus.CANCELED:

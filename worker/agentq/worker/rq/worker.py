@@ -49,7 +49,7 @@ class Worker(Telling, rq.Worker):
     # ---- its life
 
     def register_birth(self) -> None:
-        super().register_birth()
+        super().register_birth()  # type: ignore[no-untyped-call]
         settings = Settings.from_environment()
         lanes = [queue.lanes for queue in self.queues if isinstance(queue, Queue)]
         self.seat = Seat(store_beside(self.connection, settings), settings, lanes, self._give_up)
@@ -61,7 +61,7 @@ class Worker(Telling, rq.Worker):
     def register_death(self) -> None:
         if self.seat is not None:
             self.seat.close()
-        super().register_death()
+        super().register_death()  # type: ignore[no-untyped-call]
 
     def _give_up(self, why: str) -> None:
         """Stop the job at hand, from the thread that keeps the lease: it is not ours any more, or not to be."""

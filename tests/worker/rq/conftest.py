@@ -1,0 +1,30 @@
+"""RQ's keys have no namespace, so each test has a server of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from adoption import Adoption
+from servers import Server, valkey_binary
+from pathlib import Path
+
+from agentq.coordinator.settings import Settings
+
+
+@pytest.fixture
+def rq_server(folder: Path) -> Iterator[Server]:
+    server = Server(valkey_binary(), folder / "server").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def adoption(rq_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Adoption]:
+    """RQ and agentq on one server, whose address the environment tells."""
+    monkeypatch.setenv("AGENTQ_URL", rq_server.url)
+    monkeypatch.delenv("AGENTQ_NAMESPACE", raising=False)
+    adoption = Adoption(rq_server, Settings(url=rq_server.url))
+    yield adoption
+    adoption.client.connection_pool.disconnect()
+    adoption.store.connection.close()
