@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from adoption import Adoption
 from servers import Server, valkey_binary
-from pathlib import Path
 
 from agentq.coordinator.settings import Settings
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
+
 import rq_errands
 from adoption import Adoption
 from rq import Callback, Repeat, Retry
@@ -26,7 +29,10 @@ def test_a_job_is_performed_with_its_arguments_and_its_result_is_where_rq_looks(
 def test_a_coroutine_is_awaited(adoption: Adoption) -> None:
     job = adoption.queue().enqueue(rq_errands.add_slowly, 2, 3)
 
-    adoption.work()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # RQ leaves its event loop to the collector
+        adoption.work()
+        gc.collect()
 
     assert job.return_value(refresh=True) == 5
 
@@ -64,15 +70,6 @@ def test_a_job_that_fails_has_failed_for_both_and_says_why(adoption: Adoption) -
     run = adoption.records.get(done.claim.id)
     assert run.state == "failed"
     assert "out of paper" in str(run.outcome)
-
-
-def test_a_result_that_cannot_be_kept_fails_the_job(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.unpicklable)
-
-    adoption.work()
-
-    assert job.get_status() == JobStatus.FAILED
-    assert adoption.started() == []
 
 
 def test_rqs_own_timeout_ends_a_job(adoption: Adoption) -> None:
