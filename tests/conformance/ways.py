@@ -14,7 +14,7 @@ from conformance.lives import LIMIT
 from conformance.stage import COMMAND, Stage
 
 from agentq.coordinator.errors import AgentqError, refusal
-from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass
+from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
 from agentq.coordinator.limits import START_MS
 from agentq.coordinator.run import Outcome, RunSpec
 
@@ -155,12 +155,14 @@ def adopt(stage: Stage) -> object:
 def exchange(class_: str) -> Say:
     """The worker tells an end, as one among many, and asks for nothing more."""
 
-    def say(stage: Stage) -> None:
+    def say(stage: Stage) -> object:
         outcome = Outcome(class_=OutcomeClass(class_)).to_wire()
         words = ("w1", "0", "", 0, "0.5", "", stage.run, stage.claim.fence, class_, outcome, "")
         _, _, count, *answers = stage.world.store.call("exchange", stage.partition, *words)
         assert len(answers) == 2 * count
-        told([refusal(answers[1], stage.run) if answers and not answers[1].startswith("ok ") else None])
+        answer = answers[1] if answers else "ok"
+        told([refusal(answer, stage.run)])
+        return State(answer.removeprefix("ok ")) if answers else None
 
     return say
 

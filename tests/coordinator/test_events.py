@@ -9,7 +9,7 @@ from crowd import running
 from servers import until
 from world import World
 
-from agentq.coordinator.events import BEGINNING, EVENTS_A_READ, Events
+from agentq.coordinator.events import BEGINNING, ENTRIES_A_READ, Events
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.run import Outcome, RunSpec
 
@@ -59,7 +59,7 @@ def test_the_event_that_ends_a_run_is_named_like_its_state(world: World, events:
 
 
 def test_replay_reads_on_past_its_own_page(world: World, events: Events) -> None:
-    runs = [receipt.id for receipt in world.queue.submit_many([SPEC] * (2 * EVENTS_A_READ + 1))]
+    runs = [receipt.id for receipt in world.queue.submit_many([SPEC] * (2 * ENTRIES_A_READ + 1))]
 
     assert [each.run for each in events.replay()] == runs
 

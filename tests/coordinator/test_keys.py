@@ -20,9 +20,7 @@ PARTS = ["a", "run_01k9zq3c5007m2x4c8r1tnq", "default:5:gpu=h100", "any {thing} 
 def test_python_and_lua_build_the_same_key(connection: Connection, kind: object) -> None:
     (found,) = [each for each in KEYS if each is kind]
     arguments = [f"ARGV[{place}]" for place in range(1, len(found.parts) + 1)]
-    script = (
-        f"local base = 'agentq:{{x}}:' {lua_builders({found.name})} return key_{found.name}({', '.join(arguments)})"
-    )
+    script = f"local base = 'agentq:{{x}}:' return {lua_builders()[found.name](arguments)}"
     for shift in range(len(PARTS)):
         parts = (PARTS[shift:] + PARTS[:shift])[: len(found.parts)]
 

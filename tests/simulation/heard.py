@@ -23,6 +23,13 @@ class Event(NamedTuple):
     detail: str
 
 
+def events_of(values: Sequence[str]) -> list[Event]:
+    """The events of an entry."""
+    entry = Event(*values)
+    each = zip(entry.run.split(" "), entry.attempt.split(" "), strict=True)
+    return [entry._replace(run=run, attempt=attempt) for run, attempt in each]
+
+
 class Heard:
     """What was asked, when, and what the server answered."""
 

@@ -12,9 +12,9 @@ from invariants import Snapshot, kind_of
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Source, Word
 from agentq.coordinator.keys import GROUP, key, lua_builders
+from agentq.coordinator.linking import written_out
 
-_USED = {"events", "lane", "alive", "worker", "dedupe"}
-_HEAD = f"#!lua\nlocal base, call = KEYS[1], redis.call\n{lua_builders(_USED)}\n"
+_HEAD = "#!lua\nlocal base, call = KEYS[1], redis.call\n"
 
 _READ = """
 local read = {
@@ -75,7 +75,7 @@ call('DEL', ARGV[1])
 
 
 def _source(name: str, body: str) -> Source:
-    text = _HEAD + body
+    text = _HEAD + written_out(body, lua_builders())
     return Source(name, text, sha1(text.encode()).hexdigest())
 
 

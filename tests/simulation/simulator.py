@@ -17,7 +17,7 @@ from typing import Any
 from invariants import check, runs
 from simulation.clients import Clients
 from simulation.heal import heal
-from simulation.heard import Event, Heard
+from simulation.heard import Event, Heard, events_of
 from simulation.model import UNHEARD, Model
 from simulation.probes import Probes
 from simulation.tapped import Tapped
@@ -150,7 +150,7 @@ class Simulator:
         if script in UNHEARD:
             return
         heard = Heard(script, words, answer.reply)
-        events = [Event(*flat[1::2]) for _, flat in answer.events]
+        events = [event for _, flat in answer.events for event in events_of(flat[1::2])]
         self.trace.append((self.step, self.doing, script, words, answer.reply))
         self.trace.extend(events)
         self.model.follow(heard, events, answer.lines)

@@ -17,6 +17,7 @@ from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.events import BEGINNING, Event, Events
 from agentq.coordinator.identity import partition_of
+from agentq.coordinator.limits import EVENTS_AN_ENTRY
 from agentq.coordinator.moments import duration_ms, iso
 
 FOLLOW_MS = 5000
@@ -101,9 +102,10 @@ def _listen(events: Events, place: str, heard: SimpleQueue[Event | AgentqError])
             return
 
 
-def _order(event: Event) -> tuple[int, int, int]:
-    at_ms, _, number = event.id.partition("-")
-    return int(at_ms), event.partition, int(number)
+def _order(event: Event) -> tuple[int, int, int, int]:
+    at_ms, _, rest = event.id.partition("-")
+    number, _, place = rest.partition("/")
+    return int(at_ms), event.partition, int(number), int(place) if place else EVENTS_AN_ENTRY
 
 
 def _print(event: Event, json: bool) -> None:

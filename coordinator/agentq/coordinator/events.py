@@ -2,6 +2,9 @@
 
 An event's id is its place in the stream of its partition; ids of one partition never repeat or go back, so whoever
 keeps the last one it has seen can go on there after any break. `missed` tells when the stream was trimmed past it.
+
+What happened to several runs at once is one entry of the stream and several events. The last of them has the entry's
+own id, those before it that with `/` and a number.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from agentq.coordinator.lifecycle import State
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.store import Store
 
-EVENTS_A_READ = 1000
+ENTRIES_A_READ = 500
 BEGINNING = "0-0"
 
 
@@ -60,24 +63,37 @@ class Events:
     def replay(self, after: str = BEGINNING) -> Iterator[Event]:
         """What has happened after a point, up to now."""
         self.store.guard()
+        yield from self._rest_of_entry(after)
+        place = _entry(after)
         while True:
-            entries = self.store.connection.command("XRANGE", self.key, f"({after}", "+", "COUNT", EVENTS_A_READ)
+            entries = self.store.connection.command("XRANGE", self.key, f"({place}", "+", "COUNT", ENTRIES_A_READ)
             for entry in entries:
-                yield self._event(entry)
-            if len(entries) < EVENTS_A_READ:
+                yield from self._events(entry)
+            if len(entries) < ENTRIES_A_READ:
                 return
-            after = entries[-1][0]
+            place = entries[-1][0]
 
     def follow(self, after: str, block_ms: int) -> list[Event]:
         """What happened after a point; waits up to `block_ms` for something to happen."""
-        words = ("XREAD", "COUNT", EVENTS_A_READ, "BLOCK", block_ms, "STREAMS", self.key, after)
+        rest = self._rest_of_entry(after)
+        if rest:
+            return rest
+        words = ("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", block_ms, "STREAMS", self.key, _entry(after))
         reply = self._own().block(*words, timeout_ms=block_ms)
-        return [self._event(entry) for entry in reply[0][1]] if reply else []
+        return [event for entry in reply[0][1] for event in self._events(entry)] if reply else []
+
+    def _rest_of_entry(self, after: str) -> list[Event]:
+        """The events after one that is not the last of its entry."""
+        place, _, number = after.partition("/")
+        if not number:
+            return []
+        found = self.store.connection.command("XRANGE", self.key, place, place)
+        return [event for entry in found for event in self._events(entry)][int(number) :]
 
     def missed(self, after: str) -> bool:
         """Whether events after that point are gone already, because the stream is capped."""
         oldest = self.store.connection.command("XRANGE", self.key, "-", "+", "COUNT", 1)
-        return after != BEGINNING and bool(oldest) and _order(oldest[0][0]) > _order(after)
+        return after != BEGINNING and bool(oldest) and _order(oldest[0][0]) > _order(_entry(after))
 
     def close(self) -> None:
         """Stop following."""
@@ -95,10 +111,22 @@ class Events:
                 self._reader = self.store.connection.another()
             return self._reader
 
-    def _event(self, entry: Any) -> Event:
+    def _events(self, entry: Any) -> list[Event]:
         place, flat = entry
         fields = fields_of(flat)
-        return Event.model_validate({"id": place, "partition": self.partition, **fields})
+        runs, attempts = fields["run"].split(" "), fields["attempt"].split(" ")
+        each = {"partition": self.partition, **fields}
+        return [
+            Event.model_validate(
+                {**each, "id": f"{place}/{number}" if number < len(runs) else place, "run": run, "attempt": attempt}
+            )
+            for number, (run, attempt) in enumerate(zip(runs, attempts, strict=True), 1)
+        ]
+
+
+def _entry(event: str) -> str:
+    """The entry of an event."""
+    return event.partition("/")[0]
 
 
 def _order(place: str) -> tuple[int, int]:

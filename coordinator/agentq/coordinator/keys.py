@@ -9,9 +9,9 @@ from the same table.
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain, zip_longest
 
 from agentq.coordinator.errors import Invalid
@@ -157,11 +157,14 @@ def _pieces(name: str) -> list[str]:
     return re.split(r"<\w+>", _BY_NAME[name].pattern)
 
 
-def lua_builders(used: Set[str]) -> str:
-    """The same builders for a script that uses some of them, as `key_run(run)`."""
-    lines = []
-    for kind in (kind for kind in KEYS if kind.name in used):
-        pieces = re.split(r"<(\w+)>", kind.pattern)
-        terms = [piece if place % 2 else f"'{piece}'" for place, piece in enumerate(pieces) if piece]
-        lines.append(f"local function key_{kind.name}({', '.join(kind.parts)}) return base .. {' .. '.join(terms)} end")
-    return "\n".join(lines)
+def lua_builders() -> dict[str, Callable[[Sequence[str]], str]]:
+    """The same for scripts: by name, what makes the Lua expression for a key of those for its parts."""
+    return {kind.name: partial(_lua_key, kind) for kind in KEYS}
+
+
+def _lua_key(kind: Key, parts: Sequence[str]) -> str:
+    if len(parts) != len(kind.parts):
+        raise ValueError(f"key_{kind.name} is made of {kind.parts}, not of {list(parts)}")
+    pieces = [f"'{piece}'" if piece else "" for piece in _pieces(kind.name)]
+    terms = [term for term in chain.from_iterable(zip_longest(pieces, parts, fillvalue="")) if term]
+    return f"(base .. {' .. '.join(terms)})"

@@ -177,9 +177,7 @@ class Lease:
         self._turn += 1
         try:
             for step in range(partitions):
-                more = self._claim((self._turn + step) % partitions, count, calls)
-                functions = sum(is_function_lane(claim.lane) for claim in more)
-                claims, calls, count = claims + more, calls - functions, count - len(more) + functions
+                count, calls = self._claim((self._turn + step) % partitions, count, calls, claims)
                 if count <= 0 and calls <= 0:
                     break
         except AgentqError:
@@ -188,16 +186,20 @@ class Lease:
                 raise
         return claims
 
-    def _claim(self, partition: int, count: int, calls: int) -> list[Claim]:
+    def _claim(self, partition: int, count: int, calls: int, claims: list[Claim]) -> tuple[int, int]:
+        """Claim in one partition; returns how many are still wanted."""
         seat = self._seats[partition]
         while True:
             lanes = self.lanes(partition)
             wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
             words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, *lanes)
-            claims = self._granted(partition, self.store.call("claim", partition, *words))
+            more = self._granted(partition, self.store.call("claim", partition, *words))
+            claims += more
+            functions = sum(is_function_lane(claim.lane) for claim in more)
+            count, calls = count - len(more) + functions, calls - functions
             # A lane that was opened since the last call is tried at once.
-            if claims or seat.lanes == lanes:
-                return claims
+            if (count <= 0 and calls <= 0) or seat.lanes == lanes:
+                return count, calls
 
     def exchange(self, ended: Sequence[Ended], calls: int = 0) -> tuple[list[AgentqError | None], list[Claim]]:
         """Say how function attempts ended, and take up to `calls` more, in one round trip a partition.

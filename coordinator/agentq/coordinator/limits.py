@@ -48,8 +48,12 @@ HEAD_A_CALL = 10
 DROP_A_CALL = 1000
 """Entries of cancelled runs that one claim throws away on its way to a live one."""
 
+FEW_ENTRIES = 8
+"""Up to so many entries of a lane are deleted one by one."""
 ATTEMPTS_KEPT = 100
-EVENTS_KEPT = 100_000
+EVENTS_KEPT = 50_000
+"""Entries; each is of one run, or of several to which the same happened in one call."""
+EVENTS_AN_ENTRY = 20
 RETRIES_MAX = 10_000
 DELAYS = 100
 """Waits that a policy can list one by one."""

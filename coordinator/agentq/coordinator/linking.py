@@ -1,21 +1,63 @@
-"""What a script needs of the files that scripts share: only that is sent.
+"""What a script needs of the files that scripts share: only that is sent, and most is made only when it is needed.
 
-Lua allows a chunk 200 local names, and makes every function anew in each call; so a script gets the pieces that its
-body leads to, by name, and no others. A piece is a statement that begins at the margin: a function, a `local`, or
-something done at once, which is always taken along.
+Lua makes every function anew in each call of a script, and one that uses a local name of its surroundings is made the
+slower the more such names there are; for a call about one run this was most of its time. So shared functions are no
+locals but fields of one table, `shared`: those that nearly every call needs (HOT) are made at once, all others together
+when the first of them is asked for. Functions that only put a key together are written out where they are called. A
+script gets the pieces that its body leads to, by name, and no others. A piece is a statement that begins at the margin:
+a function, a `local`, or something done at once, which is always taken along.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
+HOT = {
+    *(
+        "append",
+        "birth",
+        "close",
+        "close_index",
+        "close_timers",
+        "conclude",
+        "cut_off",
+        "drain",
+        "each_chunk",
+        "enqueue",
+    ),
+    *("erase", "event_of", "grant", "granted", "index_name", "is_barred", "is_ended", "is_fair", "is_held", "is_home"),
+    *("is_of_functions", "is_paused", "lanes_revision", "leads_from", "line_of", "load", "load_held", "move"),
+    *("needs_of", "next_timer", "open_lane", "present", "push", "put", "queue_of", "read_lane", "refuse_claimant"),
+    *("reindex", "serve", "set_timer", "step_out", "take", "tell", "tell_keeper", "unseize", "vacate"),
+}
+"""What a submit, a claim, a start or an exchange of plain runs calls."""
+
 _WORD = re.compile(r"\w+")
+_KEY = re.compile(r"\bkey_(\w+)\(")
 _COMMENT = re.compile(r"--.*")
-_DEFINES = re.compile(r"(?:local )?function (\w+)|local ((?:\w+, )*\w+)")
+_DEFINES = re.compile(r"local function (\w+)|local ((?:\w+, )*\w+)")
 _GOES_ON = ("end", "}", ")", "else")
+_TOKEN = re.compile(r"'[^'\n]*'|(?<![.\w])(?<!local function )[A-Za-z_]\w*(?!\w)|(?<=\.\.)[A-Za-z_]\w*")
+_BOUND = re.compile(r"\blocal (?!function)([\w, ]+)|\bfunction ?\w*\(([^)]*)\)|\bfor ([\w, ]+?) (?:in|=) ")
+
+_LAZY = """local function others()
+%s
+end
+setmetatable(shared, { __index = function(_, name)
+  if others then
+    local make = others
+    others = nil
+    make()
+  end
+  return rawget(shared, name)
+end })"""
+
+
+Builder = Callable[[Sequence[str]], str]
+"""Makes the expression for a key of the expressions for its parts."""
 
 
 class Piece(NamedTuple):
@@ -26,9 +68,63 @@ class Piece(NamedTuple):
     """What it defines; nothing if it only does something."""
     words: frozenset[str]
 
+    @property
+    def is_function(self) -> bool:
+        return self.text.startswith("local function ")
 
-def linked(files: Sequence[str], body: str) -> str:
-    """What a body needs of these files, in their order."""
+
+def linked(files: Sequence[str], body: str, builders: Mapping[str, Builder]) -> tuple[str, str]:
+    """What a body needs of these files, in their order, and the body that finds it there."""
+    files, body = [written_out(file, builders) for file in files], written_out(body, builders)
+    taken = _reached(files, body)
+    functions = [piece for piece in taken if piece.is_function]
+    names = frozenset(piece.names[0] for piece in functions)
+    made = {
+        kind: [_as_field(piece, names) for piece in functions if (piece.names[0] in HOT) is kind]
+        for kind in (True, False)
+    }
+    parts = [_renamed(piece.text, names) for piece in taken if not piece.is_function]
+    parts = ["local shared = {}", *parts, *made[True]]
+    if made[False]:
+        parts.append(_LAZY % "\n".join(made[False]))
+    return "\n".join(parts), _renamed(body, names)
+
+
+def written_out(text: str, builders: Mapping[str, Builder]) -> str:
+    """The text with an expression in place of every call of a builder."""
+    made, rest = "", text
+    while (call := _KEY.search(rest)) is not None:
+        inner, rest_after = _in_parentheses(rest[call.end() :])
+        parts = [written_out(part.strip(), builders) for part in _at_commas(inner)]
+        made += rest[: call.start()] + builders[call[1]](parts)
+        rest = rest_after
+    return made + rest
+
+
+def _in_parentheses(text: str) -> tuple[str, str]:
+    """What stands up to the parenthesis that closes one opened before, and what stands after it."""
+    depth = 1
+    for at, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return text[:at], text[at + 1 :]
+    raise ValueError(f"a parenthesis is not closed: {text[:40]!r}")
+
+
+def _at_commas(text: str) -> list[str]:
+    """The arguments of a call. A comma within parentheses or brackets belongs to one of them."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts if text.strip() else []
+
+
+def _reached(files: Sequence[str], body: str) -> list[Piece]:
+    """The pieces that the body leads to."""
     pieces = [piece for file in files for piece in pieces_of(file)]
     owners: dict[str, list[int]] = {}
     for place, piece in enumerate(pieces):
@@ -43,7 +139,7 @@ def linked(files: Sequence[str], body: str) -> str:
                 if place not in taken:
                     taken.add(place)
                     wanted.append(pieces[place].words)
-    return "\n".join(pieces[place].text for place in sorted(taken))
+    return [pieces[place] for place in sorted(taken)]
 
 
 def words_in(texts: Iterable[str]) -> set[str]:
@@ -74,3 +170,18 @@ def _piece(lines: list[str]) -> Piece:
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(_COMMENT.sub("", text)))
+
+
+def _as_field(piece: Piece, names: Set[str]) -> str:
+    """The function as a field of `shared`."""
+    return _renamed(piece.text, names).replace("local function ", "function shared.", 1)
+
+
+def _renamed(text: str, names: Set[str]) -> str:
+    """The text with every shared function called by its new name. None of them may be hidden by a local name."""
+    text = "\n".join(_COMMENT.sub("", line).rstrip() for line in text.splitlines())
+    for bound in _BOUND.finditer(text):
+        hidden = names & {name.strip() for name in (bound[1] or bound[2] or bound[3] or "").split(",")}
+        if hidden:
+            raise ValueError(f"a shared function is hidden by a local name: {hidden} in {bound[0]!r}")
+    return _TOKEN.sub(lambda token: f"shared.{token[0]}" if token[0] in names else token[0], text)

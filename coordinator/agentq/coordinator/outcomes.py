@@ -14,7 +14,7 @@ from typing import Protocol
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable, WaitTimedOut
-from agentq.coordinator.events import EVENTS_A_READ, Events
+from agentq.coordinator.events import ENTRIES_A_READ, Events
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
@@ -149,7 +149,7 @@ class _Reader(threading.Thread):
 
     def _read(self) -> None:
         events = self._events.follow(self._after, FOLLOW_MS)
-        if len(events) == EVENTS_A_READ and self._events.missed(self._after):
+        if len(events) >= ENTRIES_A_READ and self._events.missed(self._after):
             self._ring(None)
         for event in events:
             if event.state in TERMINAL:

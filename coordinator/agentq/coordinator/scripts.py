@@ -19,7 +19,7 @@ from types import MappingProxyType
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Source
 from agentq.coordinator.keys import lua_builders
-from agentq.coordinator.lifecycle import BUDGETS, TRANSITIONS, State, sources
+from agentq.coordinator.lifecycle import BUDGETS, TRANSITIONS
 from agentq.coordinator.linking import linked, words_in
 
 Patch = Callable[[str, str], str]
@@ -80,24 +80,19 @@ class Script:
         """The text for the server; a patch sees each file's text first, with its name."""
         patched = patch or (lambda _, text: text)
         closing = "" if "no-writes" in self.header.flags else "close()"
-        body = _body(self.name, patched(self.name, self.text))
-        shared = linked(
-            [_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)], body + closing
-        )
-        words = words_in((shared, body))
+        body = patched(self.name, self.text)
+        files = [_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)]
+        rest = f"{_body(self.name, body)}\nend\nlocal reply = main()\n{closing}"
+        shared, body = linked(files, rest, lua_builders())
         parts = [
             f"#!lua flags={self.header.flags.replace(' ', ',')}" if self.header.flags else "#!lua",
             "local base = KEYS[1]",
-            lua_builders({word.removeprefix("key_") for word in words}),
-            _limits_lua(words),
+            _limits_lua(words_in((shared, body))),
             _arrows_lua(self.header.verbs),
             shared,
             self._arguments_lua(),
             "local function main()",
             body,
-            "end",
-            "local reply = main()",
-            closing,
             "return reply",
         ]
         text = patched("whole", "\n".join(parts))
@@ -126,23 +121,18 @@ def _limits_lua(words: Set[str]) -> str:
 
 
 def _arrows_lua(verbs: tuple[str, ...]) -> str:
-    events = ",".join(f"{verb}={{{_arrows_of(verb)}}}" for verb in verbs)
-    origins = [f"{verb}={{{','.join(f'{state}=true' for state in sorted(sources(verb)))}}}" for verb in verbs]
-    budgets = (
-        [f"{outcome}='{budget}'" for outcome, budget in BUDGETS.items()]
-        if {"fail", "lose", "defer"} & set(verbs)
-        else []
-    )
-    return f"local EVENTS, SOURCES, BUDGETS = {{{events}}}, {{{','.join(origins)}}}, {{{','.join(budgets)}}}"
-
-
-def _arrows_of(verb: str) -> str:
-    targets: dict[State, list[str]] = {state: [] for state in State}
-    for row in TRANSITIONS:
-        for source, target in row.arrows():
-            if row.verb == verb and source is not None:
-                targets[source].append(f"{target}='{row.event}'")
-    return ",".join(f"{source}={{{','.join(into)}}}" for source, into in targets.items() if into)
+    """The arrows of these verbs as one text: it costs nothing to make, where a table is made anew in each call."""
+    arrows = [
+        f";{verb} {source} {target} {row.event}"
+        for verb in verbs
+        for row in TRANSITIONS
+        for source, target in row.arrows()
+        if row.verb == verb and source is not None
+    ]
+    text = f"local ARROWS = '{''.join(arrows)}'"
+    if {"fail", "lose", "defer"} & set(verbs):
+        text += f"\nlocal BUDGETS = '{''.join(f' {outcome}={budget}' for outcome, budget in BUDGETS.items())}'"
+    return text
 
 
 SCRIPTS: Mapping[str, Script] = MappingProxyType(

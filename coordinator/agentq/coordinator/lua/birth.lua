@@ -1,14 +1,12 @@
 --[[ How a run comes into the world: what is decided at its submit, whoever submits it. ]]
 
-local TEXTS = { 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',
-  'children', 'schedule' }
-
 local function birth(id, lane, spec, run, reason, door)
   local key = run.key
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
   if door then
     call('HSET', key, 'more', 1)
-    for _, name in ipairs(TEXTS) do
+    for _, name in ipairs({ 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',
+      'children', 'schedule' }) do
       if door[name] then call('HSET', key, name, door[name]) end
     end
     if reason ~= '' then call('HSET', key, 'reason', reason) end
@@ -20,8 +18,8 @@ local function birth(id, lane, spec, run, reason, door)
   reindex(id, lane, nil, run.state)
   local timer = next_timer(run)
   if timer then set_timer(id, timer) end
-  local born = append('submitted', id, run.state, run)
-  if run.state == 'blocked' and not line_of(run) then call('HSET', key, 'born', born) end
+  append('submitted', id, run.state, run)
+  if run.state == 'blocked' and not line_of(run) then call('HSET', key, 'born', tell()) end
 end
 
 -- Since when submits with its key have put a run off.
@@ -30,12 +28,10 @@ local function put_off_since(run)
   return tonumber(f[1] or f[2])
 end
 
-local function live(id)
+local function live_one(id)
   local run = id and load(id)
   return run and not is_ended(run) and run or nil
 end
-
-local WAITS_OR_REPLACES = { replace = true, follow = true, debounce = true }
 
 -- What becomes of a run whose dedupe key is taken: the word that refuses it, or what it replaces, and what it follows.
 local function make_room(door, spec)
@@ -43,9 +39,9 @@ local function make_room(door, spec)
   local mode = door.if_live
   if not holder then return {} end
   if mode == 'reject' then return { word = 'duplicate ' .. holder } end
-  if not run or not WAITS_OR_REPLACES[mode or ''] then return { word = 'exists ' .. holder } end
+  if not run or not (mode == 'replace' or mode == 'follow' or mode == 'debounce') then return { word = 'exists ' .. holder } end
   local next_one = call('HGET', run.key, 'follower')
-  local waiting = live(next_one)
+  local waiting = live_one(next_one)
   local late = mode == 'debounce' and door.debounce_max_ms and now >= put_off_since(run) + door.debounce_max_ms
   if run.attempt == 0 and not late then
     if mode == 'follow' and call('HGET', run.key, 'spec') == spec then return { word = 'exists ' .. holder } end
@@ -89,7 +85,7 @@ local function stop_short(id, run)
   return unwanted
 end
 
-local function waits_for(door, room)
+local function awaited_by(door, room)
   local parents = { unpack(door.after or {}) }
   if room.follows then parents[#parents + 1] = room.id end
   return parents
@@ -116,7 +112,7 @@ local function put_with_door(id, lane, spec, door)
   end
   local ended, reason, unwanted = {}, '', nil
   if door.after or door.open or room.follows then
-    ended, run.state = await(id, waits_for(door, room)), 'blocked'
+    ended, run.state = await(id, awaited_by(door, room)), 'blocked'
     reason = (door.after or door.open) and 'dependency' or 'follows ' .. room.id
   elseif run.due_at_ms and run.due_at_ms > now then
     run.state, reason = 'scheduled', 'delay'

@@ -10,7 +10,7 @@ A second cancel of a run that is stopping is `ok` and orders nothing twice: the 
 local run = load(id)
 if not run then return 'not_found' end
 if run.state == 'cancelled' then return 'ok cancelled' end
-if not SOURCES.cancel[run.state] then return 'wrong_state ' .. run.state end
+if not leads_from('cancel', run.state) then return 'wrong_state ' .. run.state end
 if not is_held(run) then
   end_with(id, run, 'cancel', 'cancelled', 'cancelled', reason)
   return 'ok cancelled'

@@ -56,9 +56,10 @@ local dropped = 0
 -- Make an entry an attempt of its worker. False, and the entry is dropped, if its run no longer waits here.
 local function take(lane, entry, id, worker, nonce, given)
   local key = key_run(id)
-  local f = call('HMGET', key, 'state', 'entry', 'attempt', 'until_ms', 'reason', 'spec', 'limits', 'reserved', 'lane')
-  local state, attempt, patience = f[1], tonumber(f[3] or 0), tonumber(f[4] or nil)
-  local home = f[2] == entry and f[9] == lane
+  local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'more')
+  local m = f[6] and call('HMGET', key, 'until_ms', 'reason', 'limits', 'reserved') or {}
+  local state, attempt, patience, reserved = f[1], tonumber(f[4] or 0), tonumber(m[1] or nil), m[4]
+  local home = f[2] == entry and f[3] == lane
   if state ~= 'pending' or not home then
     put_right(lane, entry, (state == 'claimed' or state == 'running') and home and call('HGET', key, 'worker'))
     return false
@@ -69,12 +70,12 @@ local function take(lane, entry, id, worker, nonce, given)
     return false
   end
   local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, until_ms = patience,
-    limits = f[7] }
+    limits = m[3] }
   local needs = needs_of(run)
-  if f[8] then call('HDEL', key, 'reserved') end
-  if needs and f[8] then needs = still_needed(id, needs) end
+  if reserved then call('HDEL', key, 'reserved') end
+  if needs and reserved then needs = still_needed(id, needs) end
   if needs then
-    local obstructed, room_at = obstacle(needs, f[8])
+    local obstructed, room_at = obstacle(needs, reserved)
     if obstructed then
       drop(lane, entry)
       hold_up(id, load(id), obstructed, room_at)
@@ -84,12 +85,12 @@ local function take(lane, entry, id, worker, nonce, given)
   end
   run.attempt = attempt + 1
   local fence = run.attempt .. '-' .. nonce
-  if present(f[5]) then call('HDEL', key, 'reason') end
+  if m[2] and m[2] ~= '' then call('HDEL', key, 'reason') end
   move(id, run, 'claim', 'claimed', '', 'attempt', run.attempt, 'fence', fence, 'worker', worker, 'claimed_at_ms', stamp)
   push(held, worker, id)
   push(held, worker, fence)
   local place = #given
-  given[place + 1], given[place + 2], given[place + 3], given[place + 4] = id, fence, lane, f[6]
+  given[place + 1], given[place + 2], given[place + 3], given[place + 4] = id, fence, lane, f[5]
   return true
 end
 

@@ -76,12 +76,12 @@ local function leave(id, run, verb, state, reason, outcome, op, ...)
 end
 
 -- End a run for a reason of ours, rather than with an outcome that its worker reports.
-function end_with(id, run, verb, state, class, why, taken)
+local function end_with(id, run, verb, state, class, why, taken)
   conclude(id, run, verb, state, why, outcome_json(class, why), taken)
 end
 
 -- Order the worker of a held run to stop it; the run ends when that is confirmed, or after `stop_ms`.
-function order_stop(id, run, reason, stop_ms)
+local function order_stop(id, run, reason, stop_ms)
   run.stop_at_ms = now + stop_ms
   move(id, run, 'cancel', run.state, reason, 'more', 1, 'stop_at_ms', run.stop_at_ms, 'reason', 'stopping: ' .. reason)
   call('XADD', key_inbox(run.worker), '*', 'order', 'stop', 'run', id, 'fence', run.fence, 'detail', reason)
@@ -106,7 +106,7 @@ end
 -- What pays for another try after a failure of a class, as the field that counts it, and how much there is of it; nil
 -- where nothing pays. A class that has a number of its own is counted by itself.
 local function purse_of(policy, class)
-  local budget = BUDGETS[class]
+  local budget = string.match(BUDGETS, ' ' .. class .. '=(%w+)')
   if not budget or is_listed(class, policy.final or {}) then return nil end
   local own = policy.classes and policy.classes[class]
   if own and own.retries then return 'spent:' .. class, own.retries end
@@ -247,7 +247,7 @@ local function settle(budget)
 end
 
 closing[#closing + 1] = function()
-  let_in(LET_IN_A_CALL)
+  if #freed > 0 then let_in(LET_IN_A_CALL) end
   if #unsettled > 0 then settle(SETTLE_A_CALL) end
-  let_in(0)
+  if #freed > 0 then let_in(0) end
 end

@@ -23,7 +23,7 @@ if found.ended_at_ms then
   return 'ok forgotten'
 end
 if found.paused_at_ms then
-  place(found, '+inf')
+  keep_place(found, '+inf')
   return 'stale'
 end
 if not is_whole(found) then return 'ok damaged' end

@@ -5,8 +5,6 @@ none is blocked, in the line of the first key that has none; whoever makes room 
 pending, with its room reserved, in the lane before its own. Room is counted by who has it. A key's rate and its gate
 come back with time: the key then has a timer, named `limit KEY`. ]]
 
-local end_with, order_stop
-
 -- Keys under which room may have come.
 local freed = {}
 local implied = nil
@@ -26,8 +24,6 @@ local function needs_of(run)
   return #needs > 0 and needs or nil
 end
 
-local RATE = { 'units', 'per_ms', 'burst', 'tokens', 'filled_at_ms' }
-
 -- What is in a key's bucket by now.
 local function tokens_of(units, per_ms, burst, tokens, filled_at)
   return math.min(burst, (tokens or burst) + math.max(0, now - (filled_at or now)) * units / per_ms)
@@ -35,7 +31,7 @@ end
 
 -- Why there is no room for so many units under a key, and when there will be if only time brings it; nil if there is.
 local function refuses(key, wanted)
-  local f = call('HMGET', key_limit(key), 'shut_until_ms', 'max', unpack(RATE))
+  local f = call('HMGET', key_limit(key), 'shut_until_ms', 'max', 'units', 'per_ms', 'burst', 'tokens', 'filled_at_ms')
   local shut_until = tonumber(f[1] or nil)
   if shut_until and shut_until > now then return 'shut', shut_until end
   if f[2] and call('ZCARD', key_holders(key)) >= tonumber(f[2]) then return 'full' end
@@ -67,7 +63,7 @@ local function seize(id, needs)
   for at = 1, #needs, 2 do
     local key, wanted = needs[at], needs[at + 1]
     call('ZADD', key_holders(key), stamp, id)
-    local f = call('HMGET', key_limit(key), unpack(RATE))
+    local f = call('HMGET', key_limit(key), 'units', 'per_ms', 'burst', 'tokens', 'filled_at_ms')
     local units, per_ms, burst = tonumber(f[1] or nil), tonumber(f[2] or nil), tonumber(f[3] or nil)
     if units then
       local left = tokens_of(units, per_ms, burst, tonumber(f[4] or nil), tonumber(f[5] or nil)) - wanted

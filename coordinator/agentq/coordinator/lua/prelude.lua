@@ -1,5 +1,5 @@
 --[[ What every script shares. Before it stand, made from the Python tables: `base` and the key builders (keys.py), the
-limits (limits.py), SOURCES and EVENTS of this script's verbs and BUDGETS (lifecycle.py). After it stand what the script
+limits (limits.py), ARROWS of this script's verbs and BUDGETS (lifecycle.py). After it stand what the script
 USES, and the script as the body of `main`; `close` then carries out what was put off, so that a batch costs few
 commands. ]]
 
@@ -12,12 +12,15 @@ end
 
 -- The same as text: a number costs far more to hand to a command.
 local stamp = string.format('%.0f', now)
-local forget_at, events_kept = string.format('%.0f', now + KEEP_MS), tostring(EVENTS_KEPT)
+local forget_at = string.format('%.0f', now + KEEP_MS)
 
 -- What `close` does for all runs of the call at once.
 local moved, gone, come, timers = {}, {}, {}, {}
 local acked, unheld, uneven = {}, {}, {}
 local soonest = nil
+
+-- The events that `append` has gathered.
+local news = nil
 
 -- What the shared files have put off, to be done first.
 local closing = {}
@@ -57,6 +60,14 @@ local function load(id)
   return run
 end
 
+-- The event of one arrow of the lifecycle, as `;verb from to event` in ARROWS; nil where there is none.
+local function event_of(verb, from, to)
+  return string.match(ARROWS, ';' .. verb .. ' ' .. from .. ' ' .. to .. ' ([%w_]+)')
+end
+
+-- Whether a verb may be said of a run in a state.
+local function leads_from(verb, from) return string.find(ARROWS, ';' .. verb .. ' ' .. from .. ' ', 1, true) ~= nil end
+
 local function is_held(run) return run.state == 'claimed' or run.state == 'running' end
 
 local function is_ended(run)
@@ -70,14 +81,33 @@ local function load_held(id, fence, verb)
   local run = load(id)
   if not run then return nil, 'not_found' end
   if run.fence ~= fence then return nil, run.op == verb .. ' ' .. fence and 'ok' or 'fenced' end
-  if SOURCES[verb][run.state] then return run end
-  local into = EVENTS[verb].claimed or EVENTS[verb].running
-  return nil, into[run.state] and 'ok' or 'wrong_state ' .. run.state
+  if leads_from(verb, run.state) then return run end
+  local led_here = event_of(verb, 'claimed', run.state) or event_of(verb, 'running', run.state)
+  return nil, led_here and 'ok' or 'wrong_state ' .. run.state
 end
 
+-- Append what `append` has gathered; returns its place.
+local function tell()
+  local last = news
+  if not last then return nil end
+  news = nil
+  return call('XADD', key_events(), 'MAXLEN', '~', tostring(EVENTS_KEPT), '*', 'event', last.event,
+    'run', table.concat(last.runs, ' '), 'state', last.state, 'attempt', table.concat(last.attempts, ' '),
+    'worker', last.worker, 'detail', last.detail)
+end
+
+-- Note an event. What happens to several runs, one after the other, in the same way is one entry of the stream.
 local function append(event, id, state, run, detail)
-  return call('XADD', key_events(), 'MAXLEN', '~', events_kept, '*', 'event', event, 'run', id, 'state', state,
-    'attempt', run.attempt or 0, 'worker', run.worker or '', 'detail', detail or '')
+  local worker, last = run.worker or '', news
+  detail = detail or ''
+  if not last or last.event ~= event or last.state ~= state or last.worker ~= worker or last.detail ~= detail
+    or #last.runs == EVENTS_AN_ENTRY then
+    tell()
+    last = { event = event, state = state, worker = worker, detail = detail, runs = {}, attempts = {} }
+    news = last
+  end
+  local place = #last.runs + 1
+  last.runs[place], last.attempts[place] = id, run.attempt or 0
 end
 
 -- When time next does something to a run, in its present state. `until_ms`, the end of a run's patience, counts only
@@ -138,7 +168,7 @@ end
 
 -- Take a run along one arrow of the lifecycle: state, further fields, index, timer and event.
 local function move(id, run, verb, state, detail, ...)
-  local event = EVENTS[verb][run.state][state]
+  local event = event_of(verb, run.state, state)
   if not event then error('no arrow ' .. verb .. ' from ' .. run.state .. ' to ' .. state) end
   local from, had_timer = run.state, timers[id] or next_timer(run) or is_ended(run)
   call('HSET', run.key, 'state', state, ...)
@@ -251,6 +281,27 @@ local function drop(lane, entry)
   if is_fair(lane) then uneven[lane] = true end
 end
 
+local function is_before(entry, other_ms, other_number)
+  local ms, number = string.match(entry, '^(%d+)-(%d+)$')
+  ms = tonumber(ms)
+  return ms < other_ms or ms == other_ms and tonumber(number) < other_number
+end
+
+-- Of entries that are acknowledged, those that are to be deleted one by one. All that is older than the oldest one in
+-- anybody's hands is done with: for many entries it is cheaper to cut that off at once.
+local function cut_off(key, entries, last_read)
+  if #entries < FEW_ENTRIES or not last_read then return entries end
+  local first = call('XPENDING', key, 'workers', '-', '+', 1)[1]
+  local horizon, rest = first and first[1] or last_read, {}
+  local ms, number = string.match(horizon, '^(%d+)-(%d+)$')
+  call('XTRIM', key, 'MINID', '=', horizon)
+  ms, number = tonumber(ms), tonumber(number)
+  for _, entry in ipairs(entries) do
+    if not is_before(entry, ms, number) then rest[#rest + 1] = entry end
+  end
+  return rest
+end
+
 -- Acknowledge and delete entries of a lane. Where older ones live on, deleting the one that was read last would turn the
 -- group's lag, which autoscalers and dashboards read, into nil: that one is spared until more has been read.
 local function erase(lane, entries)
@@ -258,10 +309,10 @@ local function erase(lane, entries)
   local group, spared = redis.pcall('XINFO', 'GROUPS', key)[1], call('HGET', key_spared(), lane)
   local last_read, doomed, kept = group and group[8], {}, nil
   if spared then entries[#entries + 1] = spared end
-  for _, entry in ipairs(entries) do
+  each_chunk(entries, 1000, function(...) call('XACK', key, 'workers', ...) end)
+  for _, entry in ipairs(cut_off(key, entries, last_read)) do
     if entry == last_read then kept = entry else doomed[#doomed + 1] = entry end
   end
-  each_chunk(entries, 1000, function(...) call('XACK', key, 'workers', ...) end)
   each_chunk(doomed, 1000, function(...) call('XDEL', key, ...) end)
   local oldest = kept and call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
   if kept and (not oldest or oldest[1] == kept) then
@@ -310,4 +361,5 @@ local function close()
   acked, unheld, uneven = {}, {}, {}
   close_index()
   close_timers()
+  tell()
 end

@@ -10,7 +10,7 @@ local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
 local cancelled = 0
 for _, id in ipairs(ids) do
   local run = load(id)
-  if run and run.state == state and SOURCES.cancel[state] and not is_held(run) then
+  if run and run.state == state and leads_from('cancel', state) and not is_held(run) then
     end_with(id, run, 'cancel', 'cancelled', 'cancelled', why)
     cancelled = cancelled + 1
   end

@@ -16,11 +16,13 @@ local ENDS, counts = { completed = true, failed = true, cancelled = true, skippe
 for _, entry in ipairs(events) do
   local f = entry[2]
   local column = f[2] == 'submitted' and 1 or ENDS[f[2]] and 2
-  local lane = column and call('HGET', key_run(f[4]), 'lane')
-  if lane then
-    local queue = queue_of(lane)
-    counts[queue] = counts[queue] or { 0, 0 }
-    counts[queue][column] = counts[queue][column] + 1
+  for id in string.gmatch(column and f[4] or '', '%S+') do
+    local lane = call('HGET', key_run(id), 'lane')
+    if lane then
+      local queue = queue_of(lane)
+      counts[queue] = counts[queue] or { 0, 0 }
+      counts[queue][column] = counts[queue][column] + 1
+    end
   end
 end
 

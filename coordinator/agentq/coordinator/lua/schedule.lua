@@ -18,5 +18,5 @@ local key = key_schedule(name)
 call('HSET', key, 'revision', revision, 'overlap', overlap, 'rule', rule, 'lane', lane, 'spec', spec, 'door', door,
   'next_at_ms', next_ms, before and 'changed_at_ms' or 'created_at_ms', stamp)
 call('HDEL', key, 'fault', 'fault_at_ms', 'ended_at_ms')
-place({ name = name, key = key }, before and before.paused_at_ms and '+inf' or wake_ms)
+keep_place({ name = name, key = key }, before and before.paused_at_ms and '+inf' or wake_ms)
 return 'ok'

@@ -19,7 +19,7 @@ local function is_whole(schedule)
 end
 
 -- Put a schedule where the scheduler looks next, and tell it if it is sooner than it knows.
-local function place(schedule, at)
+local function keep_place(schedule, at)
   if at ~= '+inf' then tell_keeper(key_schedules(), tonumber(at)) end
   call('ZADD', key_schedules(), at, schedule.name)
 end
@@ -27,9 +27,9 @@ end
 -- Where a schedule stands when its next tick is known, or when there is none any more.
 local function advance(schedule, next_ms, wake_ms)
   call('HSET', schedule.key, 'next_at_ms', next_ms)
-  if next_ms ~= '' then return place(schedule, wake_ms) end
+  if next_ms ~= '' then return keep_place(schedule, wake_ms) end
   call('HSET', schedule.key, 'ended_at_ms', stamp)
-  place(schedule, forget_at)
+  keep_place(schedule, forget_at)
 end
 
 -- Remove what there is of a schedule. The runs that it made go on, and leave the set of them as they end.

@@ -11,7 +11,7 @@ its state, and does not park for this name without finding it. ]]
 local run = load(id)
 if not run then return 'not_found' end
 if call('ZSCORE', key_signals(id), op) then return 'ok ' .. run.state end
-if not SOURCES.signal[run.state] then return 'wrong_state ' .. run.state end
+if not leads_from('signal', run.state) then return 'wrong_state ' .. run.state end
 local count = call('XLEN', key_mail(id))
 if count >= MAIL_KEPT then return 'full ' .. count end
 call('ZADD', key_signals(id), stamp, op)

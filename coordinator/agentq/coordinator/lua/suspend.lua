@@ -11,6 +11,6 @@ if not found then return 'not_found' end
 if found.ended_at_ms then return 'wrong_state ended' end
 if not found.paused_at_ms then
   call('HSET', found.key, 'paused_at_ms', stamp, 'paused_why', why)
-  place(found, '+inf')
+  keep_place(found, '+inf')
 end
 return 'ok'

@@ -11,7 +11,7 @@ local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
 local moves = 0
 for _, id in ipairs(ids) do
   local run = load(id)
-  if run and run.state == state and SOURCES.transfer[state] then
+  if run and run.state == state and leads_from('transfer', state) then
     if run.reserved then unseize(id, run) end
     step_out(id, run)
     reindex(id, run.lane, state, nil)

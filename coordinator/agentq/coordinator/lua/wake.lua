@@ -10,7 +10,7 @@ A run that is pending is about to be awake; one that is held notes the wish, so 
 local run = load(id)
 if not run then return 'not_found' end
 if run.state == 'pending' then return 'ok pending' end
-if not SOURCES.wake[run.state] then return 'wrong_state ' .. run.state end
+if not leads_from('wake', run.state) then return 'wrong_state ' .. run.state end
 if is_held(run) then
   if call('HSETNX', run.key, 'wanted', 1) == 1 then move(id, run, 'wake', run.state) end
   return 'ok ' .. run.state
