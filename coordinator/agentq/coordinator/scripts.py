@@ -173,7 +173,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("purge", "queue state why"),
             Script("rates", "window_ms most"),
             Script("reap", "server gap_ms lease_ms grace_ms dice"),
-            Script("recall", "queue lane source before count drop why"),
+            Script("recall", "queue lane source before count delete why"),
             Script("receive", "id fence after"),
             Script("reconcile", "queue dice", "state"),
             Script("reinstate", "name revision expected_ms next_ms wake_ms"),

@@ -1,13 +1,13 @@
 --[[ recall: give jobs that wait in a lane back to RQ's list, or drop them, the last first.
 KEYS   base
-ARGV   now_ms queue lane source before count drop why
+ARGV   now_ms queue lane source before count delete why
 REPLY  [moved, entry to go on before, or nothing at the end]
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   limiting waiting ending rq
 They go to the front of the list, before what is there, so that their order is kept however many calls it takes, and
 whatever happens between two. Without a lane: the blocked runs of the queue, and what has arrived on the way to it. With
-`drop`, the jobs are deleted with what belongs to them, as RQ does when a queue is emptied. ]]
+`delete`, the jobs are deleted with what belongs to them, as RQ does when a queue is emptied. ]]
 
 local moved = 0
 
@@ -25,7 +25,7 @@ end
 local function give(job)
   moved = moved + 1
   unstart(job)
-  if drop == '1' then
+  if delete == '1' then
     call('DEL', 'rq:job:' .. job, 'rq:job:' .. job .. ':dependents')
   else
     call('LPUSH', source, job)

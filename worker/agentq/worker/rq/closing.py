@@ -14,6 +14,9 @@ from agentq.coordinator.run import RunSpec
 from agentq.worker.rq.lanes import RqLanes, Unclosed
 
 SETTLE = "agentq.worker.rq.job:settle"
+TIDY = "agentq.worker.rq.job:tidy"
+TIDY_MS = 600_000
+"""How often RQ's registries are cleaned, whoever does it."""
 
 
 def close_all(lanes: RqLanes) -> int:
@@ -23,6 +26,21 @@ def close_all(lanes: RqLanes) -> int:
     for end in found:
         queue.submit(_settlement(lanes, end))
     return len(found)
+
+
+def tidy(lanes: RqLanes) -> None:
+    """Have what has had its time removed from RQ's registries, once in a while, as RQ's own workers do."""
+    Queue(lanes.store).submit(
+        RunSpec(
+            kind="function",
+            function=TIDY,
+            args=[lanes.rq_queue, lanes.serializer],
+            queue=lanes.queue,
+            priority=PRIORITY_MAX,
+            dedupe_key=f"rq-tidy:{lanes.queue}",
+            dedupe_ttl_ms=TIDY_MS - 1,
+        )
+    )
 
 
 def _settlement(lanes: RqLanes, end: Unclosed) -> RunSpec:

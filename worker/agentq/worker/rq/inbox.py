@@ -40,6 +40,8 @@ class Inbox:
 
     def close(self) -> None:
         """Take nothing more, and return when nothing more can come."""
+        if self._closed.is_set():
+            return
         self._closed.set()
         self._look.set()
         self._reader.unblock()

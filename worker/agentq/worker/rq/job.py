@@ -116,6 +116,15 @@ def conclude(
     return str(job.get_status().value)
 
 
+def tidy(rq_queue: str, serializer: str = "") -> str:
+    """Clean RQ's registries of a queue, under RQ's own lock: results and failures that have had their time, deferred
+    jobs that expired, and what workers of RQ have left. No job of ours is among those that RQ takes for abandoned."""
+    attempt = Attempt.current()
+    cleaner = Runner(rq_queue, serializer, client_of(attempt.settings.url), attempt.worker)
+    cleaner.clean_registries()  # type: ignore[no-untyped-call]
+    return "tidied"
+
+
 def _lives_again(client: FencedRedis, attempt: Attempt, job_id: str) -> bool:
     """Whether somebody has queued the job once more, which is then another run."""
     base = Keyspace(attempt.settings.namespace, attempt.settings.partitions).base(PARTITION)

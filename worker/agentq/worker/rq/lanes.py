@@ -125,6 +125,10 @@ class RqLanes:
         mine = [lane for lane in names if lane_parts(lane)["queue"] == self.queue]
         return sorted(dict.fromkeys(mine), key=lambda lane: (lane_parts(lane)["priority"], is_front(lane)))
 
+    def left(self) -> int:
+        """How many jobs are in RQ's list, or on their way from there."""
+        return sum(int(self.store.connection.command("LLEN", name)) for name in (self.source, self.arrived))
+
     def waiting(self) -> int:
         """How many jobs wait here, besides those in RQ's list."""
         command = self.store.connection.command

@@ -53,12 +53,17 @@ class Presence:
         worker.connection.expire(worker.key, WORKER_TTL_S)
         self.look()
 
+    def may_have_changed(self) -> None:
+        """A job was begun, and whoever executes it may have said that the worker is busy."""
+        self._state = ""
+
     def look(self) -> None:
         """Say whether it is busy. Those who execute jobs say that they begin; that the last one ended is seen here."""
-        state = WorkerStatus.BUSY if self._busy() else WorkerStatus.IDLE
-        if state != self._state:
-            self.worker.set_state(state)
-            self._state = state
+        busy = WorkerStatus.BUSY if self._busy() else WorkerStatus.IDLE
+        if busy != self._state:
+            self.worker.set_state(busy)
+            # As long as it is busy the next look asks again, as what it says may cross what an execution says.
+            self._state = busy if busy is WorkerStatus.IDLE else ""
 
     def close(self) -> None:
         self._closed.set()

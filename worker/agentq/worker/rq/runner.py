@@ -46,6 +46,9 @@ class Telling(BaseWorker):
 
     def handle_job_failure(self, *args: Any, **kwargs: Any) -> None:
         self.error = str(kwargs.get("exc_string", ""))
+        if not isinstance(self.connection, FencedRedis):  # it cleans up after a worker of RQ's own
+            super().handle_job_failure(*args, **kwargs)
+            return
         with self._outcome():
             super().handle_job_failure(*args, **kwargs)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import rq_errands
-from adoption import Adoption
 from rq import Callback, Retry
 from rq.job import JobStatus
+from rq_jobs import errands
+from rq_jobs.adoption import Adoption
 
 from agentq.coordinator.errors import Fenced
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -15,7 +15,7 @@ from agentq.worker.rq.job import Attempt, execute
 
 
 def test_a_superseded_attempt_cannot_finish_its_job(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1, on_success=Callback(rq_errands.well))
+    job = adoption.queue().enqueue(errands.add, 1, 1, on_success=Callback(errands.well))
     adoption.take_in()
     lease = adoption.worker("w1")
     claim = adoption.claim(lease)
@@ -33,20 +33,20 @@ def test_an_attempt_that_is_superseded_while_its_function_runs_writes_no_outcome
     adoption: Adoption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = adoption.queue().enqueue(
-        rq_errands.add, 1, 1, on_success=Callback(rq_errands.well), on_failure=Callback(rq_errands.ill)
+        errands.add, 1, 1, on_success=Callback(errands.well), on_failure=Callback(errands.ill)
     )
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    before = rq_errands.trace
+    before = errands.trace
 
     def taken_meanwhile(what: str) -> None:
         before(what)
         adoption.runs.release(claim, "taken away")
 
-    monkeypatch.setattr(rq_errands, "trace", taken_meanwhile)
+    monkeypatch.setattr(errands, "trace", taken_meanwhile)
     with pytest.raises(Fenced):
         adoption.call(claim, "w1")
-    monkeypatch.setattr(rq_errands, "trace", before)
+    monkeypatch.setattr(errands, "trace", before)
 
     assert adoption.traces() == ["add 1 1"]
     assert job.results() == []
@@ -57,13 +57,13 @@ def test_an_attempt_that_is_superseded_while_its_function_runs_writes_no_outcome
 
 
 def test_a_run_that_is_taken_between_the_look_and_the_write_ends_the_transaction(adoption: Adoption) -> None:
-    adoption.queue().enqueue(rq_errands.add, 1, 1)
+    adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
 
     with client.pipeline() as pipeline:
-        pipeline.watch("rq:anything")
+        pipeline.watch("rq:anything")  # type: ignore[no-untyped-call]
         adoption.runs.release(claim, "taken away")
         pipeline.multi()
         pipeline.set("rq:outcome", "written")
@@ -78,7 +78,7 @@ def test_a_run_that_is_taken_between_the_look_and_the_write_ends_the_transaction
 
 
 def test_a_word_of_its_own_worker_does_not_end_the_transaction_of_an_attempt(adoption: Adoption) -> None:
-    adoption.queue().enqueue(rq_errands.add, 1, 1)
+    adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
@@ -99,7 +99,7 @@ def test_a_word_of_its_own_worker_does_not_end_the_transaction_of_an_attempt(ado
 
 def test_the_executions_of_a_dead_attempt_are_removed_when_the_job_is_taken_over(adoption: Adoption) -> None:
     """Left alone, such an execution would fail the job while the new attempt runs."""
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")
@@ -118,7 +118,7 @@ def test_the_executions_of_a_dead_attempt_are_removed_when_the_job_is_taken_over
 
 
 def test_an_outcome_that_was_written_before_the_worker_died_is_not_written_twice(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.broken, retry=Retry(max=1, interval=600))
+    job = adoption.queue().enqueue(errands.broken, retry=Retry(max=1, interval=600))
     adoption.take_in()
     lease = adoption.worker("w1")
     claim = adoption.claim(lease)
@@ -137,8 +137,8 @@ def test_dependents_that_a_dead_worker_had_yet_to_call_are_called(adoption: Adop
     from rq.job import Dependency
 
     queue = adoption.queue()
-    bad = queue.enqueue(rq_errands.broken)
-    then = queue.enqueue(rq_errands.add, 1, 1, depends_on=Dependency(bad, allow_failure=True))
+    bad = queue.enqueue(errands.broken)
+    then = queue.enqueue(errands.add, 1, 1, depends_on=Dependency(bad, allow_failure=True))
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")
@@ -154,7 +154,7 @@ def test_dependents_that_a_dead_worker_had_yet_to_call_are_called(adoption: Adop
 
 
 def test_a_job_that_killed_its_process_has_failed_in_rq_too(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1, on_failure=Callback(rq_errands.ill))
+    job = adoption.queue().enqueue(errands.add, 1, 1, on_failure=Callback(errands.ill))
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     adoption.runs.fail(claim, Outcome(class_=OutcomeClass.SIGNAL, signal=9, error="killed by SIGKILL"))
@@ -173,7 +173,7 @@ def test_a_job_that_killed_its_process_has_failed_in_rq_too(adoption: Adoption) 
 
 
 def test_a_job_that_killed_its_process_is_tried_again_as_rq_says(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1, retry=Retry(max=1))
+    job = adoption.queue().enqueue(errands.add, 1, 1, retry=Retry(max=1))
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     adoption.runs.fail(claim, Outcome(class_=OutcomeClass.SIGNAL, signal=9, error="killed by SIGKILL"))
@@ -186,7 +186,7 @@ def test_a_job_that_killed_its_process_is_tried_again_as_rq_says(adoption: Adopt
 
 
 def test_what_agentq_cancels_is_cancelled_in_rq(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     run = adoption.lanes().run_of(job.id)
     assert run is not None
@@ -200,7 +200,7 @@ def test_what_agentq_cancels_is_cancelled_in_rq(adoption: Adoption) -> None:
 
 
 def test_a_job_whose_process_was_stopped_is_stopped_in_rq_and_its_callback_called(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.sleepy, on_stopped=Callback(rq_errands.halted))
+    job = adoption.queue().enqueue(errands.sleepy, on_stopped=Callback(errands.halted))
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import warnings
 
-import rq_errands
-from adoption import Adoption
 from rq import Callback, Repeat, Retry
 from rq.job import Dependency, JobStatus
 from rq.results import Result
+from rq_jobs import errands
+from rq_jobs.adoption import Adoption
 
 
 def test_a_job_is_performed_with_its_arguments_and_its_result_is_where_rq_looks(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 2, right=3)
+    job = adoption.queue().enqueue(errands.add, 2, right=3)
 
     (done,) = adoption.work()
 
@@ -27,7 +27,7 @@ def test_a_job_is_performed_with_its_arguments_and_its_result_is_where_rq_looks(
 
 
 def test_a_coroutine_is_awaited(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add_slowly, 2, 3)
+    job = adoption.queue().enqueue(errands.add_slowly, 2, 3)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # RQ leaves its event loop to the collector
@@ -38,7 +38,7 @@ def test_a_coroutine_is_awaited(adoption: Adoption) -> None:
 
 
 def test_a_job_knows_itself_and_its_meta_are_kept(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.noted, "hello", meta={"before": 1})
+    job = adoption.queue().enqueue(errands.noted, "hello", meta={"before": 1})
 
     adoption.work()
 
@@ -48,8 +48,8 @@ def test_a_job_knows_itself_and_its_meta_are_kept(adoption: Adoption) -> None:
 
 def test_callbacks_are_called_with_what_they_expect(adoption: Adoption) -> None:
     queue = adoption.queue()
-    good = queue.enqueue(rq_errands.add, 1, 1, on_success=Callback(rq_errands.well))
-    bad = queue.enqueue(rq_errands.broken, on_failure=Callback(rq_errands.ill))
+    good = queue.enqueue(errands.add, 1, 1, on_success=Callback(errands.well))
+    bad = queue.enqueue(errands.broken, on_failure=Callback(errands.ill))
 
     adoption.work()
 
@@ -58,7 +58,7 @@ def test_callbacks_are_called_with_what_they_expect(adoption: Adoption) -> None:
 
 
 def test_a_job_that_fails_has_failed_for_both_and_says_why(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.broken, "out of paper")
+    job = adoption.queue().enqueue(errands.broken, "out of paper")
 
     (done,) = adoption.work()
 
@@ -73,7 +73,7 @@ def test_a_job_that_fails_has_failed_for_both_and_says_why(adoption: Adoption) -
 
 
 def test_rqs_own_timeout_ends_a_job(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.sleepy, 30, job_timeout=1)
+    job = adoption.queue().enqueue(errands.sleepy, 30, job_timeout=1)
 
     adoption.work()
 
@@ -83,7 +83,7 @@ def test_rqs_own_timeout_ends_a_job(adoption: Adoption) -> None:
 
 
 def test_a_failed_job_is_tried_again_as_often_as_rq_says(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.broken, retry=Retry(max=2))
+    job = adoption.queue().enqueue(errands.broken, retry=Retry(max=2))
 
     done = adoption.work()
 
@@ -94,7 +94,7 @@ def test_a_failed_job_is_tried_again_as_often_as_rq_says(adoption: Adoption) -> 
 
 
 def test_a_retry_with_an_interval_waits_in_rqs_registry(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.broken, retry=Retry(max=1, interval=600))
+    job = adoption.queue().enqueue(errands.broken, retry=Retry(max=1, interval=600))
 
     adoption.work()
 
@@ -103,7 +103,7 @@ def test_a_retry_with_an_interval_waits_in_rqs_registry(adoption: Adoption) -> N
 
 
 def test_a_job_may_ask_for_another_try_by_what_it_returns(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.unfinished, 5)
+    job = adoption.queue().enqueue(errands.unfinished, 5)
 
     adoption.work()
 
@@ -112,7 +112,7 @@ def test_a_job_may_ask_for_another_try_by_what_it_returns(adoption: Adoption) ->
 
 
 def test_a_job_is_repeated(adoption: Adoption) -> None:
-    adoption.queue().enqueue(rq_errands.add, 1, 1, repeat=Repeat(times=2))
+    adoption.queue().enqueue(errands.add, 1, 1, repeat=Repeat(times=2))
 
     adoption.work()
 
@@ -121,8 +121,8 @@ def test_a_job_is_repeated(adoption: Adoption) -> None:
 
 def test_dependents_run_after_what_they_depend_on(adoption: Adoption) -> None:
     queue = adoption.queue()
-    first = queue.enqueue(rq_errands.add, 1, 1)
-    other = adoption.queue("other").enqueue(rq_errands.add, 2, 2, depends_on=first)
+    first = queue.enqueue(errands.add, 1, 1)
+    other = adoption.queue("other").enqueue(errands.add, 2, 2, depends_on=first)
     assert other.get_status() == JobStatus.DEFERRED
 
     adoption.work(None, "default", "other")
@@ -133,9 +133,9 @@ def test_dependents_run_after_what_they_depend_on(adoption: Adoption) -> None:
 
 def test_a_dependent_that_allows_failure_runs_and_one_that_does_not_stays(adoption: Adoption) -> None:
     queue = adoption.queue()
-    bad = queue.enqueue(rq_errands.broken)
-    tolerant = queue.enqueue(rq_errands.add, 1, 1, depends_on=Dependency(bad, allow_failure=True))
-    strict = queue.enqueue(rq_errands.add, 2, 2, depends_on=bad)
+    bad = queue.enqueue(errands.broken)
+    tolerant = queue.enqueue(errands.add, 1, 1, depends_on=Dependency(bad, allow_failure=True))
+    strict = queue.enqueue(errands.add, 2, 2, depends_on=bad)
 
     adoption.work()
 
@@ -144,7 +144,7 @@ def test_a_dependent_that_allows_failure_runs_and_one_that_does_not_stays(adopti
 
 
 def test_a_result_that_is_not_to_be_kept_leaves_nothing(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1, result_ttl=0)
+    job = adoption.queue().enqueue(errands.add, 1, 1, result_ttl=0)
 
     adoption.work()
 
@@ -155,7 +155,7 @@ def test_a_result_that_is_not_to_be_kept_leaves_nothing(adoption: Adoption) -> N
 def test_a_serializer_of_json_is_kept_to(adoption: Adoption) -> None:
     from rq.serializers import JSONSerializer
 
-    job = adoption.queue(serializer=JSONSerializer).enqueue(rq_errands.add, 1, 2)
+    job = adoption.queue(serializer=JSONSerializer).enqueue(errands.add, 1, 2)
     lanes = adoption.lanes()
     lanes.serializer = "rq.serializers.JSONSerializer"
     lanes.take_in(1)
@@ -166,7 +166,7 @@ def test_a_serializer_of_json_is_kept_to(adoption: Adoption) -> None:
 
 
 def test_a_job_that_was_deleted_while_it_waited_is_passed_over(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     job.delete()
 
@@ -179,7 +179,7 @@ def test_a_job_that_was_deleted_while_it_waited_is_passed_over(adoption: Adoptio
 
 def test_a_job_that_was_cancelled_while_it_waited_in_the_lane_does_not_run(adoption: Adoption) -> None:
     """`Job.cancel` removes it from RQ's list only, where it is no more."""
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     job.cancel()
 
@@ -191,7 +191,7 @@ def test_a_job_that_was_cancelled_while_it_waited_in_the_lane_does_not_run(adopt
 
 
 def test_no_record_of_a_failed_job_outlives_it(adoption: Adoption) -> None:
-    adoption.queue().enqueue(rq_errands.broken)
+    adoption.queue().enqueue(errands.broken)
 
     adoption.work()
 

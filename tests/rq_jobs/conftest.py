@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from adoption import Adoption
+from rq_jobs.adoption import Adoption
+from rq_jobs.fleet import Fleet
 from servers import Server, valkey_binary
 
 from agentq.coordinator.settings import Settings
@@ -28,3 +29,15 @@ def adoption(rq_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ado
     yield adoption
     adoption.client.connection_pool.disconnect()
     adoption.store.connection.close()
+
+
+@pytest.fixture
+def fleet(rq_server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    """The same, with real processes."""
+    fleet = Fleet(rq_server, folder)
+    for name, value in fleet.settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    yield fleet
+    fleet.close()
+    fleet.client.connection_pool.disconnect()
+    fleet.store.connection.close()

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 import rq
-import rq_errands
-from adoption import Adoption
 from rq.job import JobStatus
+from rq_jobs import errands
+from rq_jobs.adoption import Adoption
 from servers import until
 
 from agentq.coordinator.errors import Invalid, TryLater
@@ -44,7 +44,7 @@ def test_a_cluster_is_refused_in_a_sentence() -> None:
 
 
 def test_jobs_are_taken_in_in_order_and_only_as_many_as_there_is_room_for(adoption: Adoption) -> None:
-    jobs = [adoption.queue().enqueue(rq_errands.add, number, 0) for number in range(5)]
+    jobs = [adoption.queue().enqueue(errands.add, number, 0) for number in range(5)]
 
     taken, more = adoption.lanes().take_in(3)
     again = adoption.lanes().take_in(3)
@@ -56,8 +56,8 @@ def test_jobs_are_taken_in_in_order_and_only_as_many_as_there_is_room_for(adopti
 
 
 def test_a_job_that_is_pushed_to_the_front_of_rqs_list_overtakes_what_waits_there(adoption: Adoption) -> None:
-    adoption.queue().enqueue(rq_errands.add, 1, 0)
-    adoption.queue().enqueue(rq_errands.add, 2, 0, at_front=True)
+    adoption.queue().enqueue(errands.add, 1, 0)
+    adoption.queue().enqueue(errands.add, 2, 0, at_front=True)
 
     adoption.work()
 
@@ -65,7 +65,7 @@ def test_a_job_that_is_pushed_to_the_front_of_rqs_list_overtakes_what_waits_ther
 
 
 def test_a_job_that_is_pushed_twice_while_it_waits_is_one_run(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     adoption.client.rpush("rq:queue:default", job.id)
 
@@ -76,7 +76,7 @@ def test_a_job_that_is_pushed_twice_while_it_waits_is_one_run(adoption: Adoption
 
 
 def test_a_job_that_is_pushed_while_it_runs_runs_once_more_and_not_beside_itself(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     lease = adoption.worker("w1")
     claim = adoption.claim(lease)
@@ -92,7 +92,7 @@ def test_a_job_that_is_pushed_while_it_runs_runs_once_more_and_not_beside_itself
 
 def test_a_job_that_ended_can_be_queued_again_by_hand(adoption: Adoption) -> None:
     """As the dashboard's button does it."""
-    job = adoption.queue().enqueue(rq_errands.broken)
+    job = adoption.queue().enqueue(errands.broken)
     lease = adoption.worker("w1")
     adoption.work(lease)
 
@@ -104,7 +104,7 @@ def test_a_job_that_ended_can_be_queued_again_by_hand(adoption: Adoption) -> Non
 
 def test_a_job_that_died_on_its_way_is_taken_in_by_the_next_who_looks(adoption: Adoption) -> None:
     """A worker was killed after its blocking read had moved the job, and before the script."""
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     lanes = adoption.lanes()
     assert adoption.client.blmove(lanes.source, lanes.arrived, 1, "LEFT", "RIGHT") == job.id.encode()
 
@@ -114,9 +114,9 @@ def test_a_job_that_died_on_its_way_is_taken_in_by_the_next_who_looks(adoption: 
 
 
 def test_unique_jobs_arrive_and_a_second_of_them_is_refused_by_rq(adoption: Adoption) -> None:
-    adoption.queue().enqueue(rq_errands.add, 1, 1, job_id="only", unique=True)
+    adoption.queue().enqueue(errands.add, 1, 1, job_id="only", unique=True)
     with pytest.raises(rq.exceptions.DuplicateJobError):
-        adoption.queue().enqueue(rq_errands.add, 1, 1, job_id="only", unique=True)
+        adoption.queue().enqueue(errands.add, 1, 1, job_id="only", unique=True)
 
     adoption.work()
 
@@ -125,7 +125,7 @@ def test_unique_jobs_arrive_and_a_second_of_them_is_refused_by_rq(adoption: Adop
 
 def test_many_at_once_arrive_in_their_order(adoption: Adoption) -> None:
     queue = adoption.queue()
-    queue.enqueue_many([rq.Queue.prepare_data(rq_errands.add, (number, 0)) for number in range(50)])
+    queue.enqueue_many([rq.Queue.prepare_data(errands.add, (number, 0)) for number in range(50)])
 
     adoption.work()
 
@@ -135,7 +135,7 @@ def test_many_at_once_arrive_in_their_order(adoption: Adoption) -> None:
 def test_while_rq_is_suspended_nothing_is_taken_in(adoption: Adoption) -> None:
     from rq.suspension import resume, suspend
 
-    adoption.queue().enqueue(rq_errands.add, 1, 1)
+    adoption.queue().enqueue(errands.add, 1, 1)
     suspend(adoption.client)
     assert adoption.take_in() == 0
 
@@ -145,7 +145,7 @@ def test_while_rq_is_suspended_nothing_is_taken_in(adoption: Adoption) -> None:
 
 
 def test_a_queue_that_is_paused_or_drained_takes_nothing_in_and_loses_nothing(adoption: Adoption) -> None:
-    adoption.queue().enqueue(rq_errands.add, 1, 1)
+    adoption.queue().enqueue(errands.add, 1, 1)
     flow = Flow(adoption.store)
     for shut in (flow.pause, flow.drain):
         shut(adoption.lanes().queue)
@@ -161,7 +161,7 @@ def test_an_idle_inbox_hears_of_a_job_in_milliseconds(adoption: Adoption) -> Non
     inbox = Inbox(lanes, lambda: 1)
     inbox.start()
     until(lambda: adoption.client.info("clients")["blocked_clients"] == 1, "the inbox to block")
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     begun = time.monotonic()
     until(lambda: lanes.run_of(job.id) is not None, "the job to arrive")
     took_s = time.monotonic() - begun
@@ -176,7 +176,7 @@ def test_two_inboxes_take_each_job_once(adoption: Adoption) -> None:
     for inbox in inboxes:
         inbox.start()
     queue = adoption.queue()
-    jobs = [queue.enqueue(rq_errands.add, number, 0) for number in range(100)]
+    jobs = [queue.enqueue(errands.add, number, 0) for number in range(100)]
 
     until(lambda: lanes.waiting() == 100 and queue.count == 0, "all to arrive")
     for inbox in inboxes:
@@ -186,7 +186,7 @@ def test_two_inboxes_take_each_job_once(adoption: Adoption) -> None:
 
 
 def test_jobs_that_rq_has_scheduled_are_enqueued_by_us_under_rqs_own_lock(adoption: Adoption) -> None:
-    job = adoption.queue().enqueue_in(timedelta(seconds=-1), rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue_in(timedelta(seconds=-1), errands.add, 1, 1)
     mine, other = (Scheduling(adoption.client, ["default"]) for _ in range(2))
 
     mine.look()
@@ -207,7 +207,7 @@ def test_jobs_that_rq_has_scheduled_are_enqueued_by_us_under_rqs_own_lock(adopti
 
 def test_our_queue_puts_jobs_straight_into_the_lane_and_knows_what_waits(adoption: Adoption) -> None:
     queue = adoption.queue(kind=Queue)
-    jobs = [queue.enqueue(rq_errands.add, number, 0) for number in range(3)]
+    jobs = [queue.enqueue(errands.add, number, 0) for number in range(3)]
 
     assert adoption.client.llen("rq:queue:default") == 0
     assert adoption.lanes().waiting() == 3
@@ -220,8 +220,8 @@ def test_our_queue_puts_jobs_straight_into_the_lane_and_knows_what_waits(adoptio
 
 def test_our_queue_goes_first_with_what_is_at_the_front(adoption: Adoption) -> None:
     queue = adoption.queue(kind=Queue)
-    queue.enqueue(rq_errands.add, 1, 0)
-    first = queue.enqueue(rq_errands.add, 2, 0, at_front=True)
+    queue.enqueue(errands.add, 1, 0)
+    first = queue.enqueue(errands.add, 2, 0, at_front=True)
     assert queue.job_ids[0] == first.id
 
     adoption.work()
@@ -231,11 +231,11 @@ def test_our_queue_goes_first_with_what_is_at_the_front(adoption: Adoption) -> N
 
 def test_our_queue_works_in_pipelines_many_at_once_and_with_dependencies(adoption: Adoption) -> None:
     queue = adoption.queue(kind=Queue)
-    jobs = queue.enqueue_many([rq.Queue.prepare_data(rq_errands.add, (number, 0)) for number in range(3)])
+    jobs = queue.enqueue_many([rq.Queue.prepare_data(errands.add, (number, 0)) for number in range(3)])
     with adoption.client.pipeline() as pipeline:
-        queue.enqueue(rq_errands.add, 3, 0, pipeline=pipeline)
+        queue.enqueue(errands.add, 3, 0, pipeline=pipeline)
         pipeline.execute()
-    queue.enqueue(rq_errands.add, 4, 0, depends_on=jobs)
+    queue.enqueue(errands.add, 4, 0, depends_on=jobs)
 
     adoption.work()
 
@@ -244,16 +244,16 @@ def test_our_queue_works_in_pipelines_many_at_once_and_with_dependencies(adoptio
 
 def test_our_queue_is_pushed_to_after_the_server_forgot_its_scripts(adoption: Adoption) -> None:
     queue = adoption.queue(kind=Queue)
-    queue.enqueue(rq_errands.add, 1, 0)
+    queue.enqueue(errands.add, 1, 0)
     adoption.client.script_flush()
-    queue.enqueue(rq_errands.add, 2, 0)
+    queue.enqueue(errands.add, 2, 0)
 
     assert queue.count == 2
 
 
 def test_our_queue_removes_and_empties_what_waits_in_the_lane(adoption: Adoption) -> None:
     queue = adoption.queue(kind=Queue)
-    jobs = [queue.enqueue(rq_errands.add, number, 0) for number in range(4)]
+    jobs = [queue.enqueue(errands.add, number, 0) for number in range(4)]
 
     queue.remove(jobs[1])
     with adoption.client.pipeline() as pipeline:
@@ -278,8 +278,8 @@ def test_our_queue_refuses_when_agentq_takes_no_new_runs(adoption: Adoption) -> 
 
 def test_jobs_in_rqs_list_keep_their_place_though_producers_push_into_the_lane(adoption: Adoption) -> None:
     for number in range(20):
-        adoption.queue(kind=Queue).enqueue(rq_errands.add, number, 0)
-    adoption.queue().enqueue(rq_errands.add, 20, 0)
+        adoption.queue(kind=Queue).enqueue(errands.add, number, 0)
+    adoption.queue().enqueue(errands.add, 20, 0)
 
     adoption.lanes().take_in(1)
 
@@ -292,8 +292,8 @@ def test_jobs_in_rqs_list_keep_their_place_though_producers_push_into_the_lane(a
 
 def test_what_waits_goes_back_to_rqs_list_in_its_order(adoption: Adoption) -> None:
     ours = adoption.queue(kind=Queue)
-    ids = [ours.enqueue(rq_errands.add, number, 0).id for number in range(1200)]
-    front = ours.enqueue(rq_errands.add, 0, 0, at_front=True).id
+    ids = [ours.enqueue(errands.add, number, 0).id for number in range(1200)]
+    front = ours.enqueue(errands.add, 0, 0, at_front=True).id
     adoption.client.rpush("rq:queue:default", "later")
 
     assert adoption.lanes().give_back() == 1201
@@ -305,7 +305,7 @@ def test_what_waits_goes_back_to_rqs_list_in_its_order(adoption: Adoption) -> No
 
 def test_a_way_back_that_was_broken_off_loses_nothing_and_keeps_the_order(adoption: Adoption) -> None:
     ours = adoption.queue(kind=Queue)
-    ids = [ours.enqueue(rq_errands.add, number, 0).id for number in range(30)]
+    ids = [ours.enqueue(errands.add, number, 0).id for number in range(30)]
     lanes = adoption.lanes()
     (lane,) = lanes._lanes()
     adoption.store.call("recall", 0, lanes.queue, lane, lanes.source, "+", 7, 0, "killed after this call")
@@ -320,7 +320,7 @@ def test_what_a_dead_worker_had_begun_goes_back_as_queued(adoption: Adoption) ->
     from agentq.worker.rq.job import Attempt
     from agentq.worker.rq.runner import Runner
 
-    job = adoption.queue().enqueue(rq_errands.add, 1, 1)
+    job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
     attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")
@@ -336,7 +336,7 @@ def test_what_a_dead_worker_had_begun_goes_back_as_queued(adoption: Adoption) ->
 
 def test_jobs_that_wait_for_room_under_a_limit_go_back_too(adoption: Adoption) -> None:
     Flow(adoption.store).limit(f"queue:{adoption.lanes().queue}", most=1)
-    jobs = [adoption.queue().enqueue(rq_errands.add, number, 0) for number in range(3)]
+    jobs = [adoption.queue().enqueue(errands.add, number, 0) for number in range(3)]
     adoption.take_in()
     assert adoption.lanes().waiting() == 3
     lease = adoption.worker("w1")
@@ -349,7 +349,7 @@ def test_jobs_that_wait_for_room_under_a_limit_go_back_too(adoption: Adoption) -
 
 def test_giving_back_and_taking_in_at_the_same_time_doubles_nothing(adoption: Adoption) -> None:
     ours = adoption.queue(kind=Queue)
-    ids = {ours.enqueue(rq_errands.add, number, 0).id for number in range(100)}
+    ids = {ours.enqueue(errands.add, number, 0).id for number in range(100)}
     thread = threading.Thread(target=adoption.lanes().give_back)
     thread.start()
     adoption.take_in()
