@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from rq_jobs.adoption import Adoption
 from rq_jobs.fleet import Fleet
-from servers import Server, valkey_binary
+from servers import Server, free_port, valkey_binary
 
 from agentq.coordinator.settings import Settings
 
 
 @pytest.fixture
 def rq_server(folder: Path) -> Iterator[Server]:
-    server = Server(valkey_binary(), folder / "server").start()
+    server = Server(valkey_binary(), folder / "server", port=free_port()).start()
     yield server
     server.stop()
 
