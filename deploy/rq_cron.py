@@ -1,9 +1,9 @@
 """The reaper and the schedules of agentq, ticked by RQ's own cron: `rq cron deploy/rq_cron.py`.
 
 Where `rq cron` runs anyhow, this is the line for cron of deploy/crontab: a safety net for the time when no worker of
-agentq lives. It needs a worker for its queue, `rq worker agentq-maintenance` or `agentq worker --rq agentq-maintenance`,
-on another machine at best: a reaper that runs in the worker that died helps nobody. Any number of crons may run; ticks
-that come too soon after one another do nothing.
+agentq lives. It needs a worker for its queue, as `rq worker agentq-maintenance`, on another machine at best: a reaper
+that runs in the worker that died helps nobody. Any number of crons may run; ticks that come too soon after one another
+do nothing.
 """
 
 from __future__ import annotations

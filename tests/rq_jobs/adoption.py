@@ -21,6 +21,7 @@ from agentq.coordinator.settings import Settings
 from agentq.worker.rq import closing, job
 from agentq.worker.rq.clients import client_of
 from agentq.worker.rq.lanes import RqLanes
+from agentq.worker.rq.names import served
 
 FUNCTIONS: dict[str, Callable[..., str]] = {job.__name__ + ":perform": job.execute, closing.SETTLE: job.conclude}
 
@@ -55,7 +56,7 @@ class Adoption:
         return self.lanes(name).take_in(room).taken
 
     def worker(self, name: str = "w1", *queues: str) -> Lease:
-        mine = tuple(self.lanes(each).queue for each in queues or ("default",))
+        mine = served(queues or ("default",))
         lease = Lease(self.store, Identity(id=name, queues=mine), self.settings)
         lease.register()
         return lease

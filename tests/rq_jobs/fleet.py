@@ -87,7 +87,7 @@ class Fleet(Adoption):
         """What `rq info` tells: jobs by queue, workers by name with their states."""
         text = self.rq("info", "--raw", **environment)
         queues = {name: int(count) for name, count in re.findall(r"^queue (\S+) (\d+)", text, re.MULTILINE)}
-        workers = dict(re.findall(r"^worker (\S+) \S+ (\S+)", text, re.MULTILINE))
+        workers = dict(re.findall(r"^worker (\S+) \([^)]*\) (\S+)", text, re.MULTILINE))
         return {"queues": queues, "workers": workers, "text": text}
 
     def ended(self, *jobs: Job, timeout_s: float = 30) -> list[JobStatus]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from datetime import timedelta
+from pathlib import Path
 
 from rq import Callback, Retry
+from rq.command import send_shutdown_command, send_stop_job_command
 from rq.job import JobStatus
 from rq_jobs import errands
 from rq_jobs.fleet import Fleet
+from servers import until
 
 
 def test_jobs_of_every_kind_of_producer_are_executed(fleet: Fleet) -> None:
@@ -176,7 +183,7 @@ def test_our_times_are_not_rqs_a_result_and_a_worker_expire_as_before(fleet: Fle
 
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started."""
-    found = os.popen(f"ps -o pid= --ppid {pid}").read().split()
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in found if alive([int(child)])]
 
 

@@ -1,4 +1,4 @@
-"""RQ's own tools, as they come: `rq info`, the dashboard, `rq cron`, `rq suspend`. They see the truth and do no harm."""
+"""RQ's own tools, as they come: `rq info`, the dashboard, `rq cron`, `rq suspend` see the truth and do no harm."""
 
 from __future__ import annotations
 
@@ -198,6 +198,7 @@ def test_the_reaper_runs_by_rq_cron_and_two_crons_do_no_harm(fleet: Fleet) -> No
 def test_a_backlog_of_ticks_does_the_work_once(fleet: Fleet) -> None:
     from agentq.worker.rq import cron
 
+    assert fleet.settings.tick_ms > 0
     said = [cron.reap() for _ in range(5)]
 
     assert [words == cron.SKIPPED for words in said] == [False, True, True, True, True]

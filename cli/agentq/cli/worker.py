@@ -121,9 +121,9 @@ def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions
     if "queue" in given:
         fields["queues"] = tuple(given["queue"])
     if "rq" in given:
-        from agentq.worker.rq.names import names_in, queue_name
+        from agentq.worker.rq.names import names_in, served
 
-        fields["queues"] = (*given.get("queue", ()), *map(queue_name, names_in(given["rq"])))
+        fields["queues"] = (*given.get("queue", ()), *served(names_in(given["rq"])))
     if "label" in given:
         fields["labels"] = pairs_of(given["label"], "--label")
     if "drain_grace" in given:

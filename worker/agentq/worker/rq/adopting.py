@@ -9,7 +9,9 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from agentq.coordinator.errors import AgentqError
+from redis.exceptions import RedisError
+
+from agentq.coordinator.errors import AgentqError, Unreachable
 from agentq.coordinator.settings import Settings
 from agentq.worker.options import WorkerOptions
 from agentq.worker.reloading import Reload
@@ -36,12 +38,19 @@ class AdoptingWorker(Worker):
         )
 
     async def run(self) -> int:
-        self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self.bridge.start)
+        # It begins at the first wait, when the worker hears signals: whoever sees it in RQ may send it one.
+        adopting = asyncio.ensure_future(self._adopt())
         try:
             return await super().run()
         finally:
+            await adopting
             await asyncio.to_thread(self.bridge.close)
+
+    async def _adopt(self) -> None:
+        try:
+            await asyncio.to_thread(self.bridge.start)
+        except RedisError as error:
+            self._fail(Unreachable(f"RQ's queues cannot be adopted: {error}."))
 
     async def _drain(self) -> None:
         await asyncio.to_thread(self.bridge.drain)

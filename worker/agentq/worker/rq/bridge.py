@@ -60,12 +60,14 @@ class Bridge:
         self.scheduling = Scheduling(client, queues)
         self._tick_ms = settings.tick_ms
         self._hurry_until_ms = 0
+        self._started = False
         self._closed = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._attend, name="agentq-rq", daemon=True)
 
     def start(self) -> None:
         self.presence.start()
+        self._started = True
         for inbox in self.inboxes:
             inbox.start()
         self._thread.start()
@@ -81,11 +83,14 @@ class Bridge:
 
     def drain(self) -> None:
         """Take nothing more in."""
-        for inbox in self.inboxes:
-            inbox.close()
+        if self._started:
+            for inbox in self.inboxes:
+                inbox.close()
 
     def close(self) -> None:
         """Leave, once nothing is in hand."""
+        if not self._started:
+            return
         self.drain()
         self._closed.set()
         self._woken.set()

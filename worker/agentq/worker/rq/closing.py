@@ -12,6 +12,7 @@ from agentq.coordinator.limits import PRIORITY_MAX
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import RunSpec
 from agentq.worker.rq.lanes import RqLanes, Unclosed
+from agentq.worker.rq.names import upkeep_name
 
 SETTLE = "agentq.worker.rq.job:settle"
 TIDY = "agentq.worker.rq.job:tidy"
@@ -35,7 +36,7 @@ def tidy(lanes: RqLanes) -> None:
             kind="function",
             function=TIDY,
             args=[lanes.rq_queue, lanes.serializer],
-            queue=lanes.queue,
+            queue=upkeep_name(lanes.rq_queue),
             priority=PRIORITY_MAX,
             dedupe_key=f"rq-tidy:{lanes.queue}",
             dedupe_ttl_ms=TIDY_MS - 1,
@@ -49,7 +50,7 @@ def _settlement(lanes: RqLanes, end: Unclosed) -> RunSpec:
         kind="function",
         function=SETTLE,
         args=words,
-        queue=lanes.queue,
+        queue=upkeep_name(lanes.rq_queue),
         priority=PRIORITY_MAX,
         dedupe_key=f"rq-settle:{end.run}",
     )

@@ -34,10 +34,13 @@ class Presence:
         self._busy = busy
         self._stop_job = stop_job
         self._state = ""
+        self._channel = client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="agentq-rq-commands", daemon=True)
 
     def start(self) -> None:
+        # Whoever sees the worker can send to it.
+        self._channel.subscribe(self.worker.pubsub_channel_name)
         self.worker.register_birth()
         self.look()
         self._thread.start()
@@ -71,8 +74,7 @@ class Presence:
         self.worker.register_death()
 
     def _listen(self) -> None:
-        channel = self.worker.connection.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
-        channel.subscribe(self.worker.pubsub_channel_name)
+        channel = self._channel
         while not self._closed.is_set():
             try:
                 message = channel.get_message(timeout=HEAR_S)

@@ -36,6 +36,7 @@ from agentq.worker.rq.clients import PARTITION
 from agentq.worker.rq.closing import close_all
 from agentq.worker.rq.inbox import Inbox
 from agentq.worker.rq.lanes import RqLanes
+from agentq.worker.rq.names import served
 
 BLOCK_MS = 1_000
 """One blocking read: a signal to the process is heard in between."""
@@ -55,7 +56,7 @@ class Seat:
         labels = {HOST: host, WORKER: self.id, VERSION: installed_version("agentq")}
         identity = Identity(
             id=self.id,
-            queues=tuple(lanes.queue for lanes in self.lanes),
+            queues=served(lanes.rq_queue for lanes in self.lanes),
             labels=labels,
             about={"host": host, "pid": os.getpid(), "kind": "rq worker"},
         )

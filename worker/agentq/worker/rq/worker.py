@@ -25,7 +25,7 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.settings import Settings
 from agentq.worker.rq.clients import PARTITION, store_beside, url_of
-from agentq.worker.rq.closing import SETTLE
+from agentq.worker.rq.closing import SETTLE, TIDY
 from agentq.worker.rq.fence import Fence, FencedRedis
 from agentq.worker.rq.job import Attempt, conclude
 from agentq.worker.rq.lanes import PERFORM
@@ -89,8 +89,8 @@ class Worker(Telling, rq.Worker):
     def _job_of(self, claim: Claim, spec: RunSpec) -> Job | None:
         """The job that a run is; None, and the run has ended, if there is nothing to execute."""
         assert self.seat is not None
-        if spec.function == SETTLE:
-            self._settle(claim, spec)
+        if spec.function in (SETTLE, TIDY):
+            self._keep_up(claim, spec)
             return None
         if spec.function != PERFORM:
             why = f"This worker executes RQ jobs only, not {spec.function}; start `agentq worker` for its queue."
@@ -112,12 +112,15 @@ class Worker(Telling, rq.Worker):
         client.hdel(client.fence.jobs_key, client.fence.run)
         self.seat.ended(claim, OutcomeClass.OK)
 
-    def _settle(self, claim: Claim, spec: RunSpec) -> None:
+    def _keep_up(self, claim: Claim, spec: RunSpec) -> None:
         assert self.seat is not None
         settings = self.seat.settings.model_copy(update={"url": url_of(self.connection)})
         words: list[Any] = list(spec.args)
         try:
-            conclude(Attempt(settings, claim.id, claim.fence, self.name), *words)
+            if spec.function == SETTLE:
+                conclude(Attempt(settings, claim.id, claim.fence, self.name), *words)
+            else:
+                self.clean_registries()  # type: ignore[no-untyped-call]
         except Exception as error:  # noqa: BLE001 - whatever the owner's callback raises is what is to be told
             self.seat.ended(claim, OutcomeClass.EXIT, f"{type(error).__name__}: {error}")
         else:
