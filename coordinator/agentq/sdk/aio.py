@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from pydantic import JsonValue
 
@@ -27,12 +27,14 @@ from agentq.sdk.tasks import Task
 
 if TYPE_CHECKING:
     from agentq.sdk.client import Client
+    from agentq.sdk.endings import Endings
 
 THREADS = 4
 """Calls of one client that are on their way at the same time. Waiting is no call."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
@@ -46,6 +48,10 @@ class AsyncClient:
 
     @overload
     async def submit(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
+    @overload
+    async def submit(
+        self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncRun[R]: ...
     @overload
     async def submit(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
     @overload
@@ -90,12 +96,12 @@ class AsyncClient:
         await self.close()
 
 
-class AsyncRun(Generic[R]):
+class AsyncRun(Generic[R_co]):
     """A run, by its id: what `Run` is, awaited. `await run` is `await run.result()`."""
 
     __slots__ = ("_client", "id", "sync")
 
-    def __init__(self, client: AsyncClient, run: Run[R]) -> None:
+    def __init__(self, client: AsyncClient, run: Run[R_co]) -> None:
         self._client = client
         self.sync = run
         self.id = run.id
@@ -103,6 +109,11 @@ class AsyncRun(Generic[R]):
     @property
     def __agentq_run__(self) -> str:
         return self.id
+
+    @property
+    def later(self) -> R_co:
+        """The run as an argument of another submit, where it stands for its result: for type checkers, its result."""
+        return cast(R_co, self)
 
     async def record(self) -> life.Run:
         """Everything that is known of it."""
@@ -116,12 +127,12 @@ class AsyncRun(Generic[R]):
         """Wait until it has ended, however it did."""
         return (await self._ended(timeout)).state
 
-    async def result(self, timeout: float | Span | None = None) -> R:
+    async def result(self, timeout: float | Span | None = None) -> R_co:
         """What the function returned, once it has ended; RunFailed if it did not complete."""
         ended = await self._ended(timeout)
         return await self._client.call(self.sync.returned, ended)
 
-    def __await__(self) -> Generator[Any, None, R]:
+    def __await__(self) -> Generator[Any, None, R_co]:
         return self.result().__await__()
 
     async def _ended(self, timeout: float | Span | None) -> life.Run:
@@ -129,12 +140,16 @@ class AsyncRun(Generic[R]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[life.Run | AgentqError] = loop.create_future()
 
+        def settle(answer: life.Run | AgentqError) -> None:
+            if not future.done():
+                future.set_result(answer)
+
         def told(answer: life.Run | AgentqError) -> None:
             # A loop that is closed has nobody in it who waits.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(answer))
+                loop.call_soon_threadsafe(settle, answer)
 
-        endings = self._client.sync.peek_endings() or await self._client.call(lambda: self._client.sync.endings)
+        endings = await self._endings()
         endings.tell(self.id, told)
         limit_ms = patience_ms(timeout)
         try:
@@ -147,6 +162,11 @@ class AsyncRun(Generic[R]):
         if isinstance(answer, AgentqError):
             raise answer
         return answer
+
+    async def _endings(self) -> Endings:
+        sync = self._client.sync
+        ready = sync.peek_endings()
+        return ready if ready is not None else await self._client.call(sync.connect_endings)
 
     def logs(self, *, follow: bool = False, after: str = BEGINNING) -> AsyncIterator[LogEntry]:
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""

@@ -24,9 +24,10 @@ from pydantic_core import ArgsKwargs, PydanticSerializationError, to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import one_sentence
 from agentq.sdk import pickles, references, stores
 from agentq.sdk.errors import ImportFailed
-from agentq.sdk.signatures import Pair, arguments_adapter, result_adapter, signature_of
+from agentq.sdk.signatures import Pair, arguments_validator, result_validator, signature_of
 
 _NOT_JSON = (b"NaN", b"Infinity")
 _MANY_DIGITS = 4300
@@ -70,8 +71,8 @@ class Function:
         """Whether its arguments and results travel as signed pickles."""
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(run))
         self.signature = signature_of(run)
-        self._adapter = None if self.signature is None else arguments_adapter(self.signature)
-        self._result = None if self.signature is None else result_adapter(self.signature.return_annotation)
+        self._validator = None if self.signature is None else arguments_validator(self.signature)
+        self._result = None if self.signature is None else result_validator(self.signature.return_annotation)
 
     @classmethod
     def unseen(cls, path: str) -> Function:
@@ -79,7 +80,7 @@ class Function:
         if not _PATH.fullmatch(path):
             raise Invalid(f"{path[:80]!r} is not the path of a function; write it like package.module:function.")
         function = cls(path, _absent)
-        function.signature = function._adapter = function._result = None
+        function.signature = function._validator = function._result = None
         return function
 
     # ---- on the way in
@@ -94,13 +95,30 @@ class Function:
             if named is None:
                 return self._long(args, kwargs)
             args, kwargs = (), named
+        given = kwargs or args
         try:
-            if self._adapter is not None:
-                self._adapter.validate_python(ArgsKwargs(args, kwargs or None), strict=True)
-            text = _dumped(kwargs or args)
+            if self._validator is not None:
+                self._validator.validate_python(given, strict=True)
+            text = _dumped(given)
         except ValueError as error:
             return self._with_runs(args, kwargs, error)
         return Packed(text)
+
+    def texts(self, calls: Sequence[Any]) -> list[str] | None:
+        """The arguments of many calls, each a tuple or a dict; None where one of them needs a closer look."""
+        if self.pickled or self._validator is None:
+            return None
+        check, bodies = self._validator.validate_python, []
+        try:
+            for call in calls:
+                check(call, strict=True)
+                bodies.append(to_json(call, bytes_mode="base64", inf_nan_mode="constants"))
+        except ValueError:
+            return None
+        together = b"\n".join(bodies)
+        if b'"$' in together or any(word in together for word in _NOT_JSON) or max(map(len, bodies)) > _MANY_DIGITS:
+            return None
+        return together.decode().split("\n")
 
     def _with_runs(self, args: tuple[Any, ...], kwargs: dict[str, Any], fault: ValueError) -> Packed:
         """The same, with other runs among the arguments: their results are what will be checked, at the start."""
@@ -125,8 +143,8 @@ class Function:
 
     def _part(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValidationError | None:
         try:
-            if self._adapter is not None:
-                self._adapter.validate_python(ArgsKwargs(args, kwargs), strict=True)
+            if self._validator is not None:
+                self._validator.validate_python(ArgsKwargs(args, kwargs), strict=True)
         except ValidationError as error:
             return error
         return None
@@ -158,11 +176,12 @@ class Function:
             if self.pickled or pickles.is_sealed(text):
                 return self._unsealed(text)
             text = references.resolved(text)
-        if self._adapter is None:
+        if self._validator is None:
             value = json.loads(text)
             return (tuple(value), {}) if isinstance(value, list) else ((), value)
         try:
-            return self._adapter.validate_json(text, strict=True)
+            pair: Pair = self._validator.validate_json(text, strict=True)
+            return pair
         except ValidationError as error:
             raise self._invalid(error) from error
 
@@ -175,9 +194,10 @@ class Function:
             return self.arguments(to_json(named).decode())
         args, kwargs = json.loads(references.resolved(to_json([list(args), kwargs]).decode()))
         try:
-            if self._adapter is None:
+            if self._validator is None:
                 return tuple(args), dict(kwargs)
-            return self._adapter.validate_python(ArgsKwargs(tuple(args), dict(kwargs)))
+            pair: Pair = self._validator.validate_python(ArgsKwargs(tuple(args), dict(kwargs)))
+            return pair
         except ValidationError as error:
             raise self._invalid(error) from error
 
@@ -206,7 +226,13 @@ class Function:
         text = stores.fetched(text)
         if pickles.is_sealed(text.decode()):
             return pickles.opened(text.decode(), self.path)
-        return json.loads(text) if self._result is None else self._result.validate_json(text)
+        if self._result is None:
+            return json.loads(text)
+        try:
+            (value,), _ = self._result.validate_json(b"[%b]" % text)
+        except ValidationError as error:
+            raise Invalid(f"What {self.path} returned is not what it says it returns: {one_sentence(error)}") from error
+        return value
 
     def _invalid(self, error: ValueError) -> Invalid:
         if not isinstance(error, ValidationError):

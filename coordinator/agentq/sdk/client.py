@@ -10,18 +10,19 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.identity import check_run_id, created_ms, partition_of, tick_run_id
-from agentq.coordinator.queue import Queue, Receipt
+from agentq.coordinator.queue import Queue
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.settings import Settings, layered
-from agentq.sdk.calls import Packed
+from agentq.sdk.calls import Function, Packed
 from agentq.sdk.endings import Endings
 from agentq.sdk.errors import PartlyRefused
 from agentq.sdk.handles import Run, value_of
@@ -51,6 +52,8 @@ class Client:
     @overload
     def submit(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
     @overload
+    def submit(self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
     def submit(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
     @overload
     def submit(self, func: str, /, *args: Any, **kwargs: Any) -> Run[Any]: ...
@@ -59,7 +62,7 @@ class Client:
         task = func if isinstance(func, Task) else self._task(func)
         packed = task.function.packed(args, kwargs)
         if packed.text is not None and not packed.after:
-            receipt = self.queue.submit_call(task.spec, packed.text)
+            receipt = task.calls(self.queue).submit(packed.text)
         else:
             receipt = self.queue.submit(_whole(task.spec, packed))
         return Run(self, receipt.id, task.function)
@@ -70,17 +73,17 @@ class Client:
         A submit that the server refuses does not stop the others: `PartlyRefused` tells of it in the end.
         """
         task: Task[..., Any] = func if isinstance(func, Task) else self._task(func)
-        pack = task.function.packed
-        packed = [pack((), call) if isinstance(call, dict) else pack(tuple(call), {}) for call in calls]
-        texts = [each.text for each in packed if each.text is not None and not each.after]
-        if len(texts) == len(packed):
-            receipts: Iterable[Receipt] = self.queue.submit_calls(task.spec, texts)
+        function, rows = task.function, list(calls)
+        texts = function.texts(rows) if rows else []
+        if texts is None:
+            packed = [_packed(function, call) for call in rows]
+            texts = [each.text for each in packed if each.text is not None and not each.after]
+        if len(texts) == len(rows):
+            receipts = task.calls(self.queue).submit_many(texts)
         else:
-            receipts = self.queue.submit_many([_whole(task.spec, each) for each in packed])
-        function = task.function
-        told = [(Run[R](self, receipt.id, function), receipt.refused) for receipt in receipts]
-        refused = [(run.id, fault) for run, fault in told if fault is not None]
-        runs = [run for run, _ in told]
+            receipts = list(self.queue.submit_many([_whole(task.spec, each) for each in packed]))
+        runs: list[Run[R]] = [Run(self, receipt.id, function) for receipt in receipts]
+        refused = [(receipt.id, receipt.refused) for receipt in receipts if receipt.refused is not None]
         if refused:
             raise PartlyRefused(runs, refused)
         return runs
@@ -136,6 +139,10 @@ class Client:
     def endings(self) -> Endings:
         """Who waits for which run."""
         return self._linked().endings
+
+    def connect_endings(self) -> Endings:
+        """The same, as a call."""
+        return self.endings
 
     def peek_endings(self) -> Endings | None:
         """The same, if the client is connected already."""
@@ -222,6 +229,14 @@ def set_default_client(client: Client | None) -> Client | None:
 
 
 _default: Client | None = None
+
+
+def _packed(function: Function, call: Any) -> Packed:
+    if isinstance(call, dict):
+        return function.packed((), call)
+    if not isinstance(call, tuple | list):
+        raise Invalid(f"{call!r} is no call; write a tuple of arguments, such as ({call!r},), or a dict of keywords.")
+    return function.packed(tuple(call), {})
 
 
 def _whole(template: RunSpec, packed: Packed, **more: Any) -> RunSpec:

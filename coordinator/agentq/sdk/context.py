@@ -8,7 +8,7 @@ over is passed at once the next time; a child that it has submitted is found aga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -225,14 +225,32 @@ class RunContext:
 
     # ---- its children
 
-    def submit(self, func: Task[P, R] | Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+    @overload
+    def submit(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def submit(self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def submit(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def submit(self, func: str, /, *args: Any, **kwargs: Any) -> Run[Any]: ...
+    def submit(self, func: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Submit a child. When the function is called again, the child of then is found, not another one made."""
         from agentq.sdk.client import default_client
 
         client = self._client or default_client()
         return client.submit_child(self.id, self._submitted, func, args, kwargs)
 
-    async def submit_async(self, func: Task[P, R] | Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]:
+    @overload
+    async def submit_async(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
+    @overload
+    async def submit_async(
+        self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncRun[R]: ...
+    @overload
+    async def submit_async(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
+    @overload
+    async def submit_async(self, func: str, /, *args: Any, **kwargs: Any) -> AsyncRun[Any]: ...
+    async def submit_async(self, func: Any, /, *args: Any, **kwargs: Any) -> AsyncRun[Any]:
         """The same, in an event loop."""
         from agentq.sdk.aio import AsyncRun
         from agentq.sdk.client import default_client

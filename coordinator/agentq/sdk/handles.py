@@ -6,7 +6,7 @@ import getpass
 import json
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from agentq.coordinator.events import Event
     from agentq.sdk.client import Client
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Run(Generic[R]):
+class Run(Generic[R_co]):
     """A run, by its id. As an argument of another submit it stands for its result."""
 
     __slots__ = ("_client", "_function", "id")
@@ -49,6 +49,11 @@ class Run(Generic[R]):
     def __agentq_run__(self) -> str:
         return self.id
 
+    @property
+    def later(self) -> R_co:
+        """The run as an argument of another submit, where it stands for its result: for type checkers, its result."""
+        return cast(R_co, self)
+
     # ---- what it is
 
     def record(self) -> life.Run:
@@ -63,18 +68,18 @@ class Run(Generic[R]):
         """Wait until it has ended, however it did."""
         return self._ended(timeout).state
 
-    def result(self, timeout: float | Span | None = None) -> R:
+    def result(self, timeout: float | Span | None = None) -> R_co:
         """What the function returned, once it has ended; RunFailed if it did not complete."""
         return self.returned(self._ended(timeout))
 
-    def returned(self, ended: life.Run) -> R:
+    def returned(self, ended: life.Run) -> R_co:
         """What the function returned, from the record of the ended run."""
         text = result_text(ended)
         path = ended.spec.function or ""
         function = self._function or (known(path) if path else None)
         if function is None:
             function = Function.unseen(path)
-        value: R = function.returned(text)
+        value: R_co = function.returned(text)
         return value
 
     def _ended(self, timeout: float | Span | None) -> life.Run:

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from pydantic import ValidationError
+
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.moments import duration_ms
 from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.run import RunSpec
@@ -116,9 +119,7 @@ def _field(name: str, value: Any) -> Any:
 def _policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy:
     if policy is not None:
         raise Invalid("Give either retries or retry, whose `failures` is the same number.")
-    # The policy is checked with the whole spec.
-    return RetryPolicy.model_construct(failures=retries) if not _is_number(retries) else RetryPolicy(failures=retries)
-
-
-def _is_number(retries: object) -> bool:
-    return isinstance(retries, int) and not isinstance(retries, bool) and 0 <= retries <= 10_000
+    try:
+        return RetryPolicy(failures=retries)
+    except ValidationError as error:
+        raise Invalid(f"The option 'retries': {one_sentence(error)}") from error

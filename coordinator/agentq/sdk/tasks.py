@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
+from agentq.coordinator.calling import Calls
 from agentq.coordinator.run import RunSpec
 from agentq.sdk.calls import Function, known, path_of
 from agentq.sdk.options import Options, spec_of
 
 if TYPE_CHECKING:
+    from agentq.coordinator.queue import Queue
     from agentq.sdk.aio import AsyncRun
     from agentq.sdk.handles import Run
 
@@ -21,11 +24,14 @@ R = TypeVar("R")
 class Task(Generic[P, R]):
     """A function that can be submitted, by itself or with `options`."""
 
+    __qualname__: str
+
     def __init__(self, func: Callable[P, R], options: Options, *, pickle: bool = False) -> None:
         functools.update_wrapper(self, func)
         self.__agentq_function__ = func
         self.pickle = pickle
         self._options = options
+        self._calls: Calls | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
@@ -49,9 +55,9 @@ class Task(Generic[P, R]):
 
         return default_client().submit_many(self, zip(*values, strict=True))
 
-    def options(self, **options: Unpack[Options]) -> Task[P, R]:
+    def options(self, **options: Unpack[Options]) -> Self:
         """The same task, with these options in place of its own."""
-        other = Task(self.__agentq_function__, cast(Options, {**self._options, **options}), pickle=self.pickle)
+        other = type(self)(self.__agentq_function__, cast(Options, {**self._options, **options}), pickle=self.pickle)
         if "function" in vars(self):
             vars(other)["function"] = self.function
         other.spec  # noqa: B018 - what is wrong with the options is said here
@@ -68,6 +74,13 @@ class Task(Generic[P, R]):
         """What its runs have in common: all but the arguments."""
         return spec_of(self.function.path, self._options)
 
+    def calls(self, queue: Queue) -> Calls:
+        """What submits its calls to a queue, once for all of them."""
+        found = self._calls
+        if found is None or found.queue is not queue:
+            found = self._calls = Calls(queue, self.spec)
+        return found
+
     def __repr__(self) -> str:
         return f"<task {self.__module__}:{self.__qualname__}>"
 
@@ -75,20 +88,43 @@ class Task(Generic[P, R]):
         return _found, (self.__module__, self.__qualname__)
 
 
+class AsyncTask(Task[P, R]):
+    """A task whose function is `async def`: called, it is awaited; submitted, its result is what it returns then."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        """Call the function, here and now; await what comes back."""
+        return self.__agentq_function__(*args, **kwargs)  # type: ignore[return-value]
+
+
+class Decorator(Protocol):
+    """What `task` with options is, before it has a function."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
 @overload
 def task(func: Callable[P, R], /) -> Task[P, R]: ...
 @overload
-def task(*, pickle: bool = False, **options: Unpack[Options]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+def task(*, pickle: bool = False, **options: Unpack[Options]) -> Decorator: ...
 def task(func: Callable[..., Any] | None = None, /, *, pickle: bool = False, **options: Unpack[Options]) -> Any:
     """Make a function a task: `@task`, or `@task(queue="mail", retries=3, timeout="30s")`."""
     if func is not None:
-        return Task(func, {})
+        return _kind(func)(func, {})
     spec_of("options:only", options)
 
-    def decorate(func: Callable[P, R]) -> Task[P, R]:
-        return Task(func, options, pickle=pickle)
+    def decorate(func: Callable[..., Any]) -> Task[..., Any]:
+        return _kind(func)(func, options, pickle=pickle)
 
     return decorate
+
+
+def _kind(func: Callable[..., Any]) -> type[Task[..., Any]]:
+    return AsyncTask if inspect.iscoroutinefunction(func) else Task
 
 
 class _Elsewhere(Task[..., Any]):
@@ -97,7 +133,7 @@ class _Elsewhere(Task[..., Any]):
     def __init__(self, path: str) -> None:
         self._options: Options = {}
         self.pickle = False
-        self._path = path
+        self._calls = None
         self.__module__, _, self.__qualname__ = path.partition(":")
         vars(self)["function"] = known(path) or Function.unseen(path)
 
@@ -106,7 +142,7 @@ def task_of(func: Callable[..., Any] | str) -> Task[..., Any]:
     """The task that a function is, or that a path names."""
     if isinstance(func, Task):
         return func
-    return _Elsewhere(func) if isinstance(func, str) else Task(func, {})
+    return _Elsewhere(func) if isinstance(func, str) else _kind(func)(func, {})
 
 
 def _found(module: str, qualname: str) -> Any:

@@ -153,6 +153,10 @@ class Claims:
             self.takers.idle()
         if not self._closed.is_set():
             self._with_calls = calls > 0
+            if not self._with_calls and self.calls.wanted_here() > 0:
+                # Since a moment ago; whoever wanted to say so found us about to look anyway.
+                self._look = True
+                return
             self._block(free > 0, calls > 0)
 
     def _taken(self, claims: list[Claim], asked: int | None = None) -> list[Claim]:

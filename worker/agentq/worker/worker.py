@@ -136,7 +136,6 @@ class Worker:
             receive=self.queue.receive,
             bury=self._on_loop(self._bury),
             stray=lambda claim: self.claims.stray(claim),
-            taken=self._taken,
             room=lambda: self.claims.calls_wanted(),
             quiet=self._on_loop(self._quiet),
             failed=self._on_loop(self._fail),
@@ -151,7 +150,9 @@ class Worker:
             async_calls=options.async_calls,
         )
         most = lambda: self.options.children or self.options.slots  # noqa: E731 - it may change
-        return Engine(self.lease, self.hands, making, most, around, burst=options.burst)
+        return Engine(
+            self.lease, self.hands, making, most, around, bounded=options.burst or options.max_runs is not None
+        )
 
     async def run(self) -> int:
         """Work until told to stop, or until there is nothing more to do; the exit code."""
@@ -248,7 +249,12 @@ class Worker:
         task = asyncio.ensure_future(self._attempt(attempt, self._tasks.get(claim.id)))
         self._tasks[claim.id] = task
         task.add_done_callback(lambda task: self._over(claim.id, task))
-        self._taken()
+        self._end_if_sated()
+
+    def _end_if_sated(self) -> None:
+        """It has had its runs; what of them are function runs, it still makes."""
+        if self.options.max_runs is not None and self.hands.taken >= self.options.max_runs and not self.engine.busy():
+            self._draining.set()
 
     def _over(self, run: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(run) is task:
@@ -313,6 +319,7 @@ class Worker:
     def _quiet(self) -> None:
         """There is no function run in hand any more."""
         self._calls_over.set()
+        self._end_if_sated()
         if self.options.burst and not self._draining.is_set():
             self.claims.look_again()
 
@@ -370,10 +377,6 @@ class Worker:
             self._loop.call_soon_threadsafe(lambda: act(*args, **kwargs))
 
         return later
-
-    def _taken(self) -> None:
-        if self.options.max_runs is not None and self.hands.taken >= self.options.max_runs:
-            self._on_loop(self._draining.set)()
 
     def _heard(self, report: Report, refused: AgentqError | None) -> None:
         if report.verb in FINAL:

@@ -31,7 +31,16 @@ from agentq.worker import pidfd, proc, tree
 from agentq.worker.adoption import roots
 from agentq.worker.cgroups import Cgroups
 from agentq.worker.functions import wire
-from agentq.worker.functions.board import CURRENT, STRUCK, STRUCK_WHY, WITHDRAWN_FROM, WITHDRAWN_TO, Board, memory
+from agentq.worker.functions.board import (
+    CURRENT,
+    STRUCK,
+    STRUCK_WHY,
+    WITHDRAWN_FROM,
+    WITHDRAWN_TO,
+    Board,
+    Broken,
+    memory,
+)
 
 Key = tuple[str, str]
 """A run and the fence of its attempt."""
@@ -87,7 +96,7 @@ class Child:
         self.window = 1.0
         self.each_ms = 0.0
         """How long a call takes, as a moving average."""
-        self.withdrawing = self.retiring = self.left = self.killed = False
+        self.withdrawing = self.retiring = self.left = self.killed = self.hung_up = False
         self.settled_ms = self.leave_ms = 0
         """When it is known what it will not begin, and by when it should have ended."""
         self.seen, self.seen_ms, self.looked_ms = 0, monotonic_ms(), 0
@@ -271,7 +280,10 @@ class Child:
         except OSError:
             there = False
         pieces.append(self.board.take(head))
-        return _lines(pieces), there
+        lines = _lines(pieces)
+        if len(lines) % wire.LINES:
+            raise Broken()
+        return lines, there
 
     def last_words(self) -> list[str]:
         """What it has left in the ring. It is dead."""

@@ -47,6 +47,8 @@ class Children:
     def wanted(self, *, eager: bool) -> int:
         """How many more calls would find a place at once; if there is much to do, also in a child not started yet."""
         free = self._hands.seats_free()
+        if self.alone and not free:
+            return 0
         wanted = sum(child.room() for child in self._seated)
         resting = [child for child in self._shared() if child not in self._seated][:free]
         wanted += sum(child.room() for child in resting)
@@ -90,6 +92,8 @@ class Children:
     def take(self, claims: Sequence[Claim]) -> None:
         """Note what has to be called."""
         for claim in claims:
+            if "\n" in claim.spec:  # which can only stand between the words of its JSON
+                claim = claim._replace(spec=claim.spec.replace("\n", " "))
             if claim.spec.startswith("{") and any(word in claim.spec for word in _OF_ITS_OWN):
                 own = _own(claim)
                 if own is not None:
@@ -99,8 +103,8 @@ class Children:
 
     def spread(self) -> None:
         """Send out what waits, as far as there is room."""
-        if not self.waiting:
-            return
+        if not self.waiting or (self.alone and not self._hands.seats_free()):
+            return  # what wants a child of its own gets the slot of the next that has nothing to do
         if self.awaited:
             self._spread_apart()
         while self.waiting:
@@ -182,10 +186,10 @@ class Children:
         for child, since in list(self._seated.items()):
             if not child.idle:
                 self._seated[child] = 0
-            elif not since:
+            elif not since and not self.alone:
                 self._seated[child] = now
                 still = True
-            elif now - since < LINGER_MS:
+            elif now - since < LINGER_MS and not self.alone:
                 still = True
             else:
                 del self._seated[child]

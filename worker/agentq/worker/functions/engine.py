@@ -56,8 +56,6 @@ class Around:
     """A child has ended: see that nothing is left of what it started."""
     stray: Callable[[Claim], None]
     """A run that is no function was claimed by the exchange."""
-    taken: Callable[[], None]
-    """More runs were taken."""
     room: Callable[[], None]
     """More calls are wanted from the claiming thread."""
     quiet: Callable[[], None]
@@ -69,11 +67,12 @@ class Engine:
     """See above."""
 
     def __init__(
-        self, lease: Lease, hands: Hands, making: Making, most: Callable[[], int], around: Around, *, burst: bool
+        self, lease: Lease, hands: Hands, making: Making, most: Callable[[], int], around: Around, *, bounded: bool
     ) -> None:
         self._hands = hands
         self._around = around
-        self._burst = burst
+        self._bounded = bounded
+        """Whether the worker ends at some time by itself."""
         self._lock = threading.RLock()
         self.children = Children(making, hands, most)
         self.stops = Stops()
@@ -124,7 +123,6 @@ class Engine:
         self._watch.wake()
         if asked is not None and len(claims) >= asked:
             self.exchange.feed()
-        self._around.taken()
 
     def _end_earlier(self, claims: Sequence[Claim]) -> None:
         """The server has taken a run from us, or forgotten that we had it, and given it to us once more."""
@@ -136,10 +134,7 @@ class Engine:
         self, ended: Sequence[Ended], _refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
     ) -> None:
         """The server has heard how these ended, or refused to, as they were superseded; and has given more."""
-        calls = self._hands.calls
-        for each in ended:
-            calls.pop(each.claim[:2], None)
-        if claims:
+        if claims:  # first, so that a worker that ends when nothing is left does not see its hands empty
             mine = claims
             if not all(map(is_function_lane, {claim.lane for claim in claims})):
                 mine = [claim for claim in claims if is_function_lane(claim.lane)]
@@ -147,15 +142,20 @@ class Engine:
                     if not is_function_lane(claim.lane):
                         self._around.stray(claim)
             self.take(mine)
+        calls = self._hands.calls
+        for each in ended:
+            calls.pop(each.claim[:2], None)
         self.look()
 
     def busy(self) -> bool:
-        """Whether function runs are in hand."""
-        return bool(self._hands.calls)
+        """Whether there is something to do, besides telling the server of it."""
+        with self._lock:
+            children = self.children
+            return bool(children.waiting or children.alone or any(child.calls for child in children.all))
 
     def look(self) -> None:
         """Something may be over."""
-        if not self._hands.calls and (self._burst or self._draining):
+        if (self._bounded and not self._hands.calls) or (self._draining and not self.busy()):
             self._around.quiet()
 
     def held(self, key: Key) -> Claim | None:
@@ -271,9 +271,9 @@ class Engine:
             elif key not in begun:
                 told = f"The child that was to call it {error} before it could."
                 self.hearing.fail(claim, OutcomeClass.SPAWN, told, tail)
-            elif stop is not None and stop.kill_at_ms is not None and stop.kill_at_ms <= now and stop.released:
+            elif stop is not None and stop.is_overdue(now) and stop.released:
                 self.hearing.release(claim, stop.reason)
-            elif stop is not None and stop.kill_at_ms is not None and stop.kill_at_ms <= now:
+            elif stop is not None and stop.is_overdue(now):
                 self.hearing.fail(claim, stop.class_, stop.reason, tail)
             elif child.killed:
                 self.hearing.fail(claim, OutcomeClass.LOST, "its process was killed because of another run in it")
@@ -285,6 +285,14 @@ class Engine:
         child.close()
         if self._draining:
             self._release_waiting()
+
+    def broken(self, error: Exception) -> None:
+        """There is a fault in here: nothing can be told of any call, and others will make them."""
+        for child in self.children.all:
+            child.kill()
+        self.children.all.clear()
+        self.children.taken_back()
+        self._around.failed(AgentqError(f"The worker cannot go on: {type(error).__name__}: {error}."))
 
     def keep(self, now: int) -> bool:
         """Start, fill and send away children as it is time for; whether something waits for a place."""
@@ -303,7 +311,7 @@ class Engine:
                 self.children.forget(claim)
                 self.hearing.fail(claim, OutcomeClass.SPAWN, str(failed))
         self.children.spread()
-        return bool(self.children.waiting)
+        return bool(self.children.waiting or self.children.alone)
 
     def give_back(self) -> None:
         """Hand back what has found no place."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.lease import Ended
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import LOG_CHUNK_CHARACTERS
@@ -84,13 +83,13 @@ class Hearing:
         if claim is None:
             # It was superseded: nobody wants to hear of it.
             self._stops.forget(key)
+            self._narrated.discard(key)
         elif word == wire.REFUSED:
             self._ears.again(claim)
         elif word in (wire.LOG, wire.PROGRESS):
             self._narrate(key, claim, word, text)
         elif word == wire.TIMED:
-            timeout_ms, grace_ms = map(int, text.split())
-            self._stops.limit(child, key, monotonic_ms() + timeout_ms, grace_ms, timeout_ms)
+            self._stops.limit(child, key, *map(int, text.split()))
         elif word == wire.ASYNC:
             child.asynchronous.add(key)
             self._ears.awaited(text)
@@ -105,6 +104,7 @@ class Hearing:
         if word == wire.PROGRESS:
             self._ears.narration.progress(claim, json.loads(text))
             return
+        self._stops.heard(key)
         stream, written = json.loads(text)
         written = clean(written)
         cut = range(0, len(written), LOG_CHUNK_CHARACTERS)
@@ -123,8 +123,9 @@ class Hearing:
             self._narrated.discard(key)
             self._ears.say(Report("park", claim, wait=Wait.model_validate_json(wait), reason=reason))
         else:
-            if stop is not None and stop.reason and word == OutcomeClass.CANCELLED:
-                text = json.dumps(json.loads(text) | {"error": stop.reason})
+            if stop is not None and stop.reason and word in (OutcomeClass.CANCELLED, OutcomeClass.TIMEOUT):
+                word = stop.class_.value
+                text = json.dumps(json.loads(text) | {"class": word, "error": stop.reason})
             self.end(claim, word, text, delay_ms)
 
     # ---- the ends of calls

@@ -68,8 +68,9 @@ class Inside:
         """Until the worker is gone, or says so."""
         while not self._over and not (self._leaving and not self._calls and not self._awaiting.tasks):
             self._begin_all()
-            self._voice.ring()
+            # Before the bell: when an outcome is heard, it is known whether more may come here.
             self._look_at_size()
+            self._voice.ring()
             if self._awaiting.tasks:
                 self._turn()
             else:
@@ -93,8 +94,8 @@ class Inside:
             left -= 1
             if not left:
                 left = RING_EVERY
-                self._voice.ring()
                 self._look_at_size()
+                self._voice.ring()
 
     def _begin(self, number: int, run: str, fence: str, lane: str, spec: str) -> None:
         """A call that is not one more of a synchronous function that we know, with positions alone."""
@@ -105,8 +106,9 @@ class Inside:
                 timeout_ms = whole.timeout_ms
                 function = load(whole.function or "")
                 args, kwargs = function.arguments_of(whole.args, whole.kwargs)
-                if timeout_ms is not None:
-                    self._voice.say(wire.record(run, fence, wire.TIMED, f"{timeout_ms} {whole.stop_grace_ms}"))
+                if timeout_ms or whole.silence_timeout_ms:
+                    times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
+                    self._voice.say(wire.record(run, fence, wire.TIMED, times))
             else:
                 at = min(place for place in (spec.find("["), spec.find("{"), len(spec)) if place >= 0)
                 function = load(spec[:at])

@@ -12,6 +12,7 @@ import os
 import random
 import select
 import threading
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -87,6 +88,13 @@ class Watch:
         return None
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001 - without this thread, nothing goes on
+            traceback.print_exc()
+            self._engine.broken(error)
+
+    def _watch(self) -> None:
         children = self._engine.children.all
         while not self._closed.is_set() or children:
             with self._lock:
@@ -109,9 +117,13 @@ class Watch:
         if event & select.POLLOUT:
             child.write_on()
         if event & ~select.POLLOUT and not self._listen(child):
-            # It is about to end, or has closed what it needs to go on.
-            child.process.kill()
-            self._bury(child)
+            # It is ending, or has closed what it needs to go on.
+            if child.calls or child.end < 0:
+                child.process.kill()
+                self._bury(child)
+            else:
+                self._poll.unregister(end)
+                child.hung_up = True
 
     def _listen(self, child: Child) -> bool:
         """Take in what it has said; whether it is still there."""
@@ -125,7 +137,7 @@ class Watch:
 
     def _bury(self, child: Child) -> None:
         for end in (child.socket.fileno(), child.end):
-            if self._polled.pop(end, None) is not None:
+            if self._polled.pop(end, None) is not None and not (child.hung_up and end != child.end):
                 self._poll.unregister(end)
         child.process.wait()
         lines = child.last_words()
@@ -139,7 +151,11 @@ class Watch:
         for child in self._engine.children.all:
             wanted = child.awaits & (~select.POLLIN if full else ~0)
             for end, events in ((child.socket.fileno(), wanted), (child.end, select.POLLIN)):
-                if end >= 0 and self._polled.get(end, (None, -1))[1] != events:
+                if (
+                    end >= 0
+                    and not (child.hung_up and end != child.end)
+                    and self._polled.get(end, (None, -1))[1] != events
+                ):
                     self._poll.register(end, events)
                     self._polled[end] = (child, events)
 
@@ -148,9 +164,12 @@ class Watch:
     def _round(self, now: int) -> int | None:
         """Do all that is due; for how long there will be nothing, if nobody says anything."""
         engine = self._engine
-        times = [self._look_at(child, now) for child in engine.children.all]
+        for child in list(engine.children.all):
+            self._look_at(child, now)
         engine.stops.act(now)
-        if engine.keep(now):
+        waits = engine.keep(now)
+        times = [self._look_due_ms(child, now) for child in engine.children.all]
+        if waits:
             if self._waiting_ms is None:
                 self._waiting_ms = now
             elif now - self._waiting_ms >= BUSY_MS and not engine.children.starting:
@@ -167,34 +186,37 @@ class Watch:
             for child in engine.children.all:
                 self._send_away(child, now)
         self._tell_of_room()
+        engine.look()
         return min((time for time in times if time is not None), default=None)
 
-    def _look_at(self, child: Child, now: int) -> int | None:
-        if child.left:
-            if now >= child.leave_ms:
-                child.kill()
-            return max(1, child.leave_ms - now)
-        if child.withdrawing:
-            if now < child.settled_ms:
-                return 1
+    def _look_at(self, child: Child, now: int) -> None:
+        if child.left and now >= child.leave_ms:
+            child.kill()
+        if child.withdrawing and now >= child.settled_ms:
             self._engine.withdrawn(child)
         if child.idle:
-            return None
+            return
         numbers = child.board.numbers
         if numbers[HEAD] != numbers[TAIL] and not self._engine.exchange.is_full:
             self._listen(child)
         current = numbers[CURRENT]
         if current != child.seen:
             child.seen, child.seen_ms = current, now
-        waits = child.waiting()
-        if waits and current and now - child.seen_ms >= BUSY_MS:
+        if current and now - child.seen_ms >= BUSY_MS:
             self.withdraw(child)
         if now - child.looked_ms >= LONG_MS:
             self._say_what_has_begun(child, now)
-        unknown = waits or len(child.started) < len(child.calls) or numbers[HEAD] != numbers[TAIL]
-        if not unknown:
+
+    def _look_due_ms(self, child: Child, now: int) -> int | None:
+        """When it has to be looked at again, though it says nothing; never while all in it is known to be long."""
+        if child.left:
+            return max(1, child.leave_ms - now)
+        if child.withdrawing:
+            return 1
+        numbers = child.board.numbers
+        if child.idle or (len(child.started) == len(child.calls) and numbers[HEAD] == numbers[TAIL]):
             return None
-        return TICK_MS if current else LONG_MS
+        return TICK_MS if numbers[CURRENT] else LONG_MS
 
     def _say_what_has_begun(self, child: Child, now: int) -> None:
         child.looked_ms = now
