@@ -16,7 +16,7 @@ from agentq.coordinator.limits import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, MAIL
 from agentq.coordinator.link import fields_of
 
 _PATTERNS = [
-    (kind, re.compile(re.sub(r"<\w+>", "(.+)", kind.pattern)))
+    (kind, re.compile(re.sub(r"<\w+>", "(.+)", re.sub("^<run>", "(run_[^:]+)", kind.pattern))))
     for kind in sorted(KEYS, key=lambda kind: -len(kind.pattern))
 ]
 

@@ -53,7 +53,7 @@ def test_an_interrupted_bench_leaves_no_key_and_no_process(
         start_new_session=True,
     )
     try:
-        until(lambda: [key for key in benched(connection) if ":run:" in key], "the bench to submit runs", 60)
+        until(lambda: [key for key in benched(connection) if ":run_" in key], "the bench to submit runs", 60)
         bench.send_signal(how)
         _, said = bench.communicate(timeout=60)
     finally:

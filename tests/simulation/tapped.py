@@ -30,8 +30,8 @@ local function main()"""
 
 _AFTER = f"""
 local lines = {{}}
-for _, name in ipairs(redis.call('KEYS', base .. 'run:*')) do
-  if #name == #base + 4 + {LENGTH} then
+for _, name in ipairs(redis.call('KEYS', base .. 'run_*')) do
+  if #name == #base + {LENGTH} then
     local f = redis.call('HMGET', name, 'state', 'attempt', 'fence', 'worker')
     lines[#lines + 1] = table.concat(
       {{ string.sub(name, -{LENGTH}), f[1] or '', f[2] or '0', f[3] or '', f[4] or '' }}, ' ')

@@ -84,9 +84,9 @@ local function take(lane, entry, id, worker, nonce, given)
     seize(id, needs)
   end
   run.attempt = attempt + 1
-  local fence = run.attempt .. '-' .. nonce
+  local fence = text_of(run.attempt) .. '-' .. nonce
   if m[2] and m[2] ~= '' then call('HDEL', key, 'reason') end
-  move(id, run, 'claim', 'claimed', '', 'attempt', run.attempt, 'fence', fence, 'worker', worker, 'claimed_at_ms', stamp)
+  move(id, run, 'claim', 'claimed', '', 'attempt', text_of(run.attempt), 'fence', fence, 'worker', worker, 'claimed_at_ms', stamp)
   push(held, worker, id)
   push(held, worker, fence)
   local place = #given

@@ -60,13 +60,29 @@ local function load(id)
   return run
 end
 
+local looked_up = {}
+
 -- The event of one arrow of the lifecycle, as `;verb from to event` in ARROWS; nil where there is none.
 local function event_of(verb, from, to)
-  return string.match(ARROWS, ';' .. verb .. ' ' .. from .. ' ' .. to .. ' ([%w_]+)')
+  local arrow = verb .. ' ' .. from .. ' ' .. to
+  local event = looked_up[arrow]
+  if event == nil then
+    event = string.match(ARROWS, ';' .. arrow .. ' ([%w_]+)') or false
+    looked_up[arrow] = event
+  end
+  return event
 end
 
 -- Whether a verb may be said of a run in a state.
-local function leads_from(verb, from) return string.find(ARROWS, ';' .. verb .. ' ' .. from .. ' ', 1, true) ~= nil end
+local function leads_from(verb, from)
+  local source = verb .. from
+  local found = looked_up[source]
+  if found == nil then
+    found = string.find(ARROWS, ';' .. verb .. ' ' .. from .. ' ', 1, true) ~= nil
+    looked_up[source] = found
+  end
+  return found
+end
 
 local function is_held(run) return run.state == 'claimed' or run.state == 'running' end
 
@@ -84,6 +100,18 @@ local function load_held(id, fence, verb)
   if leads_from(verb, run.state) then return run end
   local led_here = event_of(verb, 'claimed', run.state) or event_of(verb, 'running', run.state)
   return nil, led_here and 'ok' or 'wrong_state ' .. run.state
+end
+
+local texts = {}
+
+-- A small number as text, which costs a command far less than the number.
+local function text_of(number)
+  local text = texts[number]
+  if not text then
+    text = tostring(number)
+    texts[number] = text
+  end
+  return text
 end
 
 -- Append what `append` has gathered; returns its place.
@@ -107,7 +135,7 @@ local function append(event, id, state, run, detail)
     news = last
   end
   local place = #last.runs + 1
-  last.runs[place], last.attempts[place] = id, run.attempt or 0
+  last.runs[place], last.attempts[place] = id, text_of(run.attempt or 0)
 end
 
 -- When time next does something to a run, in its present state. `until_ms`, the end of a run's patience, counts only
@@ -161,8 +189,13 @@ local function reindex(id, lane, from, to)
   if from then push(gone, index_name(lane, from), id) end
   if to then
     local name = index_name(lane, to)
-    push(come, name, '0')
-    push(come, name, id)
+    local list = come[name]
+    if not list then
+      list = {}
+      come[name] = list
+    end
+    local place = #list
+    list[place + 1], list[place + 2] = '0', id
   end
 end
 
@@ -281,10 +314,11 @@ local function drop(lane, entry)
   if is_fair(lane) then uneven[lane] = true end
 end
 
-local function is_before(entry, other_ms, other_number)
+local function is_before(entry, other)
+  if #entry == #other then return entry < other end
   local ms, number = string.match(entry, '^(%d+)-(%d+)$')
-  ms = tonumber(ms)
-  return ms < other_ms or ms == other_ms and tonumber(number) < other_number
+  local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
+  return #ms < #other_ms or ms < other_ms or ms == other_ms and tonumber(number) < tonumber(other_number)
 end
 
 -- Of entries that are acknowledged, those that are to be deleted one by one. All that is older than the oldest one in
@@ -293,11 +327,9 @@ local function cut_off(key, entries, last_read)
   if #entries < FEW_ENTRIES or not last_read then return entries end
   local first = call('XPENDING', key, 'workers', '-', '+', 1)[1]
   local horizon, rest = first and first[1] or last_read, {}
-  local ms, number = string.match(horizon, '^(%d+)-(%d+)$')
   call('XTRIM', key, 'MINID', '=', horizon)
-  ms, number = tonumber(ms), tonumber(number)
   for _, entry in ipairs(entries) do
-    if not is_before(entry, ms, number) then rest[#rest + 1] = entry end
+    if not is_before(entry, horizon) then rest[#rest + 1] = entry end
   end
   return rest
 end
