@@ -93,6 +93,7 @@ KEYS = (
         "until somebody takes them in, seconds later"),
     Key("rq_fed", "rq:fed", "set", "queues whose RQ jobs producers push into the lane themselves",
         "for ever: one short name a queue"),
+    Key("rq_tick", "rq:tick:<what>", "string", "that `rq cron` has had this done just now", "TTL: a tick"),
     Key("worker", "worker:<worker>", "hash", "identity, epoch and state of a worker", "TTL once the worker is gone"),
     Key("alive", "worker:<worker>:alive", "string", "the lease: when it ends", "TTL: the lease itself"),
     Key("holds", "worker:<worker>:runs", "hash", "runs a worker holds, with their fences", "until the worker is gone"),

@@ -3,7 +3,7 @@ KEYS   base
 ARGV   now_ms queue cursor count
 REPLY  [cursor to go on with, run, job, state, attempt, error, run, ...]
 VERBS
-FLAGS  allow-oom no-writes ]]
+FLAGS  no-writes ]]
 
 local step = call('HSCAN', key_rq_jobs(queue), cursor, 'COUNT', count)
 local reply = { step[1] }

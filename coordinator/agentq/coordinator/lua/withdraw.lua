@@ -1,9 +1,9 @@
 --[[ withdraw: take a job out of an RQ queue, wherever it waits.
 KEYS   base
 ARGV   now_ms queue source job
-REPLY  how often it waited there
+REPLY  number of times that it waited there
 VERBS  submit unblock skip cancel wake
-FLAGS
+FLAGS  allow-oom
 USES   limiting waiting ending rq ]]
 
 local gone = call('LREM', source, 1, job)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.scheduler import Scheduler
+from agentq.coordinator.keys import Keyspace, key
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
-from agentq.worker.rq.clients import client_of
+from agentq.worker.rq.clients import PARTITION, client_of
 
 SKIPPED = "skipped: one ran just before"
 
@@ -41,4 +42,5 @@ def _reached() -> tuple[Settings, Store]:
 
 def _turn(settings: Settings, what: str, every_ms: int) -> bool:
     """Whether nobody did this within the time; then it is our turn."""
-    return bool(client_of(settings.url).set(f"rq:agentq:{settings.namespace}:{what}", 1, nx=True, px=every_ms))
+    base = Keyspace(settings.namespace, settings.partitions).base(PARTITION)
+    return bool(client_of(settings.url).set(key(base, "rq_tick", what), 1, nx=True, px=every_ms))

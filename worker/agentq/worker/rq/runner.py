@@ -30,7 +30,7 @@ from agentq.worker.rq.fence import Fence, FencedRedis
 
 EXECUTION_TTL_S = 365 * 86_400
 """How long the record of an execution may stay if nobody ever removes it: longer than any job runs."""
-WORKER_TTL_S = 60
+WORKER_TTL_S = 30
 STOPPED = "Job stopped by user, work-horse terminated."
 
 
