@@ -36,6 +36,7 @@ class AdoptingWorker(Worker):
         self.bridge = Bridge(
             self.queue.store, settings, self.id, self.hands, adopted.queues, adopted.serializer, self._bridge_failed
         )
+        self.hands.on_take(self.bridge.taken)
 
     async def run(self) -> int:
         # It begins at the first wait, when the worker hears signals: whoever sees it in RQ may send it one.
@@ -55,10 +56,6 @@ class AdoptingWorker(Worker):
     async def _drain(self) -> None:
         await asyncio.to_thread(self.bridge.drain)
         await super()._drain()
-
-    def _taken(self) -> None:
-        self.bridge.taken()
-        super()._taken()
 
     def _idle(self) -> None:
         if not self.options.burst or self.bridge.empty():
