@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from invariants import check, take_snapshot
 from rq_jobs.adoption import Adoption
 from rq_jobs.fleet import Fleet
 from servers import Server, free_port, valkey_binary
@@ -27,6 +28,8 @@ def adoption(rq_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ado
     monkeypatch.delenv("AGENTQ_NAMESPACE", raising=False)
     adoption = Adoption(rq_server, Settings(url=rq_server.url))
     yield adoption
+    for base in adoption.store.keyspace.bases():
+        check(take_snapshot(adoption.store.connection, base))
     adoption.client.connection_pool.disconnect()
     adoption.store.connection.close()
 

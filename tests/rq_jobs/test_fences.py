@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from redis import ConnectionError, ResponseError, WatchError
 from rq import Callback, Retry
 from rq.job import JobStatus
 from rq_jobs import errands
@@ -67,7 +68,7 @@ def test_a_run_that_is_taken_between_the_look_and_the_write_ends_the_transaction
         adoption.runs.release(claim, "taken away")
         pipeline.multi()
         pipeline.set("rq:outcome", "written")
-        with pytest.raises(Exception, match="Watched variable changed"):
+        with pytest.raises(Fenced):
             pipeline.execute()
     with client.pipeline() as pipeline:
         pipeline.set("rq:outcome", "written")
@@ -217,3 +218,44 @@ def test_a_job_whose_process_was_stopped_is_stopped_in_rq_and_its_callback_calle
     assert adoption.traces() == [f"stopped {job.id}"]
     assert adoption.started() == []
     assert adoption.queue().failed_job_registry.get_job_ids() == [job.id]
+
+
+def test_what_the_caller_watches_is_theirs_to_try_again_when_it_changes(adoption: Adoption) -> None:
+    """As RQ does it with the dependents of a job."""
+    adoption.queue().enqueue(errands.add, 1, 1)
+    adoption.take_in()
+    claim = adoption.claim(adoption.worker("w1"))
+    client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
+
+    with client.pipeline() as pipeline:
+        pipeline.watch("rq:anything")  # type: ignore[no-untyped-call]
+        adoption.client.set("rq:anything", "changed")
+        pipeline.multi()
+        pipeline.set("rq:outcome", "written")
+        with pytest.raises(WatchError):
+            pipeline.execute()
+    with client.pipeline() as pipeline:
+        pipeline.watch("rq:anything")  # type: ignore[no-untyped-call]
+        adoption.runs.report(claim, 1, {"done": 1})
+        pipeline.multi()
+        pipeline.set("rq:outcome", "written")
+        assert pipeline.execute() == [True]
+
+
+def test_after_an_outcome_that_could_not_be_written_nothing_else_is_taken_for_it(adoption: Adoption) -> None:
+    adoption.queue().enqueue(errands.add, 1, 1)
+    adoption.take_in()
+    claim = adoption.claim(adoption.worker("w1"))
+    client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
+    client.fence.closing = True
+
+    with client.pipeline() as pipeline:
+        pipeline.execute_command("INCR", "traces", "too many words")  # type: ignore[no-untyped-call]
+        with pytest.raises(ResponseError):
+            pipeline.execute()
+    with client.pipeline() as pipeline:
+        pipeline.set("rq:counts", 1)
+        with pytest.raises(ConnectionError, match="could not be written"):
+            pipeline.execute()
+
+    assert not client.is_told()

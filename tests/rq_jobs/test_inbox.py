@@ -357,3 +357,14 @@ def test_giving_back_and_taking_in_at_the_same_time_doubles_nothing(adoption: Ad
     adoption.lanes().give_back()
 
     assert sorted(adoption.queue().job_ids) == sorted(ids)
+
+
+def test_a_job_has_a_hard_limit_a_minute_after_rqs_own_timeout(adoption: Adoption) -> None:
+    """As RQ's workers kill a horse that did not hear its alarm."""
+    timed = adoption.queue().enqueue(errands.add, 1, 1, job_timeout=10)
+    endless = adoption.queue(kind=Queue).enqueue(errands.add, 1, 1, job_timeout=-1)
+    adoption.take_in()
+
+    limits = [adoption.records.get(adoption.lanes().run_of(job.id) or "").spec.timeout_ms for job in (timed, endless)]
+
+    assert limits == [70_000, None]

@@ -1,13 +1,13 @@
 --[[ intake: take jobs from the list of an RQ queue into its lane, as long as fewer than `room` runs wait in the queue.
 KEYS   base
-ARGV   now_ms lane source head tail room
+ARGV   now_ms lane source head tail timed room
 ROWS   id
 REPLY  [taken, whether jobs are left for which there was no room]
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   limiting waiting ending birth rq
-Jobs that arrived on the way come first; see `rq:‹queue›:arrived`. `head` and `tail` are the text of a spec around the job's
-id. A queue whose producers push into the lane has no backlog in RQ's list, so that all of that is taken. While RQ is
+Jobs that arrived on the way come first; see `rq:‹queue›:arrived`. `head`, `tail` and `timed` are pieces of specs (rq.lua).
+A queue whose producers push into the lane has no backlog in RQ's list, so that all of that is taken. While RQ is
 suspended, or the queue is paused or drained, nothing is. ]]
 
 local queue = queue_of(lane)
@@ -20,6 +20,6 @@ for id in next_row do
   local job = left > 0 and (call('LPOP', arrived) or call('LPOP', source))
   if not job then break end
   left = left - 1
-  if take_in(id, lane, job, head, tail) == 'ok' then taken = taken + 1 end
+  if take_in(id, lane, job, head, tail, timed) == 'ok' then taken = taken + 1 end
 end
 return { taken, call('EXISTS', source, arrived) > 0 and 1 or 0 }

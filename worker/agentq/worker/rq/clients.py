@@ -25,7 +25,7 @@ from agentq.coordinator.url import Address, parse
 
 PARTITION = 0
 """Where all RQ jobs live: their keys are on one server anyhow."""
-RETRIES = 5
+RETRIES = 8
 SECURE = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password")
 NO_CLUSTER = (
     "RQ's jobs cannot be adopted on a Redis Cluster: RQ's keys have no hash tags, so that a job cannot be moved "

@@ -8,9 +8,11 @@ there. In the same transaction as the outcome, the job leaves the record of thos
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import redis
 from redis import ConnectionPool, Redis, WatchError
 from redis.client import Pipeline
 from rq.utils import as_text
@@ -44,11 +46,15 @@ class Fence:
     """Whether the next transaction is the outcome."""
     told: bool = False
     """Whether the outcome was found to be written already."""
+    broken: bool = False
+    """Whether it could not be written, or nobody can say."""
 
     def check(self, holder: str | None, is_open: bool) -> None:
         """Refuse an attempt that has the run no longer, and one whose outcome is there, though its reply was lost."""
         if holder != self.text:
             raise Fenced(f"The run {self.run} has gone on without this attempt; nothing more is written of its job.")
+        if self.broken:
+            raise redis.ConnectionError(f"The outcome of the run {self.run} could not be written.")
         self.told = self.told or (self.closing and not is_open)
         if self.told:
             raise Told(f"The outcome of the run {self.run} is written already.")
@@ -61,6 +67,7 @@ class FencedPipeline(Pipeline):
         self._fence = fence
         self._closes = closes
         self._looked = False
+        self._seen: dict[Any, Any] = {}
         super().__init__(pool, callbacks, True, None)
 
     def reset(self) -> None:  # type: ignore[override]
@@ -69,25 +76,40 @@ class FencedPipeline(Pipeline):
 
     def watch(self, *names: Any) -> None:
         """Watch the run too, and look whether it is still ours: from here on any change ends the transaction."""
+        self._look(*names)
+        self._seen = self._contents(names)
+
+    def _look(self, *names: Any) -> None:
         fence = self._fence
         super().watch(*names, fence.run_key)  # type: ignore[no-untyped-call]
-        holder = self.immediate_execute_command("HGET", fence.run_key, "fence")  # type: ignore[no-untyped-call]
+        holder: Any = self.immediate_execute_command("HGET", fence.run_key, "fence")  # type: ignore[no-untyped-call]
         is_open = self.immediate_execute_command("HEXISTS", fence.jobs_key, fence.run)  # type: ignore[no-untyped-call]
         try:
             fence.check(holder if holder is None else as_text(holder), bool(is_open))
-        except Refused:
+        except (Refused, redis.ConnectionError):
             self.reset()
             raise
         self._looked = True
 
+    def _contents(self, names: Iterable[Any]) -> dict[Any, Any]:
+        """What stands in the keys that the caller watches."""
+        return {name: self.immediate_execute_command("DUMP", name) for name in names}  # type: ignore[no-untyped-call]
+
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """All of it, or nothing. What the caller watches itself is theirs to try again."""
+        """All of it, or nothing."""
         if not self.command_stack:
             return super().execute(raise_on_error)
         closes = self._closes and self._fence.closing
         if closes:
             self.pipeline_execute_command("HDEL", self._fence.jobs_key, self._fence.run)
-        replies = self._once(raise_on_error) if self._looked else self._until_done(raise_on_error)
+        try:
+            replies = self._until_done(raise_on_error)
+        except (Refused, WatchError):
+            raise
+        except BaseException:
+            # What comes next must not be taken for the outcome.
+            self._fence.broken = self._fence.broken or closes
+            raise
         if closes:
             self._fence.closing = False
             del replies[-1:]
@@ -98,16 +120,21 @@ class FencedPipeline(Pipeline):
         return replies
 
     def _until_done(self, raise_on_error: bool) -> list[Any]:
-        stack, scripts = list(self.command_stack), set(self.scripts)
+        """Send it again where the run was changed, perhaps by a word of its own worker. Where what the caller watches
+        has changed, it is theirs to try again."""
+        stack, scripts, seen = list(self.command_stack), set(self.scripts), self._seen if self._looked else {}
         while True:
-            # After MULTI redis-py refuses to watch; nothing has been sent yet, so here that is of no account.
-            self.explicit_transaction = False
-            self.watch()
-            self.command_stack, self.scripts = list(stack), set(scripts)
+            if not self._looked:
+                # After MULTI redis-py refuses to watch; nothing has been sent yet, so here that is of no account.
+                self.explicit_transaction = False
+                self._look(*seen)
+                if self._contents(seen) != seen:
+                    self.reset()
+                    raise WatchError("Watched variable changed.")
+                self.command_stack, self.scripts = list(stack), set(scripts)
             try:
                 return self._once(raise_on_error)
             except WatchError:
-                # The run was changed, perhaps by a word of its own worker: look again.
                 continue
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import redis
 from rq.exceptions import NoSuchJobError
 from rq.job import Job, JobStatus
 from rq.serializers import resolve_serializer
 from rq.utils import as_text
 
-from agentq.coordinator.errors import AgentqError, Fenced
+from agentq.coordinator.errors import Fenced
 from agentq.coordinator.keys import Keyspace, key
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.settings import Settings
+from agentq.sdk.errors import Fail
 from agentq.worker.rq.clients import PARTITION, client_of, pool_of
 from agentq.worker.rq.fence import Fence, FencedRedis, Told
 from agentq.worker.rq.names import queue_name
@@ -78,10 +81,12 @@ def execute(attempt: Attempt, job_id: str, rq_queue: str, serializer: str) -> st
     try:
         told = runner.run(job)
     except Told:
-        return "told"
+        return _already_told(attempt.client(queue_name(rq_queue)), job_id, rq_queue, serializer)
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        raise _untold(job_id, error) from error
     if not told:
         client.look()
-        raise AgentqError(f"The outcome of the job {job_id} could not be written: {runner.error}")
+        raise _untold(job_id, runner.error)
     if runner.error is not None:
         raise JobFailed(_last_line(runner.error))
     return "finished"
@@ -150,6 +155,11 @@ def _close(client: FencedRedis, word: str) -> str:
         pipeline.hdel(client.fence.jobs_key, client.fence.run)
         pipeline.execute()
     return word
+
+
+def _untold(job_id: str, why: object) -> Fail:
+    """Not the job's fault: it is paid from the budget for crashes, and executed again."""
+    return Fail(f"RQ could not be told how the job {job_id} ended: {why}", class_=OutcomeClass.INTERNAL)
 
 
 def _last_line(error: str) -> str:

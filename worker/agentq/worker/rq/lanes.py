@@ -24,6 +24,7 @@ INTAKE_A_CALL = 500
 RECALL_A_CALL = 500
 UNCLOSED_A_CALL = 200
 _JOB = "\N{HEAVY CHECK MARK}"
+_TIMEOUT = 123_456_789
 
 
 class Intake(NamedTuple):
@@ -67,10 +68,13 @@ class RqLanes:
         return RunSpec(kind="function", function=PERFORM, args=[job, self.rq_queue, self.serializer], queue=self.queue)
 
     @cached_property
-    def around(self) -> tuple[str, str]:
-        """The text of such a run's spec, before and after the id of the job."""
+    def around(self) -> tuple[str, str, str]:
+        """The text of such a run's spec around the id of the job; and, as JSON, that around id and timeout."""
         head, _, tail = self.spec(_JOB).to_wire().decode().partition(to_json(_JOB).decode())
-        return head, tail
+        timed = self.spec(_JOB).model_copy(update={"timeout_ms": _TIMEOUT})
+        before, _, rest = RunSpec(**timed.model_dump(exclude_defaults=True)).to_wire().decode().partition(f'"{_JOB}"')
+        between, _, after = rest.partition(str(_TIMEOUT))
+        return head, tail, to_json([before, between, after]).decode()
 
     def lane(self, *, at_front: bool = False) -> str:
         """Where a job waits. A stream has no front, so what is to be there has a lane of its own, more urgent."""
@@ -85,7 +89,7 @@ class RqLanes:
         taken, more = self.store.call("intake", PARTITION, self.lane(), self.source, *self.around, room, *ids)
         return Intake(taken, bool(more))
 
-    def delivery(self, job: str, *, at_front: bool = False) -> tuple[str, str, str, str, str]:
+    def delivery(self, job: str, *, at_front: bool = False) -> tuple[str, str, str, str, str, str]:
         """What the script `deliver` takes, for who sends it in a pipeline of their own."""
         return new_run_id(PARTITION), self.lane(at_front=at_front), job, *self.around
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
+import redis
 from redis import Redis, WatchError
 from rq import Queue
 from rq.command import handle_command
@@ -31,6 +31,8 @@ from agentq.worker.rq.fence import Fence, FencedRedis
 EXECUTION_TTL_S = 365 * 86_400
 """How long the record of an execution may stay if nobody ever removes it: longer than any job runs."""
 WORKER_TTL_S = 30
+PAUSES_S = (0.5, 1, 2, 4, 8)
+"""Between the tries to tell RQ of an outcome."""
 STOPPED = "Job stopped by user, work-horse terminated."
 
 
@@ -40,36 +42,50 @@ class Telling(BaseWorker):
     error: str | None = None
     """Why the job failed, if it did."""
 
+    def cleanup_execution(self, job: Job, pipeline: Any) -> None:
+        """RQ forgets the execution with the first try of a transaction; a second one has to remove it too."""
+        execution = self.execution
+        super().cleanup_execution(job, pipeline=pipeline)
+        self.execution = execution
+
     def handle_job_success(self, *args: Any, **kwargs: Any) -> None:
-        with self._outcome():
-            super().handle_job_success(*args, **kwargs)
+        self._tell(kwargs.get("job") or args[0], lambda: super(Telling, self).handle_job_success(*args, **kwargs))
+
+    def handle_job_retry(self, *args: Any, **kwargs: Any) -> None:
+        self._tell(kwargs.get("job") or args[0], lambda: super(Telling, self).handle_job_retry(*args, **kwargs))
 
     def handle_job_failure(self, *args: Any, **kwargs: Any) -> None:
         self.error = str(kwargs.get("exc_string", ""))
-        if not isinstance(self.connection, FencedRedis):  # it cleans up after a worker of RQ's own
+        if isinstance(self.connection, FencedRedis):
+            self._tell(kwargs.get("job") or args[0], lambda: super(Telling, self).handle_job_failure(*args, **kwargs))
+        else:  # it cleans up after a worker of RQ's own
             super().handle_job_failure(*args, **kwargs)
-            return
-        with self._outcome():
-            super().handle_job_failure(*args, **kwargs)
-
-    def handle_job_retry(self, *args: Any, **kwargs: Any) -> None:
-        with self._outcome():
-            super().handle_job_retry(*args, **kwargs)
 
     @property
-    def _fence(self) -> Fence:
+    def fence(self) -> Fence:
         assert isinstance(self.connection, FencedRedis)
         return self.connection.fence
 
-    @contextmanager
-    def _outcome(self) -> Iterator[None]:
-        """The next transaction closes the job, unless it fails for a reason of the job's own, such as its result."""
-        self._fence.closing = True
-        try:
-            yield
-        except BaseException:
-            self._fence.closing = False
-            raise
+    def _tell(self, job: Job, act: Callable[[], None]) -> None:
+        """Let RQ write the outcome: its next transaction closes the job. While the server cannot be reached it is tried
+        again, since the job is done: it is told once, whichever try it was that arrived."""
+        before = (job.retries_left, job.number_of_retries, job.repeats_left)
+        for pause_s in (*PAUSES_S, None):
+            self.fence.closing, self.fence.broken = True, False
+            try:
+                act()
+            except (redis.ConnectionError, redis.TimeoutError):
+                self.fence.broken = True
+            except BaseException:
+                # It fails for a reason of the job's own, such as its result.
+                self.fence.closing = False
+                raise
+            if not self.fence.broken:
+                return
+            job.retries_left, job.number_of_retries, job.repeats_left = before
+            if pause_s is not None:
+                threading.Event().wait(pause_s)
+        raise redis.ConnectionError(f"RQ cannot be told how the job {job.id} ended.")
 
 
 class Runner(Telling):
@@ -92,7 +108,7 @@ class Runner(Telling):
         self._job_id = job.id
         os.environ["RQ_WORKER_ID"], os.environ["RQ_JOB_ID"] = self.name, job.id
         self.perform_job(job, self.queue)
-        return not self._fence.closing
+        return not (self.fence.closing or self.fence.broken)
 
     def fail(self, job: Job, why: str) -> None:
         """Say that a job failed which nobody performs any more."""
