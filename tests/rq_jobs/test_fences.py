@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redis import ConnectionError, ResponseError, WatchError
+import redis
+from redis import ResponseError, WatchError
 from rq import Callback, Retry
 from rq.job import JobStatus
 from rq_jobs import errands
@@ -255,7 +256,7 @@ def test_after_an_outcome_that_could_not_be_written_nothing_else_is_taken_for_it
             pipeline.execute()
     with client.pipeline() as pipeline:
         pipeline.set("rq:counts", 1)
-        with pytest.raises(ConnectionError, match="could not be written"):
+        with pytest.raises(redis.ConnectionError, match="could not be written"):
             pipeline.execute()
 
     assert not client.is_told()

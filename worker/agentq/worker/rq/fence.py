@@ -124,18 +124,20 @@ class FencedPipeline(Pipeline):
         has changed, it is theirs to try again."""
         stack, scripts, seen = list(self.command_stack), set(self.scripts), self._seen if self._looked else {}
         while True:
-            if not self._looked:
-                # After MULTI redis-py refuses to watch; nothing has been sent yet, so here that is of no account.
-                self.explicit_transaction = False
-                self._look(*seen)
-                if self._contents(seen) != seen:
-                    self.reset()
-                    raise WatchError("Watched variable changed.")
-                self.command_stack, self.scripts = list(stack), set(scripts)
             try:
+                if not self._looked:
+                    # After MULTI redis-py refuses to watch; nothing has been sent yet, so here that is of no account.
+                    self.explicit_transaction = False
+                    self._look(*seen)
+                    if self._contents(seen) != seen:
+                        break
+                    self.command_stack, self.scripts = list(stack), set(scripts)
                 return self._once(raise_on_error)
             except WatchError:
-                continue
+                # So redis-py calls a connection that broke, too.
+                self.reset()
+        self.reset()
+        raise WatchError("Watched variable changed.")
 
 
 class FencedRedis(Redis):
