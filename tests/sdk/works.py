@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from agentq.sdk import task
+from agentq.sdk import current_run, task
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]
@@ -114,7 +114,7 @@ def breaks(words: str = "broken") -> int:
 
 @task
 def returns(what: str) -> Any:
-    return {"nan": float("nan"), "object": object(), "mark": {"$ref": "file:x"}}[what]
+    return {"nan": float("nan"), "object": object(), "mark": {"$ref": "x", "bytes": 1, "sha256": ""}}[what]
 
 
 @task(pickle=True)
@@ -144,7 +144,16 @@ def loose(one: Loose, two: int) -> Any:
     return [one, two]
 
 
+def open_to_all(**anything: str) -> None: ...
+
+
 def made() -> Callable[[], None]:
     def inner() -> None: ...
 
     return inner
+
+
+@task
+def talks(lines: int) -> None:
+    for line in range(lines):
+        current_run().log("line", line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, overload
@@ -28,6 +28,7 @@ from agentq.sdk.tasks import Task
 if TYPE_CHECKING:
     from agentq.sdk.client import Client
     from agentq.sdk.endings import Endings
+    from agentq.sdk.following import Placed
 
 THREADS = 4
 """Calls of one client that are on their way at the same time. Waiting is no call."""
@@ -69,7 +70,7 @@ class AsyncClient:
         """A handle of any run, whoever submitted it."""
         return AsyncRun(self, self.sync.run(run_id))
 
-    def events(self, *, after: str | None = None, follow: bool = True) -> AsyncIterator[Event]:
+    def events(self, *, after: str | None = None, follow: bool = True) -> AsyncGenerator[Placed]:
         """What happens to all runs, from now on, or after an event."""
         return streamed(lambda: self.sync.events(after=after, follow=follow))
 
@@ -168,11 +169,11 @@ class AsyncRun(Generic[R_co]):
         ready = sync.peek_endings()
         return ready if ready is not None else await self._client.call(sync.connect_endings)
 
-    def logs(self, *, follow: bool = False, after: str = BEGINNING) -> AsyncIterator[LogEntry]:
+    def logs(self, *, follow: bool = False, after: str = BEGINNING) -> AsyncGenerator[LogEntry]:
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""
         return streamed(lambda: self.sync.logs(follow=follow, after=after))
 
-    def events(self, *, follow: bool = True, after: str | None = None) -> AsyncIterator[Event]:
+    def events(self, *, follow: bool = True, after: str | None = None) -> AsyncGenerator[Event]:
         """What has happened to it, and with `follow` what does until it has ended."""
         return streamed(lambda: self.sync.events(follow=follow, after=after))
 

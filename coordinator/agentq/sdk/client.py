@@ -29,10 +29,9 @@ from agentq.sdk.handles import Run, value_of
 from agentq.sdk.tasks import Task, task_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agentq.coordinator.events import Event
     from agentq.sdk.aio import AsyncClient
+    from agentq.sdk.following import Placed
+    from agentq.sdk.streaming import Stream
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,9 +61,9 @@ class Client:
         task = func if isinstance(func, Task) else self._task(func)
         packed = task.function.packed(args, kwargs)
         if packed.text is not None and not packed.after:
-            receipt = task.calls(self.queue).submit(packed.text)
+            receipt = task.calls(self.queue).submit(packed.text, durable=task.durable)
         else:
-            receipt = self.queue.submit(_whole(task.spec, packed))
+            receipt = self.queue.submit(_whole(task.spec, packed), durable=task.durable)
         return Run(self, receipt.id, task.function)
 
     def submit_many(self, func: Task[..., R] | Callable[..., R] | str, calls: Iterable[Any]) -> list[Run[R]]:
@@ -78,6 +77,8 @@ class Client:
         if texts is None:
             packed = [_packed(function, call) for call in rows]
             texts = [each.text for each in packed if each.text is not None and not each.after]
+        if task.durable:
+            raise Invalid("Many runs at once cannot be durable each; submit them one by one, or without durable=True.")
         if len(texts) == len(rows):
             receipts = task.calls(self.queue).submit_many(texts)
         else:
@@ -98,7 +99,7 @@ class Client:
         call = f"{spec.lane} {spec.to_wire().decode()}"
         seen[call] += 1
         run_id = tick_run_id(partition_of(parent), created_ms(parent), f"{parent} {seen[call]} {call}")
-        return Run(self, self.queue.submit(spec, run_id=run_id).id, task.function)
+        return Run(self, self.queue.submit(spec, run_id=run_id, durable=task.durable).id, task.function)
 
     def _task(self, func: Any) -> Task[..., Any]:
         found = self._tasks.get(func)
@@ -113,7 +114,7 @@ class Client:
         check_run_id(run_id)
         return Run(self, run_id, None)
 
-    def events(self, *, after: str | None = None, follow: bool = True) -> Iterator[Event]:
+    def events(self, *, after: str | None = None, follow: bool = True) -> Stream[Placed]:
         """What happens to all runs, from now on, or after an event: `after` takes the `place` of the last one seen."""
         from agentq.sdk.following import events
 

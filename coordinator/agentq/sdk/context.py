@@ -102,14 +102,17 @@ class _Memory:
 class RunContext:
     """The run that this code is."""
 
+    __slots__ = ("_client", "_host", "_recalled", "_submitted", "_taken", "attempt", "id")
+
     def __init__(self, run_id: str, attempt: int, host: Host, *, client: Client | None = None) -> None:
         self.id = run_id
         self.attempt = attempt
         self._host = host
         self._client = client
+        # Most calls ask for none of this, and there is one of these for each call.
         self._recalled: _Memory | None = None
-        self._taken: dict[str, int] = {}
-        self._submitted: Counter[str] = Counter()
+        self._taken: dict[str, int] | None = None
+        self._submitted: Counter[str] | None = None
 
     # ---- what it says
 
@@ -203,6 +206,8 @@ class RunContext:
     def _hear(self, name: str, timeout: Span | None, reason: str = "") -> dict[str, Any] | None:
         """The next record under a name, which is passed again in the same order when the function is called again."""
         memory = self._memory
+        if self._taken is None:
+            self._taken = {}
         place = self._taken.get(name, 0)
         records = memory.heard.setdefault(name, [])
         if place == len(records) and timeout is not None and memory.woken_by == "time":
@@ -235,10 +240,9 @@ class RunContext:
     def submit(self, func: str, /, *args: Any, **kwargs: Any) -> Run[Any]: ...
     def submit(self, func: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Submit a child. When the function is called again, the child of then is found, not another one made."""
-        from agentq.sdk.client import default_client
-
-        client = self._client or default_client()
-        return client.submit_child(self.id, self._submitted, func, args, kwargs)
+        if self._submitted is None:
+            self._submitted = Counter()
+        return self.client.submit_child(self.id, self._submitted, func, args, kwargs)
 
     @overload
     async def submit_async(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
@@ -253,10 +257,16 @@ class RunContext:
     async def submit_async(self, func: Any, /, *args: Any, **kwargs: Any) -> AsyncRun[Any]:
         """The same, in an event loop."""
         from agentq.sdk.aio import AsyncRun
+
+        client = self.client.aio
+        return AsyncRun(client, await client.call(self.submit, func, *args, **kwargs))
+
+    @property
+    def client(self) -> Client:
+        """The client of whoever executes it, or else the default one."""
         from agentq.sdk.client import default_client
 
-        client = (self._client or default_client()).aio
-        return AsyncRun(client, await client.call(self.submit, func, *args, **kwargs))
+        return self._client or default_client()
 
     @property
     def _memory(self) -> _Memory:

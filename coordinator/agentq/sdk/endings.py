@@ -7,6 +7,8 @@ look.
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from queue import Empty, SimpleQueue
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.identity import partition_of
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.outcomes import OUTAGE_MS, Outcomes
@@ -44,6 +47,8 @@ class Endings:
         with self._lock:
             self._told.setdefault(run_id, []).append(told)
             if self._thread is None:
+                # A thread of ours that goes on while the interpreter ends would be torn apart, and say so.
+                atexit.register(self._close_here, os.getpid())
                 self._thread = threading.Thread(target=self._look, name="agentq-endings", daemon=True)
                 self._thread.start()
         self._rung.put(run_id)
@@ -59,9 +64,15 @@ class Endings:
     def close(self) -> None:
         """End the threads. Nobody is told any more."""
         if self._thread is not None:
+            atexit.unregister(self._close_here)
             self._rung.put(None)
             self._thread.join()
         self._outcomes.close()
+
+    def _close_here(self, pid: int) -> None:
+        """Close, but not in the child of a fork, which has none of the threads."""
+        if pid == os.getpid():
+            self.close()
 
     def _look(self) -> None:
         """Look at every run that rings; at those that could not be looked at, again after a while."""
@@ -86,6 +97,8 @@ class Endings:
                 late.add(run_id)
             except AgentqError as fault:
                 self._tell_all(run_id, fault)
+            except Exception as fault:  # noqa: BLE001 - whoever waits must hear of it, and the others go on waiting
+                self._tell_all(run_id, AgentqError(f"The run {run_id} cannot be read: {fault!r}"))
 
     def _look_at(self, run_id: str) -> None:
         with self._lock:
@@ -96,9 +109,17 @@ class Endings:
             bell = _Bell(run_id, self._rung)
             self._outcomes.enter(run_id, bell)
             self._bells[run_id] = bell
+            if not self._has_ended(run_id):
+                return
         run = self.now(run_id)
         if run is not None:
             self._tell_all(run_id, run)
+
+    def _has_ended(self, run_id: str) -> bool:
+        """The first look, at a run that has mostly not ended, costs a third of a whole record."""
+        store = self._outcomes.store
+        state = store.connection.command("HGET", store.key(partition_of(run_id), "run", run_id), "state")
+        return state is None or state in TERMINAL
 
     def _tell_all(self, run_id: str, ended: Run | AgentqError) -> None:
         with self._lock:

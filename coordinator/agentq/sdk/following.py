@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from queue import SimpleQueue
 
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
@@ -12,8 +12,11 @@ from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.outcomes import OUTAGE_MS
 from agentq.coordinator.store import Store
+from agentq.sdk.streaming import Stream
 
 FOLLOW_MS = 5000
+Heard = SimpleQueue[Event | AgentqError | None]
+"""What the listeners of one stream have heard; None ends it."""
 
 
 class Placed(Event):
@@ -22,19 +25,29 @@ class Placed(Event):
     place: str
 
 
-def events(store: Store, after: str | None, follow: bool) -> Iterator[Placed]:
-    """What happens in a namespace. With `follow`, for ever: whoever has enough closes the iterator."""
+def events(store: Store, after: str | None, follow: bool) -> Stream[Placed]:
+    """What happens in a namespace. With `follow`, for ever: whoever has enough leaves."""
+    heard = Heard()
+    return Stream(_events(store, after, follow, heard), lambda: heard.put(None))
+
+
+def events_of(store: Store, run_id: str, after: str | None, follow: bool) -> Stream[Event]:
+    """What has happened to one run, and with `follow` what does until it has ended."""
+    heard = Heard()
+    return Stream(_events_of(store, run_id, after, follow, heard), lambda: heard.put(None))
+
+
+def _events(store: Store, after: str | None, follow: bool, heard: Heard) -> Generator[Placed]:
     places = _places(store, after)
     for partition in places if after is not None else ():
         for event in Events(store, partition).replay(places[partition]):
             places[partition] = event.id
             yield _placed(event, places)
     if follow:
-        yield from _followed(store, places)
+        yield from _followed(store, places, heard)
 
 
-def events_of(store: Store, run_id: str, after: str | None, follow: bool) -> Iterator[Event]:
-    """What has happened to one run, and with `follow` what does until it has ended."""
+def _events_of(store: Store, run_id: str, after: str | None, follow: bool, heard: Heard) -> Generator[Event]:
     partition = partition_of(run_id)
     place = BEGINNING if after is None else after
     reader = Events(store, partition)
@@ -46,19 +59,20 @@ def events_of(store: Store, run_id: str, after: str | None, follow: bool) -> Ite
             ended = event.state in TERMINAL
     if not follow or ended:
         return
-    for event in _followed(store, {partition: place}):
+    for event in _followed(store, {partition: place}, heard):
         if event.run == run_id:
             yield event
             if event.state in TERMINAL:
                 return
 
 
-def _followed(store: Store, places: dict[int, str]) -> Iterator[Placed]:
-    heard: SimpleQueue[Event | AgentqError] = SimpleQueue()
+def _followed(store: Store, places: dict[int, str], heard: Heard) -> Generator[Placed]:
     listeners = [_Listener(Events(store, partition), place, heard) for partition, place in places.items()]
     try:
         while True:
             event = heard.get()
+            if event is None:
+                return
             if isinstance(event, AgentqError):
                 raise event
             places[event.partition] = event.id
@@ -71,7 +85,7 @@ def _followed(store: Store, places: dict[int, str]) -> Iterator[Placed]:
 class _Listener(threading.Thread):
     """Follows one partition; what happens during an outage is read when the server is back."""
 
-    def __init__(self, events: Events, place: str, heard: SimpleQueue[Event | AgentqError]) -> None:
+    def __init__(self, events: Events, place: str, heard: Heard) -> None:
         super().__init__(name="agentq-events", daemon=True)
         self._events, self._place, self._heard = events, place, heard
         self._stopped = threading.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -20,6 +20,7 @@ from agentq.sdk import pickles, stores
 from agentq.sdk.calls import Function, known
 from agentq.sdk.errors import RunCancelled, RunFailed, RunSkipped, StillGoing
 from agentq.sdk.options import Span, patience_ms
+from agentq.sdk.streaming import Stream
 
 if TYPE_CHECKING:
     from agentq.coordinator.events import Event
@@ -102,14 +103,14 @@ class Run(Generic[R_co]):
 
     # ---- what it writes, and what happens to it
 
-    def logs(self, *, follow: bool = False, after: str = BEGINNING) -> Iterator[LogEntry]:
+    def logs(self, *, follow: bool = False, after: str = BEGINNING) -> Stream[LogEntry]:
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""
         logs = Logs(self._client.queue.store)
         if not follow:
-            return logs.read(self.id, after)
-        return _closing(logs, logs.follow(self.id, after))
+            return Stream(_all(logs.read(self.id, after)))
+        return Stream(_closing(logs, logs.follow(self.id, after)), logs.close)
 
-    def events(self, *, follow: bool = True, after: str | None = None) -> Iterator[Event]:
+    def events(self, *, follow: bool = True, after: str | None = None) -> Stream[Event]:
         """What has happened to it, and with `follow` what does until it has ended. `after` is the id of an event."""
         from agentq.sdk.following import events_of
 
@@ -185,7 +186,11 @@ def still_going(run_id: str) -> StillGoing:
     return StillGoing(f"The run {run_id} has not ended in time. It goes on; wait again, or cancel it.")
 
 
-def _closing(logs: Logs, entries: Iterator[LogEntry]) -> Iterator[LogEntry]:
+def _all(entries: Iterator[LogEntry]) -> Generator[LogEntry]:
+    yield from entries
+
+
+def _closing(logs: Logs, entries: Iterator[LogEntry]) -> Generator[LogEntry]:
     try:
         yield from entries
     finally:

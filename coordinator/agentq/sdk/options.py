@@ -51,6 +51,8 @@ class Options(TypedDict, total=False):
     children: Literal["cancel", "leave"]
     result_ttl: Span
     """How long it can be looked up after its end."""
+    durable: bool
+    """Whether the submit returns only when the run is on the server's disk."""
 
 
 _SPANS = {
@@ -72,7 +74,7 @@ def spec_of(path: str, options: Options, **more: Any) -> RunSpec:
         known = ", ".join(Options.__annotations__)
         raise Invalid(f"There is no option {sorted(unknown)[0]!r}; there are {known}.")
     given: dict[str, Any] = dict(options)
-    retries, due_at, after = (given.pop(name, None) for name in ("retries", "due_at", "after"))
+    retries, due_at, after, _ = (given.pop(name, None) for name in ("retries", "due_at", "after", "durable"))
     fields: dict[str, Any] = {_SPANS.get(name, name): _field(name, value) for name, value in given.items()}
     if retries is not None:
         fields["retry"] = _policy(retries, given.get("retry"))

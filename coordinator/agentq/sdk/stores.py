@@ -1,15 +1,15 @@
 """Where large results go: a store beside the server, with a reference in the result's place.
 
-`AGENTQ_RESULTS` names the store by its URL, for the workers, which write, and for those who read. Without one a result
-may have as many bytes as the server takes. The built-in store is a folder, `file:///path`, which every machine must see
-under that path; `register_store` adds others. A reference names its bytes by their SHA-256, which is checked.
+The setting `AGENTQ_RESULTS` names the store by its URL, for the workers, which write, and for those who read. Without
+one a result may have as many bytes as the server takes. The built-in store is a folder, `file:///path`, which every
+machine must see under that path; `register_store` adds others. A reference names its bytes by their SHA-256, which is
+checked.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -18,11 +18,10 @@ from pydantic_core import to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound
-from agentq.sdk.references import REF
+from agentq.coordinator.settings import layered
+from agentq.sdk.references import STORED
 
 VARIABLE = "AGENTQ_RESULTS"
-INLINE_BYTES = 64 << 10
-"""A result of up to this size stays with its run."""
 
 
 class Store(Protocol):
@@ -49,9 +48,9 @@ def register_store(scheme: str, factory: Factory) -> None:
 
 def kept(body: bytes) -> bytes:
     """The text of a result as the run carries it: itself, or a reference to where it was put."""
-    if len(body) <= INLINE_BYTES:
+    if len(body) <= limits.RESULT_INLINE_BYTES:
         return body
-    url = os.environ.get(VARIABLE, "")
+    url = layered({}).settings.results
     if not url:
         if len(body) > limits.RESULT_BYTES:
             raise Invalid(
@@ -61,7 +60,7 @@ def kept(body: bytes) -> bytes:
         return body
     digest = hashlib.sha256(body).hexdigest()
     _store(url).put(digest, body)
-    return to_json({REF: f"{urlsplit(url).scheme}:{digest}", "bytes": len(body), "sha256": digest})
+    return to_json({"$ref": f"{urlsplit(url).scheme}:{digest}", "bytes": len(body), "sha256": digest})
 
 
 def fetched(text: bytes) -> bytes:
@@ -69,8 +68,10 @@ def fetched(text: bytes) -> bytes:
     if not text.startswith(b'{"$ref"'):
         return text
     reference = json.loads(text)
-    scheme, _, name = str(reference[REF]).partition(":")
-    url = os.environ.get(VARIABLE, "")
+    if set(reference) != STORED:
+        return text
+    scheme, _, name = str(reference["$ref"]).partition(":")
+    url = layered({}).settings.results
     if urlsplit(url).scheme != scheme:
         raise Invalid(f"The result is in a store of the kind {scheme!r}; set {VARIABLE} to it as at the workers.")
     if len(name) != 64 or not set(name) <= set("0123456789abcdef"):

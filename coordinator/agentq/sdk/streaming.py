@@ -1,12 +1,15 @@
-"""A blocking iterator for an event loop: one thread reads ahead, a bounded way, until whoever reads has enough."""
+"""What comes one by one and is waited for: a blocking iterator that another thread can end, and one for event loops.
+
+In an event loop, one thread reads ahead, a bounded way, until whoever reads has enough.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 AHEAD = 1000
 """Items that are read before somebody takes them."""
@@ -14,8 +17,27 @@ AHEAD = 1000
 T = TypeVar("T")
 
 
-async def streamed(open_it: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-    """The items of a blocking iterator, which is made and read in a thread of its own."""
+class Stream(Generic[T]):
+    """Items as they come. Whoever leaves the loop over them has ended it."""
+
+    def __init__(self, items: Generator[T], interrupt: Callable[[], None] = lambda: None) -> None:
+        self._items = items
+        self.interrupt = interrupt
+        """End it from another thread, which may wait for the next item."""
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return next(self._items)
+
+    def close(self) -> None:
+        """End it."""
+        self._items.close()
+
+
+async def streamed(open_it: Callable[[], Stream[T]]) -> AsyncGenerator[T]:
+    """The items of a stream, which is opened and read in a thread of its own."""
     loop = asyncio.get_running_loop()
     items: asyncio.Queue[tuple[T | None, BaseException | None, bool]] = asyncio.Queue()
     reader = _Reader(open_it, lambda item: loop.call_soon_threadsafe(items.put_nowait, item))
@@ -34,38 +56,38 @@ async def streamed(open_it: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
 
 
 class _Reader(threading.Thread):
-    """Reads one iterator, and closes it in the thread that reads it."""
+    """Reads one stream, and closes it in the thread that reads it."""
 
-    def __init__(self, open_it: Callable[[], Iterator[T]], give: Callable[[Any], object]) -> None:
+    def __init__(self, open_it: Callable[[], Stream[Any]], give: Callable[[Any], object]) -> None:
         super().__init__(name="agentq-stream", daemon=True)
         self.room = threading.Semaphore(AHEAD)
         self._open, self._give = open_it, give
+        self._lock = threading.Lock()
+        self._stream: Stream[Any] | None = None
         self._stopped = False
 
     def run(self) -> None:
-        items = self._open_or_tell()
-        if items is None:
-            return
         fault: BaseException | None = None
         try:
-            for item in items:
-                self.room.acquire()
-                if self._stopped:
-                    break
-                self._tell((item, None, False))
+            self._read()
         except Exception as error:  # noqa: BLE001 - it is raised where the items are awaited
             fault = error
-        finally:
-            if isinstance(items, Generator):
-                items.close()
         self._tell((None, fault, True))
 
-    def _open_or_tell(self) -> Iterator[Any] | None:
+    def _read(self) -> None:
+        stream = self._open()
+        with self._lock:
+            self._stream = stream
         try:
-            return self._open()
-        except Exception as error:  # noqa: BLE001 - it is raised where the items are awaited
-            self._tell((None, error, True))
-            return None
+            while not self._stopped:
+                try:
+                    item = next(stream)
+                except StopIteration:
+                    return
+                self.room.acquire()
+                self._tell((item, None, False))
+        finally:
+            stream.close()
 
     def _tell(self, item: Any) -> None:
         # A loop that is closed has nobody in it who reads.
@@ -73,6 +95,9 @@ class _Reader(threading.Thread):
             self._give(item)
 
     def stop(self) -> None:
-        """Have the thread end when its iterator says the next thing; nobody waits for that."""
-        self._stopped = True
+        """Have the thread end; nobody waits for that."""
+        with self._lock:
+            self._stopped = True
+            if self._stream is not None:
+                self._stream.interrupt()
         self.room.release()

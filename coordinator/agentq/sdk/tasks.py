@@ -33,17 +33,17 @@ class Task(Generic[P, R]):
         self._options = options
         self._calls: Calls | None = None
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
         return self.__agentq_function__(*args, **kwargs)
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Submit a call of it, through the default client."""
         from agentq.sdk.client import default_client
 
         return default_client().submit(self, *args, **kwargs)
 
-    async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]:
+    async def submit_async(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]:
         """Submit a call of it, and wait for nothing else than that, in an event loop."""
         from agentq.sdk.client import default_client
 
@@ -74,6 +74,11 @@ class Task(Generic[P, R]):
         """What its runs have in common: all but the arguments."""
         return spec_of(self.function.path, self._options)
 
+    @functools.cached_property
+    def durable(self) -> bool:
+        """Whether its submits return only when the run is on the server's disk."""
+        return self._options.get("durable", False)
+
     def calls(self, queue: Queue) -> Calls:
         """What submits its calls to a queue, once for all of them."""
         found = self._calls
@@ -91,7 +96,7 @@ class Task(Generic[P, R]):
 class AsyncTask(Task[P, R]):
     """A task whose function is `async def`: called, it is awaited; submitted, its result is what it returns then."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
         """Call the function, here and now; await what comes back."""
         return self.__agentq_function__(*args, **kwargs)  # type: ignore[return-value]
 

@@ -13,25 +13,25 @@ import json
 import threading
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from typing import Any
 
 from agentq.coordinator import limits
 from agentq.coordinator.duties.promoter import Promoter
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, RunSpec, is_function_lane, spec_from_wire
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.waiting import Resumption
 from agentq.sdk.calls import Function, load
 from agentq.sdk.client import Client
 from agentq.sdk.context import Parked, RunContext, entered
-from agentq.sdk.errors import Cancelled, Fail, Retry, SoftTimeout
+from agentq.sdk.errors import Cancelled, Fail, ImportFailed, Retry, SoftTimeout
 from agentq.sdk.options import Span, span_ms
 from agentq.testing.memory import MemoryClient
 
@@ -79,19 +79,29 @@ class Worker:
         raise Invalid(f"Something was due after {ROUNDS_MAX} rounds; give a time with run_until_idle(at_most=...).")
 
     def _next_due_ms(self) -> int | None:
-        """When the next run that is delayed, or asleep until a time, is due."""
-        due = []
-        for summary in Records(self._queue.store).all():
-            if summary.state in ("scheduled", "waiting"):
-                run = self.client.records.get(summary.id)
-                alarm = run.wait.until_ms if run.wait is not None and summary.state == "waiting" else run.due_at_ms
-                due += [alarm] if alarm is not None else []
-        return min(due, default=None)
+        """When the next run is due that is delayed, asleep until a time, or waits for a rate."""
+        due: list[int | None] = []
+        for summary in self.client.records.all():
+            if summary.state is State.SCHEDULED:
+                due.append(self.client.records.get(summary.id).due_at_ms)
+            elif summary.state is State.WAITING:
+                wait = self.client.records.get(summary.id).wait
+                due.append(None if wait is None else wait.until_ms)
+            elif summary.state is State.BLOCKED and summary.reason.startswith("limit "):
+                due.append(self._now_ms() + self._promote())
+        return min((each for each in due if each is not None), default=None)
+
+    def _promote(self) -> int:
+        """Let in what is due, and say in how many milliseconds the next is."""
+        promoter = Promoter(self._queue.store, self._settings.tick_ms)
+        return min(promoter.run_once(partition).next_ms for partition in self._queue.store.partitions())
+
+    def _now_ms(self) -> int:
+        return int(self._queue.store.now())
 
     def _round(self) -> int:
-        for partition in self._queue.store.partitions():
-            Promoter(self._queue.store, self._settings.tick_ms).run_once(partition)
-        queues = [name for name in Records(self._queue.store).count() if name]
+        self._promote()
+        queues = [name for name in self.client.records.count() if name]
         if not queues:
             return 0
         identity = Identity(id=f"testing-{self._queue.store.nonce()}", queues=tuple(queues), labels=self.labels)
@@ -112,29 +122,38 @@ class Worker:
             self._queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED))
             return
         self.raised.pop(claim.id, None)
+        step = _Step(OutcomeClass.REJECTED)
         try:
-            value = self._called(claim, spec)
+            value = self._called(claim, spec, step)
         except Parked as parked:
             self._queue.park(claim, parked.reason, parked.wait)
         except (Exception, Cancelled) as error:  # noqa: BLE001 - whatever a function raises is its outcome
             self.raised[claim.id] = error
             delay_ms = error.delay_ms if isinstance(error, Retry) else None
-            self._queue.fail(claim, outcome_of(error), delay_ms=delay_ms)
+            self._queue.fail(claim, outcome_of(error, step.class_), delay_ms=delay_ms)
         else:
             self._queue.finish([(claim, Outcome(result=value))])
 
-    def _called(self, claim: Claim, spec: RunSpec) -> Any:
-        """The result as JSON values. What was submitted is refused in the same words as by any worker."""
+    def _called(self, claim: Claim, spec: RunSpec, step: _Step) -> Any:
+        """The result as JSON values."""
         assert spec.function is not None
         function = load(spec.function)
         context = RunContext(claim.id, int(claim.fence.partition("-")[0]), _Host(self, claim), client=self.client)
         with entered(context):
             args, kwargs = _arguments(function, claim, spec)
+            step.class_ = OutcomeClass.EXIT
             value = function.run(*args, **kwargs)
             if asyncio.iscoroutine(value):
                 value = _awaited(value)
-            # A result that waits to be fetched from the store is told as its reference, as by every worker.
+            step.class_ = OutcomeClass.CHECK
             return json.loads(function.result(value))
+
+
+@dataclass(slots=True)
+class _Step:
+    """How far a call has come: the class of an outcome that ends it here."""
+
+    class_: OutcomeClass
 
 
 class _Host:
@@ -160,20 +179,29 @@ class _Host:
         return self._queue.receive(self._claim)
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """How an attempt ended that raised this."""
-    class_ = OutcomeClass.EXIT
-    if isinstance(error, Fail):
-        class_ = error.class_
-    elif isinstance(error, Invalid):
-        class_ = OutcomeClass.REJECTED
-    elif isinstance(error, SoftTimeout):
-        class_ = OutcomeClass.TIMEOUT
-    elif isinstance(error, Cancelled):
-        class_ = OutcomeClass.CANCELLED
-    said = str(error) if isinstance(error, Invalid | Fail) else f"{type(error).__name__}: {error}"
+def outcome_of(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT) -> Outcome:
+    """How an attempt ended that raised this; the class is that of any exception which says nothing by itself."""
+    if isinstance(error, ImportFailed):
+        class_ = OutcomeClass.SPAWN
+    elif class_ is OutcomeClass.EXIT:
+        kinds = (
+            (SoftTimeout, OutcomeClass.TIMEOUT),
+            (Cancelled, OutcomeClass.CANCELLED),
+            (MemoryError, OutcomeClass.OOM),
+        )
+        class_ = next((each for kind, each in kinds if isinstance(error, kind)), class_)
+        if isinstance(error, Fail):
+            class_ = OutcomeClass.CHECK if error.class_ is OutcomeClass.OK else error.class_
+    said = str(error) if isinstance(error, AgentqError | Fail) else f"{type(error).__name__}: {error}"
     tail = "".join(traceback.format_exception(error))[-limits.TAIL_CHARACTERS :]
     return Outcome(class_=class_, error=said[: limits.ERROR_CHARACTERS], tail=tail)
+
+
+_CLASSES: tuple[tuple[type[BaseException], OutcomeClass], ...] = (
+    (SoftTimeout, OutcomeClass.TIMEOUT),
+    (Cancelled, OutcomeClass.CANCELLED),
+    (MemoryError, OutcomeClass.OOM),
+)
 
 
 def _arguments(function: Function, claim: Claim, spec: RunSpec) -> tuple[tuple[Any, ...], dict[str, Any]]:

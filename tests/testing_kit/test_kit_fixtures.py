@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from testing_kit import shop
 
+from agentq.coordinator.flow import Flow, Rate
 from agentq.sdk import Invalid, Run, RunFailed, State, StillGoing, gather
 from agentq.testing import Clock, MemoryClient, Worker, assert_nothing_submitted, assert_submitted, submitted
 
@@ -167,3 +170,15 @@ def test_a_wrong_type_is_refused_before_anything_is_sent() -> None:
         shop.send.submit(5)  # type: ignore[arg-type]
 
     assert_nothing_submitted()
+
+
+def test_a_rate_passes_when_the_clock_is_moved(agentq_client: MemoryClient, agentq_worker: Worker) -> None:
+    Flow(agentq_client.queue.store).limit("smtp", rate=Rate(units=1, per_ms=60_000, burst=1))
+    runs = [shop.send.options(limits={"smtp": 1}).submit("ann") for _ in range(3)]
+    before = agentq_client.clock.now()
+
+    assert agentq_worker.run_all() == 1
+    agentq_worker.run_until_idle()
+
+    assert gather(*runs) == ["ann: thanks"] * 3
+    assert agentq_client.clock.now() - before >= timedelta(minutes=2)

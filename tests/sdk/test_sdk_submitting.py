@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import islice
 
 import pytest
 from sdk import works
+from sdk.conftest import executing
 from sdk.works import Point
+from servers import Server
 
 from agentq.coordinator.errors import Invalid, TryLater
 from agentq.coordinator.flow import Flow
+from agentq.coordinator.identity import partition_of
 from agentq.sdk import Client, PartlyRefused, Run, RunFailed, connect, gather
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -139,3 +143,26 @@ def test_a_client_of_nobody_connects_when_it_is_used_and_not_before() -> None:
     with pytest.raises(Invalid):
         client.submit(works.double, "x")  # type: ignore[call-overload]
     client.close()
+
+
+def test_a_namespace_of_several_partitions_is_used_as_a_whole(valkey_url: str) -> None:
+    with connect(valkey_url, namespace="spread", partitions=3) as client, executing(client):
+        runs = client.submit_many(works.double, [(number,) for number in range(600)])
+        runs += [client.submit(works.double, number) for number in range(600, 620)]
+        assert gather(*runs, timeout=60) == [2 * number for number in range(620)]
+        assert len({partition_of(run.id) for run in runs}) == 3
+        follower = client.submit(works.double, runs[-1].later)
+        assert follower.result(timeout=20) == 2 * 2 * 619
+        (event,) = islice(client.events(after="0-0"), 1)
+        rest = list(client.events(after=event.place, follow=False))
+    assert len({each.run for each in [event, *rest]}) == 621
+
+
+def test_a_durable_submit_is_on_disk_when_it_returns(durable: Server) -> None:
+    with connect(durable.url) as client:
+        run = client.submit(works.double.options(durable=True), 1)
+        durable.stop()
+        durable.start()
+        assert run.state() == "pending"
+        with pytest.raises(Invalid, match="one by one"):
+            client.submit_many(works.double.options(durable=True), [(1,)])
