@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ KILLS = 4
 
 
 @pytest.fixture
-def rq_server(folder: Path):  # type: ignore[no-untyped-def]
+def rq_server(folder: Path) -> Iterator[Server]:
     """One that syncs every write."""
     options = ("--appendonly", "yes", "--appendfsync", "always")
     server = Server(valkey_binary(), folder / "server", *options, port=free_port()).start()
@@ -56,7 +57,7 @@ def test_jobs_go_on_after_the_server_was_killed(fleet: Fleet) -> None:
     jobs += [fleet.queue().enqueue(errands.add, number, 0) for number in range(40, 50)]
 
     ends = fleet.ended(*jobs, timeout_s=60)
-    failures = [job.latest_result().exc_string for job in jobs if job.get_status() == JobStatus.FAILED]
+    failures = [str(vars(job.latest_result() or job)) for job in jobs if job.get_status() == JobStatus.FAILED]
     assert failures == []
     assert set(ends) == {JobStatus.FINISHED}
     assert {len(job.results()) for job in jobs} == {1}
