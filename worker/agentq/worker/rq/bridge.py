@@ -33,8 +33,8 @@ from agentq.worker.rq.scheduling import Scheduling
 LOOK_MS = 1_000
 HURRY_MS = 100
 STOP_MS = 30_000
-AHEAD = 4
-"""How many jobs may wait in a lane for each slot; the others stay where RQ's tools see them."""
+AHEAD = 8
+"""How many jobs may wait in a lane or be in hand for each slot; the others stay where RQ's tools see them."""
 
 
 class Bridge:
@@ -55,7 +55,9 @@ class Bridge:
         self._hands = hands
         self.lanes = [RqLanes(self.store, name, serializer) for name in queues]
         client = client_of(settings.url)
-        self.inboxes = [Inbox(lanes, lambda: AHEAD * hands.slots, failed) for lanes in self.lanes]
+        self.inboxes = [
+            Inbox(lanes, lambda: AHEAD * hands.slots - self._jobs_in_hand(), failed) for lanes in self.lanes
+        ]
         self.presence = Presence(client, worker, queues, self._jobs_in_hand, self._stop_job)
         self.scheduling = Scheduling(client, queues)
         self._tick_ms = settings.tick_ms

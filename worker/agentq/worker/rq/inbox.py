@@ -17,6 +17,8 @@ from agentq.worker.rq.lanes import RqLanes
 BLOCK_S = 10
 ROOM_MS = 250
 """How long to wait for room at the most; who claims a job says that there is some."""
+FULL_MS = 20
+"""The same, while the worker has as many in hand as it may have, of which one ends without a word to us."""
 FAULT_MS = 1_000
 
 
@@ -66,7 +68,7 @@ class Inbox:
     def _round(self) -> None:
         room = self.room()
         if room <= 0:
-            self._pause(ROOM_MS)
+            self._pause(FULL_MS)
             return
         taken, more = self.lanes.take_in(room)
         if more and not taken:
