@@ -15,8 +15,19 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.lifecycle import VERBS
 from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, read_header
 
-SHARED = {"prelude", "limiting", "waiting", "ending", "claiming", "retiring", "forgetting", "birth", "scheduling"}
-REFUSED_WHEN_FULL = {"submit", "depend", "requeue", "wake", "signal", "report", "log", "schedule", "fire", "trigger"}
+SHARED = {"prelude", "limiting", "waiting", "ending", "claiming", "retiring", "forgetting", "birth", "scheduling", "rq"}
+REFUSED_WHEN_FULL = {
+    "submit",
+    "depend",
+    "requeue",
+    "wake",
+    "signal",
+    "report",
+    "log",
+    "schedule",
+    "fire",
+    "trigger",
+} | {"intake", "deliver"}
 """What lets work, or words, in."""
 
 

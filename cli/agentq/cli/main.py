@@ -50,6 +50,7 @@ COMMANDS = {
         "worker": "Run a worker here, or, with a command, look after those that run.",
         "queue": "Look at queues; pause, drain, purge and move them.",
         "limit": "Say how much may run at once, or in a time, under a key.",
+        "rq": "Look after queues that were adopted from RQ.",
         "reap": "Requeue the runs of workers that are gone, and run what is due, for cron.",
     },
     "Help": {

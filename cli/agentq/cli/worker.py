@@ -44,6 +44,12 @@ def run_worker(
     ctx: typer.Context,
     slots: Slots = None,
     queue: Queues = None,
+    rq: Annotated[
+        list[str] | None, Opt(metavar="NAMES", help="RQ queues to adopt, the first first, as in high,default.")
+    ] = None,
+    rq_serializer: Annotated[
+        str | None, Opt(metavar="NAME", help="How their jobs are written: pickle, json, or a path; pickle.")
+    ] = None,
     label: Labels = None,
     only_matching: Annotated[bool, Opt("--only-matching", help="Take only runs that demand a label of it.")] = False,
     name: Annotated[
@@ -99,7 +105,16 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
     settings = located(ctx, start=True)
     many = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
     note(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
-    return worker.serve(settings, options, home_of(settings), Reload(reread, note))
+    reload = Reload(reread, note)
+    if "rq" in given:
+        from agentq.worker.rq import adopting
+        from agentq.worker.rq.names import names_in
+
+        adopted = adopting.Adopted(names_in(given["rq"]), given.get("rq_serializer", ""))
+        return adopting.serve(settings, options, home_of(settings), reload, adopted)
+    if "rq_serializer" in given:
+        raise Invalid("--rq-serializer means nothing without --rq.")
+    return worker.serve(settings, options, home_of(settings), reload)
 
 
 def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions:
@@ -110,6 +125,10 @@ def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
     if "queue" in given:
         fields["queues"] = tuple(given["queue"])
+    if "rq" in given:
+        from agentq.worker.rq.names import names_in, served
+
+        fields["queues"] = (*given.get("queue", ()), *served(names_in(given["rq"])))
     if "label" in given:
         fields["labels"] = pairs_of(given["label"], "--label")
     if "drain_grace" in given:

@@ -53,6 +53,9 @@ DROP_A_CALL = 1000
 
 FEW_ENTRIES = 8
 """Up to so many entries of a lane are deleted one by one."""
+RQ_KILL_MS = 60_000
+"""How long after its own timeout a job of RQ is ended by force, as by RQ's workers."""
+
 ATTEMPTS_KEPT = 100
 EVENTS_KEPT = 50_000
 """Entries; each is of one run, or of several to which the same happened in one call."""

@@ -148,6 +148,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("claim", "worker epoch nonce count calls fresh", "lane"),
             Script("count", "", "state"),
             Script("defer", "id fence due_at_ms outcome gate"),
+            Script("deliver", "id lane job head tail timed"),
             Script("depend", "id seal expires_ms", "parent"),
             Script("deregister", "worker epoch"),
             Script("drain", "worker epoch detail order"),
@@ -160,6 +161,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("gate", "limit until_ms why"),
             Script("groom", "lane idle_ms"),
             Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
+            Script("intake", "lane source head tail timed room", "id"),
             Script("keep", "owner lasts_ms"),
             Script("lanes"),
             Script("limit", "limit max units per_ms burst when_full"),
@@ -171,6 +173,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("purge", "queue state why"),
             Script("rates", "window_ms most"),
             Script("reap", "server gap_ms lease_ms grace_ms dice"),
+            Script("recall", "queue lane source before count delete why"),
             Script("receive", "id fence after"),
             Script("reconcile", "queue dice", "state"),
             Script("reinstate", "name revision expected_ms next_ms wake_ms"),
@@ -188,9 +191,11 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("tick"),
             Script("transfer", "queue state target"),
             Script("trigger", "name id"),
+            Script("unclosed", "queue cursor count"),
             Script("unschedule", "name"),
             Script("wake", "id"),
             Script("weigh", "queue fair weight"),
+            Script("withdraw", "queue source job"),
         )
     }
 )

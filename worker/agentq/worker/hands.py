@@ -29,10 +29,15 @@ class Hands:
         self._claims: dict[str, Claim] = {}
         self._changed = threading.Condition()
         self._on_free: Callable[[], None] = lambda: None
+        self._on_take: Callable[[], None] = lambda: None
 
     def on_free(self, act: Callable[[], None]) -> None:
         """What to do, in whichever thread, when a slot becomes free."""
         self._on_free = act
+
+    def on_take(self, act: Callable[[], None]) -> None:
+        """What to do, in whichever thread, when function runs were taken."""
+        self._on_take = act
 
     def resize(self, slots: int) -> None:
         """Have more slots, or fewer: then what is held is kept, and nothing is taken until there is room again."""
@@ -60,6 +65,7 @@ class Hands:
         self.calls.update(zip([claim[:2] for claim in claims], claims, strict=True))
         with self._changed:
             self.taken += len(claims)
+        self._on_take()
 
     def give_back(self, number: int) -> None:
         """So many that were taken have not begun, and do not count."""

@@ -1,0 +1,13 @@
+--[[ deliver: put an RQ job straight into its lane, for producers that know of it.
+KEYS   base
+ARGV   now_ms id lane job head tail timed
+REPLY  ok, exists ID, barred QUEUE
+VERBS  submit unblock skip cancel wake
+FLAGS
+USES   limiting waiting ending birth rq
+From then on what waits in RQ's list of that queue is taken into the lane at once, so that it keeps its place in the order. ]]
+
+local queue = queue_of(lane)
+if is_barred(queue) then return 'barred ' .. queue end
+call('SADD', key_rq_fed(), queue)
+return take_in(id, lane, job, head, tail, timed)

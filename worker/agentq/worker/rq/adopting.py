@@ -1,0 +1,74 @@
+"""A worker of agentq that adopts queues of RQ: `agentq worker --rq high,default`.
+
+It is a worker as any, which executes RQ's jobs among its function runs; beside it, a bridge brings them (`bridge`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+from redis.exceptions import RedisError
+
+from agentq.coordinator.errors import AgentqError, Unreachable
+from agentq.coordinator.settings import Settings
+from agentq.worker.options import WorkerOptions
+from agentq.worker.reloading import Reload
+from agentq.worker.rq.bridge import Bridge
+from agentq.worker.worker import Worker
+
+
+class Adopted(NamedTuple):
+    """RQ's queues, and how the jobs in them are written."""
+
+    queues: tuple[str, ...]
+    serializer: str = ""
+
+
+class AdoptingWorker(Worker):
+    """See above."""
+
+    def __init__(
+        self, settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None, adopted: Adopted
+    ) -> None:
+        super().__init__(settings, options, home, reload)
+        self.bridge = Bridge(
+            self.queue.store, settings, self.id, self.hands, adopted.queues, adopted.serializer, self._bridge_failed
+        )
+        self.hands.on_take(self.bridge.taken)
+
+    async def run(self) -> int:
+        # It begins at the first wait, when the worker hears signals: whoever sees it in RQ may send it one.
+        adopting = asyncio.ensure_future(self._adopt())
+        try:
+            return await super().run()
+        finally:
+            await adopting
+            await asyncio.to_thread(self.bridge.close)
+
+    async def _adopt(self) -> None:
+        try:
+            await asyncio.to_thread(self.bridge.start)
+        except RedisError as error:
+            self._fail(Unreachable(f"RQ's queues cannot be adopted: {error}."))
+
+    async def _drain(self) -> None:
+        await asyncio.to_thread(self.bridge.drain)
+        await super()._drain()
+
+    def _idle(self) -> None:
+        if not self.options.burst or self.bridge.empty():
+            super()._idle()
+
+    def _bridge_failed(self, fault: AgentqError) -> None:
+        self._on_loop(self._fail)(fault)
+
+
+def serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None, adopted: Adopted) -> int:
+    """Run such a worker in this process until it is told to stop; returns the exit code."""
+
+    async def work() -> int:
+        return await AdoptingWorker(settings, options, home, reload, adopted).run()
+
+    return asyncio.run(work())

@@ -1,0 +1,212 @@
+"""`RQ_WORKER_CLASS=agentq.worker.rq.Worker rq worker default`: RQ's own worker, with agentq's leases.
+
+RQ's loop, its forked horses, its logs, signals and commands stay as they are. What is overridden is where the next job
+comes from, who is allowed to write its outcome, and that nobody but our reaper takes it for abandoned. A horse whose
+worker was killed with SIGKILL lives on, as in RQ, and is refused what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import rq
+from redis.exceptions import RedisError
+from rq.exceptions import NoSuchJobError
+from rq.executions import Execution
+from rq.job import Job, JobStatus
+from rq.utils import now, utcformat
+from rq.worker import WorkerStatus
+
+from agentq.coordinator.errors import Fenced, Refused
+from agentq.coordinator.keys import key
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.settings import Settings
+from agentq.worker.rq.clients import PARTITION, store_beside, url_of
+from agentq.worker.rq.closing import SETTLE, TIDY
+from agentq.worker.rq.fence import Fence, FencedRedis
+from agentq.worker.rq.job import Attempt, conclude
+from agentq.worker.rq.lanes import PERFORM
+from agentq.worker.rq.queue import Queue
+from agentq.worker.rq.runner import Telling, begin
+from agentq.worker.rq.seat import Seat
+
+
+class Worker(Telling, rq.Worker):
+    """See above."""
+
+    queue_class = Queue
+
+    def __init__(self, queues: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs["queue_class"] = Queue
+        super().__init__(_adopted(queues), *args, **kwargs)
+        self.seat: Seat | None = None
+        self._claim: Claim | None = None
+        self._given_up: str | None = None
+
+    # ---- its life
+
+    def register_birth(self) -> None:
+        super().register_birth()  # type: ignore[no-untyped-call]
+        settings = Settings.from_environment()
+        lanes = [queue.lanes for queue in self.queues if isinstance(queue, Queue)]
+        self.seat = Seat(store_beside(self.connection, settings), settings, lanes, self._give_up)
+        self.seat.open()
+        for queue in self.queues:
+            if isinstance(queue, Queue):
+                queue.seat = _Seated(self)
+
+    def register_death(self) -> None:
+        if self.seat is not None:
+            self.seat.close()
+        super().register_death()  # type: ignore[no-untyped-call]
+
+    def _give_up(self, why: str) -> None:
+        """Stop the job at hand, from the thread that keeps the lease: it is not ours any more, or not to be."""
+        if self._claim is not None:
+            self._given_up = why
+            if self.horse_pid:
+                self.kill_horse()
+
+    # ---- the next job
+
+    def taken(self, queues: list[rq.Queue], timeout: int | None) -> tuple[Job, rq.Queue] | None:
+        """The next job that is there to be executed."""
+        assert self.seat is not None
+        while True:
+            found = self.seat.next(None if timeout is None else timeout * 1000)
+            if found is None:
+                return None
+            claim, spec = found
+            job = self._job_of(claim, spec)
+            if job is not None:
+                self._claim = claim
+                name = str(spec.args[1])
+                return job, next(queue for queue in queues if queue.name == name)
+
+    def _job_of(self, claim: Claim, spec: RunSpec) -> Job | None:
+        """The job that a run is; None, and the run has ended, if there is nothing to execute."""
+        assert self.seat is not None
+        if spec.function in (SETTLE, TIDY):
+            self._keep_up(claim, spec)
+            return None
+        if spec.function != PERFORM:
+            why = f"This worker executes RQ jobs only, not {spec.function}; start `agentq worker` for its queue."
+            self.seat.ended(claim, OutcomeClass.REJECTED, why)
+            return None
+        client = self._fenced(claim, claim.id)
+        try:
+            if not client.is_told():
+                job: Job = self.job_class.fetch(str(spec.args[0]), connection=client, serializer=self.serializer)
+                if job.get_status(refresh=False) != JobStatus.CANCELED:
+                    return job
+        except NoSuchJobError:
+            pass  # it was deleted while it waited
+        self._closed(claim, client)
+        return None
+
+    def _closed(self, claim: Claim, client: FencedRedis) -> None:
+        assert self.seat is not None
+        client.hdel(client.fence.jobs_key, client.fence.run)
+        self.seat.ended(claim, OutcomeClass.OK)
+
+    def _keep_up(self, claim: Claim, spec: RunSpec) -> None:
+        assert self.seat is not None
+        settings = self.seat.settings.model_copy(update={"url": url_of(self.connection)})
+        words: list[Any] = list(spec.args)
+        try:
+            if spec.function == SETTLE:
+                conclude(Attempt(settings, claim.id, claim.fence, self.name), *words)
+            else:
+                self.clean_registries()  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001 - whatever the owner's callback raises is what is to be told
+            self.seat.ended(claim, OutcomeClass.EXIT, f"{type(error).__name__}: {error}")
+        else:
+            self.seat.ended(claim, OutcomeClass.OK)
+
+    def _fenced(self, claim: Claim, closes: str) -> FencedRedis:
+        base = self.seat.store.keyspace.base(PARTITION) if self.seat else ""
+        queue = claim.lane.partition(":")[0]
+        fence = Fence(key(base, "run", claim.id), claim.fence, key(base, "rq_jobs", queue), closes)
+        return FencedRedis(self.connection.connection_pool, fence)
+
+    # ---- executing it
+
+    def execute_job(self, job: Job, queue: rq.Queue) -> None:
+        """As RQ does, on a client that writes only as long as the run is ours."""
+        assert self.seat is not None
+        assert self._claim is not None
+        claim, plain, self.error = self._claim, self.connection, None
+        client = self.connection = self._fenced(claim, claim.id)
+        try:
+            self.execution = begin(self, job, client)
+            if self.execution is None:
+                self._closed(claim, client)
+                return
+            super().execute_job(job, queue)
+            self._said(claim, client, job)
+        except Fenced:
+            self.log.warning("Worker %s: the job %s has gone on without it", self.name, job.id)
+            self.seat.released(claim, self._given_up or "superseded")
+        finally:
+            self.connection, self.execution = plain, None
+            self._claim = self._given_up = None
+            self.set_current_job_id(None)
+            self.set_state(WorkerStatus.IDLE)
+
+    def _said(self, claim: Claim, client: FencedRedis, job: Job) -> None:
+        assert self.seat is not None
+        if not client.is_told():
+            self.seat.ended(claim, OutcomeClass.INTERNAL, self.error or "RQ wrote no outcome")
+            return
+        failed = job.exists(job.id, client) and job.get_status() in (JobStatus.FAILED, JobStatus.STOPPED)
+        self.seat.ended(claim, OutcomeClass.EXIT if failed else OutcomeClass.OK, "the job failed" if failed else None)
+
+    def prepare_execution(self, job: Job) -> Execution:  # noqa: ARG002 - as RQ calls it
+        """It was begun already."""
+        assert self.execution is not None
+        return self.execution
+
+    def handle_job_failure(self, *args: Any, **kwargs: Any) -> None:
+        if self._given_up is not None:
+            raise Fenced(self._given_up)
+        super().handle_job_failure(*args, **kwargs)
+
+    def maintain_heartbeats(self, job: Job) -> None:
+        """The worker and the job live. When the execution expires is decided by our lease, and by nobody else."""
+        self.heartbeat(self.job_monitoring_interval + 60)
+        try:
+            if self.connection.hset(job.key, "last_heartbeat", utcformat(now())):
+                self.connection.delete(job.key)  # the job has ended and was deleted, and this has made it anew
+        except Refused:
+            self.kill_horse()
+        except RedisError as error:
+            self.log.warning("Worker %s: no heartbeat of the job %s: %s", self.name, job.id, error)
+
+
+class _Seated:
+    """What a queue knows of the worker that takes its jobs."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def next(self, queues: list[rq.Queue], timeout: int | None) -> tuple[Job, rq.Queue] | None:
+        return self._worker.taken(queues, timeout)
+
+
+def _adopted(queues: Any) -> list[Any]:
+    """RQ's queues as ours, whichever class RQ was told to use."""
+    listed: Iterable[Any] = [queues] if isinstance(queues, str | rq.Queue) else queues
+    return [queue if isinstance(queue, str | Queue) else _as_ours(queue) for queue in listed]
+
+
+def _as_ours(queue: rq.Queue) -> Queue:
+    return Queue(
+        queue.name,
+        connection=queue.connection,
+        job_class=queue.job_class,
+        serializer=queue.serializer,
+        death_penalty_class=queue.death_penalty_class,
+    )
