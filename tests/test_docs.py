@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from docs import PAGES, PARTS, ROOT, every_command, generated
@@ -85,21 +86,26 @@ def test_every_module_of_a_command_is_in_the_list_that_help_shows() -> None:
             assert command.help.startswith(listed[name].rstrip("."))
 
 
+STOP = "from agentq.coordinator.embedded import Embedded; Embedded().stop()"
+
+
 @pytest.mark.parametrize("page", ["README.md", "coordinator/README.md"])
-def test_the_python_in_the_docs_runs(page: str, valkey_url: str, fresh_home: dict[str, str]) -> None:
+def test_the_python_in_the_docs_runs(page: str, valkey_url: str, fresh_home: dict[str, str], tmp_path: Path) -> None:
+    """A block that begins with `# name.py` is a file beside the others."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+    for code in [*re.findall(r"```python\n(.*?)```", text, re.DOTALL), STOP]:
+        if named := re.match(r"# (\w+\.py)\n", code):
+            (tmp_path / named[1]).write_text(code)
+            continue
         program = code.replace("redis://localhost", valkey_url)
-        if "Embedded()" in program:
-            program += "\nEmbedded().stop()\n"
         done = subprocess.run(
-            [sys.executable, "-c", program], env=fresh_home, capture_output=True, text=True, check=False
+            [sys.executable, "-c", program], env=fresh_home, cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
 
 
 def test_every_link_in_the_docs_leads_somewhere() -> None:
-    for page in ("README.md", "coordinator/README.md", "cli/README.md"):
+    for page in ("README.md", "coordinator/README.md", "coordinator/agentq/sdk/README.md", "cli/README.md"):
         path = ROOT / page
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{page} links to {target}"

@@ -20,6 +20,9 @@ ARGUMENTS_BYTES = 1 << 20
 ENVIRONMENT_BYTES = 256 << 10
 SPEC_BYTES = 16 << 20
 RESULT_BYTES = 1 << 20
+RESULT_INLINE_BYTES = 64 << 10
+"""A function's result of up to this size stays with its run, where large ones have a store."""
+PICKLE_KEY_BYTES_MIN = 32
 TAIL_CHARACTERS = 16 << 10
 ERROR_CHARACTERS = 4 << 10
 PROGRESS_BYTES = 1 << 10

@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Iterable
 from itertools import chain
+from typing import Protocol
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable, WaitTimedOut
@@ -23,6 +24,12 @@ from agentq.coordinator.store import Store
 FOLLOW_MS = 5000
 OUTAGE_MS = 1000
 """How long to wait, at the most, before the next look at a server that was out of reach."""
+
+
+class Bell(Protocol):
+    """What is rung for a run that may have ended: an event that a thread waits for, or something like it."""
+
+    def set(self) -> None: ...
 
 
 class Outcomes:
@@ -42,13 +49,24 @@ class Outcomes:
         """The runs, once all have ended."""
         ids = list(run_ids)
         deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
-        readers = [self._reader(partition_of(run_id)) for run_id in ids]
-        bells = [reader.enter(run_id) for reader, run_id in zip(readers, ids, strict=True)]
+        bells = [threading.Event() for _ in ids]
+        for run_id, bell in zip(ids, bells, strict=True):
+            self.enter(run_id, bell)
         try:
             return [self._ended(run_id, bell, deadline) for run_id, bell in zip(ids, bells, strict=True)]
         finally:
-            for reader, run_id, bell in zip(readers, ids, bells, strict=True):
-                reader.leave(run_id, bell)
+            for run_id, bell in zip(ids, bells, strict=True):
+                self.leave(run_id, bell)
+
+    def enter(self, run_id: str, bell: Bell) -> None:
+        """Have a bell rung from now on whenever it is time to look at a run."""
+        self._reader(partition_of(run_id)).enter(run_id, bell)
+
+    def leave(self, run_id: str, bell: Bell) -> None:
+        """Do not ring it any more."""
+        reader = self._readers.get(partition_of(run_id))
+        if reader is not None:
+            reader.leave(run_id, bell)
 
     def _ended(self, run_id: str, bell: threading.Event, deadline: int | None) -> Run:
         state = "unknown, its server out of reach"
@@ -91,17 +109,15 @@ class _Reader(threading.Thread):
         self._after = events.last_id()
         self._strayed = False
         self._lock = threading.Lock()
-        self._bells: dict[str, list[threading.Event]] = {}
+        self._bells: dict[str, list[Bell]] = {}
         self._stopped = threading.Event()
         self.start()
 
-    def enter(self, run_id: str) -> threading.Event:
-        bell = threading.Event()
+    def enter(self, run_id: str, bell: Bell) -> None:
         with self._lock:
             self._bells.setdefault(run_id, []).append(bell)
-        return bell
 
-    def leave(self, run_id: str, bell: threading.Event) -> None:
+    def leave(self, run_id: str, bell: Bell) -> None:
         with self._lock:
             self._bells[run_id].remove(bell)
             if not self._bells[run_id]:

@@ -50,6 +50,10 @@ class Settings(BaseModel):
     home: Annotated[
         str, Field(description="the folder for what agentq keeps on this machine; by default `~/.local/share/agentq`")
     ] = ""
+    results: Annotated[
+        str,
+        Field(description="the store for large results of functions, such as `file:///srv/results`; see sdk/README.md"),
+    ] = ""
 
     @model_validator(mode="after")
     def _times_fit(self) -> Self:

@@ -1,0 +1,66 @@
+"""agentq from Python: functions that run elsewhere, and what becomes of them. See README.md."""
+
+from agentq.coordinator.errors import AgentqError, Invalid
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.policy import RetryPolicy
+from agentq.sdk.aio import AsyncClient, AsyncRun, connect_async
+from agentq.sdk.client import Client, connect, default_client, set_default_client
+from agentq.sdk.context import Approval, Parked, RunContext, current_run
+from agentq.sdk.errors import (
+    Cancelled,
+    Fail,
+    ImportFailed,
+    NotInARun,
+    PartlyRefused,
+    Retry,
+    RunCancelled,
+    RunFailed,
+    RunSkipped,
+    SoftTimeout,
+    StillGoing,
+)
+from agentq.sdk.folder import Folder
+from agentq.sdk.gathering import as_completed, gather, gather_async
+from agentq.sdk.handles import Run
+from agentq.sdk.options import Options
+from agentq.sdk.stores import Store, register_store
+from agentq.sdk.tasks import Task, task
+
+__all__ = [
+    "AgentqError",
+    "Approval",
+    "AsyncClient",
+    "AsyncRun",
+    "Cancelled",
+    "Client",
+    "Fail",
+    "Folder",
+    "ImportFailed",
+    "Invalid",
+    "NotInARun",
+    "Options",
+    "Parked",
+    "PartlyRefused",
+    "Retry",
+    "RetryPolicy",
+    "Run",
+    "RunCancelled",
+    "RunContext",
+    "RunFailed",
+    "RunSkipped",
+    "SoftTimeout",
+    "State",
+    "StillGoing",
+    "Store",
+    "Task",
+    "as_completed",
+    "connect",
+    "connect_async",
+    "current_run",
+    "default_client",
+    "gather",
+    "gather_async",
+    "register_store",
+    "set_default_client",
+    "task",
+]

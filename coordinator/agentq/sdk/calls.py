@@ -1,0 +1,327 @@
+"""Function runs, as both sides see them: the path of a function, its arguments as JSON text, its result as JSON text.
+
+    submit   path_of(func), load(path).packed(args, kwargs)   the text that the run carries
+    start    load(path).arguments(text)                       what the function is called with
+    end      load(path).result(value)                         the text of the outcome
+
+A type that the function does not take is refused at submit, and again at start: what was submitted by its path alone
+was never checked before. Strictly: what a type checker would refuse is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from pydantic_core import ArgsKwargs, PydanticSerializationError, to_json
+
+from agentq.coordinator import limits
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import one_sentence
+from agentq.sdk import pickles, references, stores
+from agentq.sdk.errors import ImportFailed
+from agentq.sdk.signatures import Pair, arguments_validator, result_validator, signature_of
+
+_NOT_JSON = (b"NaN", b"Infinity")
+_MANY_DIGITS = 4300
+"""Integers of more digits are not read back by Python."""
+
+
+class Packed(NamedTuple):
+    """The arguments of one call: as text, or where positions and keywords cannot be one, as both; and whose results
+    they need."""
+
+    text: str | None
+    long: Pair | None = None
+    after: Sequence[str] = ()
+
+
+def path_of(func: Callable[..., Any]) -> str:
+    """Where a worker finds a function: `module:qualname`. Refuses what it could not import."""
+    return _path(getattr(func, "__agentq_function__", func))
+
+
+def load(path: str) -> Function:
+    """The function of a path, imported once."""
+    found = _loaded.get(path)
+    if found is None:
+        found = _loaded[path] = _import(path)
+    return found
+
+
+def known(path: str) -> Function | None:
+    """The function of a path, if the module is here anyway: a submit by path imports nothing."""
+    return load(path) if path in _loaded or path.partition(":")[0] in sys.modules else None
+
+
+class Function:
+    """A function that runs can call."""
+
+    def __init__(self, path: str, run: Callable[..., Any], *, pickled: bool = False) -> None:
+        self.path = path
+        self.run = run
+        self.pickled = pickled
+        """Whether its arguments and results travel as signed pickles."""
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(run))
+        self.signature = signature_of(run)
+        self._validator = None if self.signature is None else arguments_validator(self.signature)
+        self._result = None if self.signature is None else result_validator(self.signature.return_annotation)
+
+    @classmethod
+    def unseen(cls, path: str) -> Function:
+        """A function that is not here, of which nothing is known but its path."""
+        if not _PATH.fullmatch(path):
+            raise Invalid(f"{path[:80]!r} is not the path of a function; write it like package.module:function.")
+        function = cls(path, _absent)
+        function.signature = function._validator = function._result = None
+        return function
+
+    # ---- on the way in
+
+    def packed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
+        """The arguments as a run carries them, checked against the signature."""
+        if self.pickled:
+            self._bind(args, kwargs)
+            return Packed(pickles.sealed((args, kwargs), self.path))
+        if kwargs and args:
+            named = self._by_name(args, kwargs)
+            if named is None:
+                return self._long(args, kwargs)
+            args, kwargs = (), named
+        given = kwargs or args
+        try:
+            if self._validator is not None:
+                self._validator.validate_python(given, strict=True)
+            text = _dumped(given)
+        except ValueError as error:
+            return self._with_runs(args, kwargs, error)
+        return Packed(text)
+
+    def texts(self, calls: Sequence[Any]) -> list[str] | None:
+        """The arguments of many calls, each a tuple or a dict; None where one of them needs a closer look."""
+        if self.pickled or self._validator is None:
+            return None
+        check, bodies = self._validator.validate_python, []
+        try:
+            for call in calls:
+                check(call, strict=True)
+                bodies.append(to_json(call, bytes_mode="base64", inf_nan_mode="constants"))
+        except ValueError:
+            return None
+        together = b"\n".join(bodies)
+        if b'"$' in together or any(word in together for word in _NOT_JSON) or max(map(len, bodies)) > _MANY_DIGITS:
+            return None
+        return together.decode().split("\n")
+
+    def _with_runs(self, args: tuple[Any, ...], kwargs: dict[str, Any], fault: ValueError) -> Packed:
+        """The same, with other runs among the arguments: their results are what will be checked, at the start."""
+        found: list[str] = []
+        try:
+            text = _dumped(kwargs or args, references.noting(found))
+        except ValueError as error:
+            raise self._invalid(fault if isinstance(fault, ValidationError) else error) from error
+        if not found:
+            raise self._invalid(fault) from fault
+        self._bind(args, kwargs)
+        return Packed(text, after=tuple(dict.fromkeys(found)))
+
+    def _long(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
+        """Positions that have no name, and keywords: the run carries both."""
+        first = self._part(args, kwargs)
+        found: list[str] = []
+        body = json.loads(_dumped([list(args), kwargs], references.noting(found)))
+        if first is not None and not found:
+            raise self._invalid(first) from first
+        return Packed(None, (tuple(body[0]), body[1]), tuple(dict.fromkeys(found)))
+
+    def _part(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ValidationError | None:
+        try:
+            if self._validator is not None:
+                self._validator.validate_python(ArgsKwargs(args, kwargs), strict=True)
+        except ValidationError as error:
+            return error
+        return None
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """All of the arguments by their names, if all have one."""
+        if self.signature is None:
+            return None
+        takes = list(self.signature.parameters.values())[: len(args)]
+        if len(takes) < len(args) or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in takes):
+            return None
+        twice = next((each.name for each in takes if each.name in kwargs), None)
+        if twice is not None:
+            raise Invalid(f"{self.path} cannot be called so: it gets the argument {twice!r} twice.")
+        return {each.name: value for each, value in zip(takes, args, strict=True)} | kwargs
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            if self.signature is not None:
+                self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise Invalid(f"{self.path} cannot be called so: {error}.") from error
+
+    # ---- in the worker
+
+    def arguments(self, text: str) -> Pair:
+        """What to call it with, from the JSON text that a run carries: an array, or an object of keywords."""
+        if references.MARK in text:
+            if self.pickled or pickles.is_sealed(text):
+                return self._unsealed(text)
+            text = references.resolved(text)
+        if self._validator is None:
+            value = json.loads(text)
+            return (tuple(value), {}) if isinstance(value, list) else ((), value)
+        try:
+            pair: Pair = self._validator.validate_json(text, strict=True)
+            return pair
+        except ValidationError as error:
+            raise self._invalid(error) from error
+
+    def arguments_of(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Pair:
+        """The same, from a run that carries positions and keywords."""
+        if not args or not kwargs:
+            return self.arguments(to_json(kwargs or list(args)).decode())
+        named = self._by_name(tuple(args), kwargs)
+        if named is not None:
+            return self.arguments(to_json(named).decode())
+        args, kwargs = json.loads(references.resolved(to_json([list(args), kwargs]).decode()))
+        try:
+            if self._validator is None:
+                return tuple(args), dict(kwargs)
+            pair: Pair = self._validator.validate_python(ArgsKwargs(tuple(args), dict(kwargs)))
+            return pair
+        except ValidationError as error:
+            raise self._invalid(error) from error
+
+    def _unsealed(self, text: str) -> Pair:
+        if not self.pickled:
+            raise Invalid(f"{self.path} takes no pickle: it is not a task with pickle=True, and JSON will do.")
+        args, kwargs = pickles.opened(text, self.path)
+        return tuple(args), dict(kwargs)
+
+    def result(self, value: Any) -> bytes:
+        """The JSON text of what it returned; a large one goes to the store, and the text refers to it."""
+        if self.pickled:
+            return stores.kept(pickles.sealed(value, self.path).encode())
+        try:
+            return stores.kept(_dumped_result(value))
+        except ValueError as error:
+            raise Invalid(
+                f"{self.path} returned a {type(value).__name__} that cannot be kept as JSON: {error}. "
+                "Return something that JSON has, or declare the task with pickle=True."
+            ) from error
+
+    # ---- whoever asked for it
+
+    def returned(self, text: bytes) -> Any:
+        """What it returned, from the JSON text of it."""
+        text = stores.fetched(text)
+        if pickles.is_sealed(text.decode()):
+            return pickles.opened(text.decode(), self.path)
+        if self._result is None:
+            return json.loads(text)
+        try:
+            (value,), _ = self._result.validate_json(b"[%b]" % text)
+        except ValidationError as error:
+            raise Invalid(f"What {self.path} returned is not what it says it returns: {one_sentence(error)}") from error
+        return value
+
+    def _invalid(self, error: ValueError) -> Invalid:
+        if not isinstance(error, ValidationError):
+            return Invalid(f"{self.path} cannot be called so: {error}.")
+        faults = error.errors(include_url=False)
+        first = faults[0]
+        place, *inner = first["loc"] or ("",)
+        name = self._name_of(place) + "".join(f".{part}" for part in inner)
+        more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
+        given = "" if first["type"].startswith("missing") else f", not {_shown(first['input'])}"
+        what = first["msg"][:1].lower() + first["msg"][1:]
+        return Invalid(f"{self.path} cannot be called so: the argument {name!r}: {what}{given}{more}.")
+
+    def _name_of(self, place: int | str) -> str:
+        names = list(self.signature.parameters) if self.signature is not None else []
+        return names[min(place, len(names) - 1)] if isinstance(place, int) and names else str(place)
+
+
+_loaded: dict[str, Function] = {}
+_PATH = re.compile(r"[\w.]+:[\w.]+")
+
+
+def _absent() -> None:
+    raise ImportFailed()
+
+
+def _dumped(value: Any, fallback: Callable[[Any], Any] | None = None) -> str:
+    """JSON text of arguments, or a ValueError."""
+    body = to_json(value, bytes_mode="base64", inf_nan_mode="constants", fallback=fallback)
+    if len(body) > limits.ARGUMENTS_BYTES:
+        raise ValueError(f"the JSON of the arguments has {len(body)} bytes; {limits.ARGUMENTS_BYTES} is the most")
+    _check_json(body)
+    if b'"$' in body and fallback is None:
+        references.check_no_marks(json.loads(body))
+    return body.decode()
+
+
+def _dumped_result(value: Any) -> bytes:
+    body = to_json(value, bytes_mode="base64", inf_nan_mode="constants")
+    _check_json(body)
+    if b'"$' in body:
+        references.check_no_marks(json.loads(body))
+    return body
+
+
+def _check_json(body: bytes) -> None:
+    """What JSON does not have would not be read back as it was."""
+    if any(word in body for word in _NOT_JSON) or len(body) > _MANY_DIGITS:
+        json.loads(body, parse_constant=_refuse)
+
+
+def _refuse(name: str) -> None:
+    raise PydanticSerializationError(f"{name} has no place in JSON")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _path(func: Any) -> str:
+    if isinstance(func, MethodType) and not isinstance(func.__self__, type):
+        raise Invalid(f"{func.__qualname__} is a method of one object, which a worker does not have; use a function.")
+    if not isinstance(func, FunctionType | BuiltinFunctionType | MethodType):
+        raise Invalid(f"{_shown(func)} is not a function that a worker could import.")
+    module, name = func.__module__, func.__qualname__
+    if not module:
+        raise Invalid(f"{name} belongs to no module that a worker could import; use a function of yours.")
+    if "<lambda>" in name or "<locals>" in name:
+        raise Invalid(f"{name} has no name that a worker could import; define it at the top of a module.")
+    if module == "__main__":
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        if spec is None:
+            raise Invalid(
+                f"{name} stands in the program itself, which a worker cannot import; move it to a module of its own."
+            )
+        module = spec.name
+    return f"{module}:{name}"
+
+
+def _import(path: str) -> Function:
+    module_name, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:
+        raise ImportFailed(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    run = getattr(found, "__agentq_function__", found)
+    if not callable(run):
+        raise ImportFailed(f"{path} is a {type(run).__name__}, which cannot be called.")
+    return Function(path, run, pickled=getattr(found, "pickle", False) is True)

@@ -1,0 +1,254 @@
+"""The client: submits functions and finds runs. It connects when it is first used, and anew in the child of a fork.
+
+Everything is done here, in the calling thread; `aio` does the same for an event loop. A client may be used by any
+number of threads, and may stand at the top of a module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+
+from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.identity import check_run_id, created_ms, partition_of, tick_run_id
+from agentq.coordinator.queue import Queue
+from agentq.coordinator.records import Records
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.settings import Settings, layered
+from agentq.sdk.calls import Function, Packed
+from agentq.sdk.endings import Endings
+from agentq.sdk.errors import PartlyRefused
+from agentq.sdk.handles import Run, value_of
+from agentq.sdk.tasks import Task, task_of
+
+if TYPE_CHECKING:
+    from agentq.sdk.aio import AsyncClient
+    from agentq.sdk.following import Placed
+    from agentq.sdk.streaming import Stream
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Client:
+    """One namespace, for those who submit functions and want their results."""
+
+    def __init__(self, open_queue: Callable[[], Queue]) -> None:
+        self._open_queue = open_queue
+        self._lock = threading.Lock()
+        self._link: _Link | None = None
+        self._tasks: dict[Any, Task[..., Any]] = {}
+
+    # ---- submitting
+
+    @overload
+    def submit(self, func: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def submit(self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def submit(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def submit(self, func: str, /, *args: Any, **kwargs: Any) -> Run[Any]: ...
+    def submit(self, func: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
+        """Submit one call of a task, of a function, or of `"module:function"` that only the workers have."""
+        task = func if isinstance(func, Task) else self._task(func)
+        packed = task.function.packed(args, kwargs)
+        if packed.text is not None and not packed.after:
+            receipt = task.calls(self.queue).submit(packed.text, durable=task.durable)
+        else:
+            receipt = self.queue.submit(_whole(task.spec, packed), durable=task.durable)
+        return Run(self, receipt.id, task.function)
+
+    def submit_many(self, func: Task[..., R] | Callable[..., R] | str, calls: Iterable[Any]) -> list[Run[R]]:
+        """Submit many calls, each a tuple of arguments or a dict of keywords. Nothing is sent if one of them is wrong.
+
+        A submit that the server refuses does not stop the others: `PartlyRefused` tells of it in the end.
+        """
+        task: Task[..., Any] = func if isinstance(func, Task) else self._task(func)
+        function, rows = task.function, list(calls)
+        texts = function.texts(rows) if rows else []
+        if texts is None:
+            packed = [_packed(function, call) for call in rows]
+            texts = [each.text for each in packed if each.text is not None and not each.after]
+        if task.durable:
+            raise Invalid("Many runs at once cannot be durable each; submit them one by one, or without durable=True.")
+        if len(texts) == len(rows):
+            receipts = task.calls(self.queue).submit_many(texts)
+        else:
+            receipts = list(self.queue.submit_many([_whole(task.spec, each) for each in packed]))
+        runs: list[Run[R]] = [Run(self, receipt.id, function) for receipt in receipts]
+        refused = [(receipt.id, receipt.refused) for receipt in receipts if receipt.refused is not None]
+        if refused:
+            raise PartlyRefused(runs, refused)
+        return runs
+
+    def submit_child(
+        self, parent: str, seen: Counter[str], func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Run[Any]:
+        """Submit a child of a run. The same call of the same parent is the same child, however often it is asked for;
+        `seen` counts the calls that are meant to be several."""
+        task = func if isinstance(func, Task) else self._task(func)
+        spec = _whole(task.spec, task.function.packed(args, dict(kwargs)), parent=parent)
+        call = f"{spec.lane} {spec.to_wire().decode()}"
+        seen[call] += 1
+        run_id = tick_run_id(partition_of(parent), created_ms(parent), f"{parent} {seen[call]} {call}")
+        return Run(self, self.queue.submit(spec, run_id=run_id, durable=task.durable).id, task.function)
+
+    def _task(self, func: Any) -> Task[..., Any]:
+        found = self._tasks.get(func)
+        if found is None:
+            found = self._tasks[func] = task_of(func)
+        return found
+
+    # ---- finding
+
+    def run(self, run_id: str) -> Run[Any]:
+        """A handle of any run, whoever submitted it."""
+        check_run_id(run_id)
+        return Run(self, run_id, None)
+
+    def events(self, *, after: str | None = None, follow: bool = True) -> Stream[Placed]:
+        """What happens to all runs, from now on, or after an event: `after` takes the `place` of the last one seen."""
+        from agentq.sdk.following import events
+
+        return events(self.queue.store, after, follow)
+
+    def result_value(self, run_id: str) -> Any:
+        """The result of a completed run as JSON values, for a run that has it as an argument."""
+        return value_of(self.records.get(run_id))
+
+    # ---- the server
+
+    @property
+    def queue(self) -> Queue:
+        """The verbs of the namespace, for what the SDK has no word for."""
+        return self._linked().queue
+
+    @property
+    def records(self) -> Records:
+        """The reading side of the namespace."""
+        return self._linked().records
+
+    @property
+    def endings(self) -> Endings:
+        """Who waits for which run."""
+        return self._linked().endings
+
+    def connect_endings(self) -> Endings:
+        """The same, as a call."""
+        return self.endings
+
+    def peek_endings(self) -> Endings | None:
+        """The same, if the client is connected already."""
+        link = self._link
+        return link.endings if link is not None and link.pid == os.getpid() else None
+
+    @cached_property
+    def aio(self) -> AsyncClient:
+        """The same client, for event loops."""
+        from agentq.sdk.aio import AsyncClient
+
+        return AsyncClient(self)
+
+    def _linked(self) -> _Link:
+        link = self._link
+        if link is None or link.pid != os.getpid():
+            link = self._connect()
+        return link
+
+    def _connect(self) -> _Link:
+        if self._link is not None and self._link.pid != os.getpid():
+            # The parent may have been forked while it held the lock, and its threads are not here.
+            self._link, self._lock = None, threading.Lock()
+        with self._lock:
+            if self._link is None:
+                self._link = _Link(self._open_queue())
+            return self._link
+
+    def close(self) -> None:
+        """Close the connections and end the threads. It connects again when it is used again."""
+        link, self._link = self._link, None
+        if link is not None and link.pid == os.getpid():
+            link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Link:
+    """What a client has in one process while it is connected."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.pid = os.getpid()
+        self.queue = queue
+        self.records = Records(queue.store)
+        self.endings = Endings(queue.store)
+
+    def close(self) -> None:
+        self.endings.close()
+        self.queue.store.connection.close()
+
+
+def connect(url: str | None = None, *, namespace: str | None = None, partitions: int | None = None) -> Client:
+    """A client of a server: the one named, that of the settings (`AGENTQ_URL`, agentq.toml), or the one that agentq
+    brings, which is started when the client is first used."""
+    flags = {"url": url, "namespace": namespace, "partitions": None if partitions is None else str(partitions)}
+    return Client(lambda: Queue.open(_located(layered(flags).settings), client_name="agentq-sdk"))
+
+
+def _located(settings: Settings) -> Settings:
+    if settings.url:
+        return settings
+    folder = Path(settings.home).expanduser().absolute() / "server" if settings.home else None
+    return settings.model_copy(update={"url": Embedded(folder).start()})
+
+
+def default_client() -> Client:
+    """The client that tasks submit through: as the settings say, unless `set_default_client` said otherwise."""
+    global _default
+    if _default is None:
+        _default = connect()
+    return _default
+
+
+def set_default_client(client: Client | None) -> Client | None:
+    """Have tasks submit through this client from now on, or with None through one as the settings say; returns the one
+    before."""
+    global _default
+    before, _default = _default, client
+    return before
+
+
+_default: Client | None = None
+
+
+def _packed(function: Function, call: Any) -> Packed:
+    if isinstance(call, dict):
+        return function.packed((), call)
+    if not isinstance(call, tuple | list):
+        raise Invalid(f"{call!r} is no call; write a tuple of arguments, such as ({call!r},), or a dict of keywords.")
+    return function.packed(tuple(call), {})
+
+
+def _whole(template: RunSpec, packed: Packed, **more: Any) -> RunSpec:
+    """The spec of one call, which the template is of many."""
+    if packed.long is not None:
+        args, kwargs = packed.long
+    else:
+        value = json.loads(packed.text or "[]")
+        args, kwargs = (tuple(value), {}) if isinstance(value, list) else ((), value)
+    after = tuple(dict.fromkeys((*template.after, *packed.after)))
+    given = {name: getattr(template, name) for name in template.model_fields_set}
+    if after:
+        given["after"] = after
+    return RunSpec.checked(**{**given, "args": args, "kwargs": kwargs, **more})

@@ -1,0 +1,143 @@
+"""Who waits for which run to end, threads and event loops alike: any number of them, for one reader of a partition.
+
+Nobody who waits holds a thread or a connection for it. The readers of `outcomes` ring when a run ends; one thread then
+looks at the run and tells all who wait for it. The order of things is that of `outcomes`: enter the wait first, then
+look.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import TERMINAL
+from agentq.coordinator.outcomes import OUTAGE_MS, Outcomes
+from agentq.coordinator.store import Store
+
+Told = Callable[[Run | AgentqError], None]
+"""Gets the run once it has ended, or what keeps us from knowing; called from another thread, and quick."""
+
+
+class Endings:
+    """The waits of one client in one process."""
+
+    def __init__(self, store: Store) -> None:
+        self._outcomes = Outcomes(store)
+        self._lock = threading.Lock()
+        self._told: dict[str, list[Told]] = {}
+        self._bells: dict[str, _Bell] = {}
+        self._rung: SimpleQueue[str | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def now(self, run_id: str) -> Run | None:
+        """The run, if it has ended."""
+        run = self._outcomes.records.get(run_id)
+        return run if run.state in TERMINAL else None
+
+    def tell(self, run_id: str, told: Told) -> None:
+        """Tell when the run has ended, or at once if it has."""
+        with self._lock:
+            self._told.setdefault(run_id, []).append(told)
+            if self._thread is None:
+                # A thread of ours that goes on while the interpreter ends would be torn apart, and say so.
+                atexit.register(self._close_here, os.getpid())
+                self._thread = threading.Thread(target=self._look, name="agentq-endings", daemon=True)
+                self._thread.start()
+        self._rung.put(run_id)
+
+    def leave(self, run_id: str, told: Told) -> None:
+        """Do not tell any more."""
+        with self._lock:
+            waiting = self._told.get(run_id, [])
+            if told in waiting:
+                waiting.remove(told)
+        self._rung.put(run_id)
+
+    def close(self) -> None:
+        """End the threads. Nobody is told any more."""
+        if self._thread is not None:
+            atexit.unregister(self._close_here)
+            self._rung.put(None)
+            self._thread.join()
+        self._outcomes.close()
+
+    def _close_here(self, pid: int) -> None:
+        """Close, but not in the child of a fork, which has none of the threads."""
+        if pid == os.getpid():
+            self.close()
+
+    def _look(self) -> None:
+        """Look at every run that rings; at those that could not be looked at, again after a while."""
+        late: set[str] = set()
+        again_ms = 0
+        while True:
+            try:
+                pause_s = max(0, again_ms - monotonic_ms()) / 1000 if late else None
+                run_id = self._rung.get(timeout=pause_s)
+            except Empty:
+                for run_id in late:
+                    self._rung.put(run_id)
+                late.clear()
+                continue
+            if run_id is None:
+                return
+            try:
+                self._look_at(run_id)
+            except (Unreachable, TryLater):
+                if not late:
+                    again_ms = monotonic_ms() + round(random.uniform(OUTAGE_MS / 10, OUTAGE_MS))
+                late.add(run_id)
+            except AgentqError as fault:
+                self._tell_all(run_id, fault)
+
+    def _look_at(self, run_id: str) -> None:
+        with self._lock:
+            if not self._told.get(run_id):
+                self._forget(run_id)
+                return
+        if run_id not in self._bells:
+            bell = _Bell(run_id, self._rung)
+            self._outcomes.enter(run_id, bell)
+            self._bells[run_id] = bell
+            if not self._has_ended(run_id):
+                return
+        run = self.now(run_id)
+        if run is not None:
+            self._tell_all(run_id, run)
+
+    def _has_ended(self, run_id: str) -> bool:
+        """The first look, at a run that has mostly not ended, costs a third of a whole record."""
+        store = self._outcomes.store
+        state = store.connection.command("HGET", store.key(partition_of(run_id), "run", run_id), "state")
+        return state is None or state in TERMINAL
+
+    def _tell_all(self, run_id: str, ended: Run | AgentqError) -> None:
+        with self._lock:
+            waiting = self._told.get(run_id, [])
+            self._forget(run_id)
+        for told in waiting:
+            told(ended)
+
+    def _forget(self, run_id: str) -> None:
+        self._told.pop(run_id, None)
+        bell = self._bells.pop(run_id, None)
+        if bell is not None:
+            self._outcomes.leave(run_id, bell)
+
+
+class _Bell:
+    """What a reader rings for one run."""
+
+    def __init__(self, run_id: str, rung: SimpleQueue[str | None]) -> None:
+        self._run_id, self._rung = run_id, rung
+
+    def set(self) -> None:
+        self._rung.put(self._run_id)

@@ -1,0 +1,89 @@
+"""Waiting for several runs: `gather` for threads, `gather_async` for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from queue import Empty, SimpleQueue
+from typing import Any, Literal, TypeVar, overload
+
+from agentq.coordinator import life
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.sdk.aio import AsyncRun
+from agentq.sdk.errors import RunFailed
+from agentq.sdk.handles import Run, still_going
+from agentq.sdk.options import Span, patience_ms
+
+R = TypeVar("R")
+
+
+@overload
+def gather(
+    *runs: Run[R], timeout: float | Span | None = None, return_exceptions: Literal[False] = False
+) -> list[R]: ...
+@overload
+def gather(*runs: Run[R], timeout: float | Span | None = None, return_exceptions: bool) -> list[R | BaseException]: ...
+def gather(*runs: Run[Any], timeout: float | Span | None = None, return_exceptions: bool = False) -> list[Any]:
+    """The results in the order of the runs, once all have ended.
+
+    The first run that fails ends the wait with its exception, and the others go on; with `return_exceptions` it takes
+    the place of its result.
+    """
+    results: dict[str, Any] = {}
+    for run, ended in _as_they_end(runs, timeout):
+        try:
+            results[run.id] = run.returned(ended)
+        except RunFailed as failed:
+            if not return_exceptions:
+                raise
+            results[run.id] = failed
+    return [results[run.id] for run in runs]
+
+
+def as_completed(runs: Iterable[Run[R]], timeout: float | Span | None = None) -> Iterator[Run[R]]:
+    """The runs in the order in which they end, however they do."""
+    for run, _ in _as_they_end(list(runs), timeout):
+        yield run
+
+
+def _as_they_end(runs: Iterable[Run[Any]], timeout: float | Span | None) -> Iterator[tuple[Run[Any], life.Run]]:
+    limit_ms = patience_ms(timeout)
+    deadline_ms = None if limit_ms is None else monotonic_ms() + limit_ms
+    left = {run.id: run for run in runs}
+    told: SimpleQueue[life.Run | AgentqError] = SimpleQueue()
+    for run in left.values():
+        run._client.endings.tell(run.id, told.put)
+    try:
+        while left:
+            try:
+                answer = told.get(timeout=None if deadline_ms is None else max(0, deadline_ms - monotonic_ms()) / 1000)
+            except Empty:
+                raise still_going(next(iter(left))) from None
+            if isinstance(answer, AgentqError):
+                raise answer
+            yield left.pop(answer.id), answer
+    finally:
+        for run in left.values():
+            run._client.endings.leave(run.id, told.put)
+
+
+@overload
+async def gather_async(
+    *runs: AsyncRun[R], timeout: float | Span | None = None, return_exceptions: Literal[False] = False
+) -> list[R]: ...
+@overload
+async def gather_async(
+    *runs: AsyncRun[R], timeout: float | Span | None = None, return_exceptions: bool
+) -> list[R | BaseException]: ...
+async def gather_async(
+    *runs: AsyncRun[Any], timeout: float | Span | None = None, return_exceptions: bool = False
+) -> list[Any]:
+    """The same, awaited."""
+    waits = [asyncio.ensure_future(run.result(timeout)) for run in runs]
+    try:
+        return list(await asyncio.gather(*waits, return_exceptions=return_exceptions))
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

@@ -1,0 +1,204 @@
+"""The handle of a run: how it stands, what it returned, and what may be said to it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Generator, Iterator
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from agentq.coordinator import life
+from agentq.coordinator.errors import AgentqError, Invalid
+from agentq.coordinator.events import BEGINNING
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.logs import LogEntry, Logs
+from agentq.sdk import pickles, stores
+from agentq.sdk.calls import Function, known
+from agentq.sdk.errors import RunCancelled, RunFailed, RunSkipped, StillGoing
+from agentq.sdk.options import Span, patience_ms
+from agentq.sdk.streaming import Stream
+
+if TYPE_CHECKING:
+    from agentq.coordinator.events import Event
+    from agentq.sdk.client import Client
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Run(Generic[R_co]):
+    """A run, by its id. As an argument of another submit it stands for its result."""
+
+    __slots__ = ("_client", "_function", "id")
+
+    def __init__(self, client: Client, run_id: str, function: Function | None) -> None:
+        self._client = client
+        self._function = function
+        self.id = run_id
+
+    @staticmethod
+    def of(run_id: str) -> Run[Any]:
+        """A handle of any run, through the default client."""
+        from agentq.sdk.client import default_client
+
+        return default_client().run(run_id)
+
+    @property
+    def __agentq_run__(self) -> str:
+        return self.id
+
+    @property
+    def later(self) -> R_co:
+        """The run as an argument of another submit, where it stands for its result: for type checkers, its result."""
+        return cast(R_co, self)
+
+    # ---- what it is
+
+    def record(self) -> life.Run:
+        """Everything that is known of it."""
+        return self._client.records.get(self.id)
+
+    def state(self) -> State:
+        """The state that it is in: a str, such as `"running"`."""
+        return self.record().state
+
+    def wait(self, timeout: float | Span | None = None) -> State:
+        """Wait until it has ended, however it did."""
+        return self._ended(timeout).state
+
+    def result(self, timeout: float | Span | None = None) -> R_co:
+        """What the function returned, once it has ended; RunFailed if it did not complete."""
+        return self.returned(self._ended(timeout))
+
+    def returned(self, ended: life.Run) -> R_co:
+        """What the function returned, from the record of the ended run."""
+        text = result_text(ended)
+        path = ended.spec.function or ""
+        function = self._function or (known(path) if path else None)
+        if function is None:
+            function = Function.unseen(path)
+        value: R_co = function.returned(text)
+        return value
+
+    def _ended(self, timeout: float | Span | None) -> life.Run:
+        limit_ms = patience_ms(timeout)
+        endings = self._client.endings
+        ended = endings.now(self.id)
+        if ended is not None:
+            return ended
+        told: SimpleQueue[life.Run | AgentqError] = SimpleQueue()
+        endings.tell(self.id, told.put)
+        try:
+            answer = told.get(timeout=None if limit_ms is None else limit_ms / 1000)
+        except Empty:
+            raise still_going(self.id) from None
+        finally:
+            endings.leave(self.id, told.put)
+        if isinstance(answer, AgentqError):
+            raise answer
+        return answer
+
+    # ---- what it writes, and what happens to it
+
+    def logs(self, *, follow: bool = False, after: str = BEGINNING) -> Stream[LogEntry]:
+        """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""
+        logs = Logs(self._client.queue.store)
+        if not follow:
+            return Stream(_all(logs.read(self.id, after)))
+        return Stream(_closing(logs, logs.follow(self.id, after)), logs.close)
+
+    def events(self, *, follow: bool = True, after: str | None = None) -> Stream[Event]:
+        """What has happened to it, and with `follow` what does until it has ended. `after` is the id of an event."""
+        from agentq.sdk.following import events_of
+
+        return events_of(self._client.queue.store, self.id, after, follow)
+
+    # ---- what is said to it
+
+    def cancel(self, reason: str = "cancelled on request") -> State:
+        """End it. One that is executed stays as it is until its worker has stopped it."""
+        return self._client.queue.cancel(self.id, reason)
+
+    def signal(self, name: str, data: JsonValue = None) -> State:
+        """Send it something to know."""
+        return self._client.queue.signal(self.id, name, data, by=_whoami())
+
+    def approve(self, comment: str = "") -> State:
+        """Say yes to what it asks for."""
+        return self._client.queue.approve(self.id, comment, by=_whoami())
+
+    def deny(self, comment: str = "") -> State:
+        """Say no to it."""
+        return self._client.queue.deny(self.id, comment, by=_whoami())
+
+    def wake(self) -> State:
+        """Have it go on, whatever it waits for."""
+        return self._client.queue.wake(self.id)
+
+    def requeue(self) -> State:
+        """Have it begin again, once it has ended."""
+        return self._client.queue.requeue(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+
+def result_text(ended: life.Run) -> bytes:
+    """The JSON text of the result of a run that has ended; an exception if it did not complete."""
+    outcome = ended.outcome
+    if ended.state is State.COMPLETED:
+        return to_json(outcome.result if outcome is not None else None)
+    what = ended.spec.function or ended.spec.name or ended.spec.kind
+    class_ = outcome.class_.value if outcome is not None else ""
+    error = (outcome.error if outcome is not None else None) or ended.reason or ""
+    tail = (outcome.tail if outcome is not None else None) or ""
+    kind = {State.CANCELLED: RunCancelled, State.SKIPPED: RunSkipped}.get(ended.state, RunFailed)
+    told = f"The run {ended.id} of {what} {_VERBS.get(ended.state, f'is {ended.state}')}"
+    message = f"{told}{f' ({class_})' if class_ and kind is RunFailed else ''}{f': {error}' if error else '.'}"
+    raise kind(message, run=ended.id, class_=class_, error=error, tail=tail)
+
+
+_VERBS = {State.FAILED: "failed", State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
+
+
+def value_of(ended: life.Run) -> Any:
+    """The result of a run as JSON values, for one that has it as an argument."""
+    try:
+        text = stores.fetched(result_text(ended))
+    except RunFailed as failed:
+        raise Invalid(f"It has the result of a run as an argument, which has none. {failed}") from failed
+    if pickles.is_sealed(text.decode()):
+        raise Invalid(f"The result of {ended.id} is a pickle, which cannot be an argument of another run.")
+    return json.loads(text)
+
+
+def still_going(run_id: str) -> StillGoing:
+    """What is raised when the time of a wait is over."""
+    return StillGoing(f"The run {run_id} has not ended in time. It goes on; wait again, or cancel it.")
+
+
+def _all(entries: Iterator[LogEntry]) -> Generator[LogEntry]:
+    yield from entries
+
+
+def _closing(logs: Logs, entries: Iterator[LogEntry]) -> Generator[LogEntry]:
+    try:
+        yield from entries
+    finally:
+        logs.close()
+
+
+def _whoami() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

@@ -1,0 +1,127 @@
+"""How a task and a submit say what they want: the fields of RunSpec, with times as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from pydantic import ValidationError
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.moments import duration_ms
+from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.run import RunSpec
+
+if TYPE_CHECKING:
+    from agentq.sdk.aio import AsyncRun
+    from agentq.sdk.handles import Run
+
+Span = str | timedelta
+"""A duration: `"90s"`, `"5m"`, `"1h30m"`, or a timedelta."""
+
+
+class Options(TypedDict, total=False):
+    """What may be said of a task, or of one submit. The names are those of RunSpec."""
+
+    name: str
+    queue: str
+    priority: int
+    labels: Mapping[str, str]
+    demands: Mapping[str, str]
+    limits: Mapping[str, int]
+    fair_key: str
+    retries: int
+    """How often it is tried again after it has failed: the `failures` of a RetryPolicy."""
+    retry: RetryPolicy
+    timeout: Span
+    stop_grace: Span
+    delay: Span
+    due_at: datetime
+    expires: Span
+    after: Run[Any] | AsyncRun[Any] | str | Sequence[Run[Any] | AsyncRun[Any] | str]
+    on_failed: Literal["skip", "run", "fail"]
+    dedupe_key: str
+    if_live: Literal["return", "reject", "replace", "debounce", "follow"]
+    dedupe_ttl: Span
+    debounce_max: Span
+    plan: str
+    session: str
+    children: Literal["cancel", "leave"]
+    result_ttl: Span
+    """How long it can be looked up after its end."""
+    durable: bool
+    """Whether the submit returns only when the run is on the server's disk."""
+
+
+_SPANS = {
+    "timeout": "timeout_ms",
+    "stop_grace": "stop_grace_ms",
+    "delay": "delay_ms",
+    "expires": "expires_ms",
+    "dedupe_ttl": "dedupe_ttl_ms",
+    "debounce_max": "debounce_max_ms",
+    "result_ttl": "keep_ms",
+}
+_MAPPINGS = ("labels", "demands", "limits")
+
+
+def spec_of(path: str, options: Options, **more: Any) -> RunSpec:
+    """The spec of a run of this function, without arguments."""
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        known = ", ".join(Options.__annotations__)
+        raise Invalid(f"There is no option {sorted(unknown)[0]!r}; there are {known}.")
+    given: dict[str, Any] = dict(options)
+    retries, due_at, after, _ = (given.pop(name, None) for name in ("retries", "due_at", "after", "durable"))
+    fields: dict[str, Any] = {_SPANS.get(name, name): _field(name, value) for name, value in given.items()}
+    if retries is not None:
+        fields["retry"] = _policy(retries, given.get("retry"))
+    if due_at is not None:
+        fields["due_at_ms"] = round(due_at.timestamp() * 1000)
+    if after is not None:
+        fields["after"] = ids_of(after)
+    return RunSpec.checked(kind="function", function=path, **fields, **more)
+
+
+def ids_of(runs: Any) -> tuple[str, ...]:
+    """The ids of runs, or of one, given as handles or as ids."""
+    several = (runs,) if isinstance(runs, str) or hasattr(runs, "__agentq_run__") else runs
+    return tuple(each if isinstance(each, str) else str(each.__agentq_run__) for each in several)
+
+
+def span_ms(span: Span) -> int:
+    """A duration in milliseconds. A bare number would have no unit, and is refused."""
+    if isinstance(span, timedelta):
+        if span < timedelta():
+            raise Invalid(f"A duration cannot be negative, as {span} is.")
+        return round(span.total_seconds() * 1000)
+    if isinstance(span, str):
+        return duration_ms(span)
+    raise Invalid(f"{span!r} is not a duration; write one like '90s' or '1h30m', or give a timedelta.")
+
+
+def patience_ms(timeout: float | Span | None) -> int | None:
+    """How long to wait here: seconds, as everywhere in Python, or a duration."""
+    if timeout is None or isinstance(timeout, str | timedelta):
+        return None if timeout is None else span_ms(timeout)
+    return max(0, round(timeout * 1000))
+
+
+def _field(name: str, value: Any) -> Any:
+    if name in _SPANS:
+        try:
+            return span_ms(value)
+        except Invalid as invalid:
+            raise Invalid(f"The option {name!r}: {invalid}") from invalid
+    return dict(value) if name in _MAPPINGS else value
+
+
+def _policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy:
+    if policy is not None:
+        raise Invalid("Give either retries or retry, whose `failures` is the same number.")
+    try:
+        return RetryPolicy(failures=retries)
+    except ValidationError as error:
+        raise Invalid(f"The option 'retries': {one_sentence(error)}") from error

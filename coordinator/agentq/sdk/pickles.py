@@ -1,0 +1,66 @@
+"""Signed pickles: for tasks that ask for them, with keys that both sides have. Whatever is not signed is not opened.
+
+`AGENTQ_PICKLE_KEY` holds one or more keys of at least 32 bytes, separated by commas: the first signs, any of them
+opens, so that a key can be changed while runs are under way. The signature covers the path of the function, so that a
+pickle made for one function cannot be handed to another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+import pickle
+from typing import Any
+
+from agentq.coordinator.errors import Invalid, NotAllowed
+from agentq.coordinator.limits import PICKLE_KEY_BYTES_MIN
+from agentq.sdk.references import PICKLE
+
+VARIABLE = "AGENTQ_PICKLE_KEY"
+
+
+def sealed(value: Any, path: str) -> str:
+    """The JSON text of a signed pickle."""
+    key = _keys(path)[0]
+    try:
+        body = pickle.dumps(value, protocol=5)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise Invalid(f"What is to be sent to or from {path} cannot be pickled: {error}.") from error
+    return json.dumps({PICKLE: base64.b64encode(body).decode(), "hmac": _signature(key, path, body)})
+
+
+def is_sealed(text: str) -> bool:
+    """Whether it is the text of a pickle, which never begins otherwise."""
+    return text.startswith(f'{{"{PICKLE}"')
+
+
+def opened(text: str, path: str) -> Any:
+    """The value of a signed pickle. Nothing is unpickled before its signature was found right."""
+    keys = _keys(path)
+    try:
+        record = json.loads(text)
+        body, signature = base64.b64decode(record[PICKLE], validate=True), str(record["hmac"])
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        raise Invalid(f"What came for {path} is not a signed pickle.") from error
+    # All keys are tried, so that the time tells nothing of which one fits.
+    matches = [hmac.compare_digest(_signature(key, path, body), signature) for key in keys]
+    if not any(matches):
+        raise NotAllowed(f"The pickle for {path} has no signature by a key of {VARIABLE}; it was not opened.")
+    return pickle.loads(body)
+
+
+def _signature(key: bytes, path: str, body: bytes) -> str:
+    return hmac.new(key, path.encode() + b"\0" + body, hashlib.sha256).hexdigest()
+
+
+def _keys(path: str) -> list[bytes]:
+    keys = [key.strip().encode() for key in os.environ.get(VARIABLE, "").split(",") if key.strip()]
+    if not keys:
+        raise NotAllowed(f"{path} asks for pickles, which need {VARIABLE} here and at the workers.")
+    if any(len(key) < PICKLE_KEY_BYTES_MIN for key in keys):
+        raise NotAllowed(f"A key in {VARIABLE} has fewer than {PICKLE_KEY_BYTES_MIN} bytes; make it longer.")
+    return keys

@@ -1,0 +1,156 @@
+"""A task: a function with the options that its runs have. It stays the function that it was, for whoever calls it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+
+from agentq.coordinator.calling import Calls
+from agentq.coordinator.run import RunSpec
+from agentq.sdk.calls import Function, known, path_of
+from agentq.sdk.options import Options, spec_of
+
+if TYPE_CHECKING:
+    from agentq.coordinator.queue import Queue
+    from agentq.sdk.aio import AsyncRun
+    from agentq.sdk.handles import Run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """A function that can be submitted, by itself or with `options`."""
+
+    __qualname__: str
+
+    def __init__(self, func: Callable[P, R], options: Options, *, pickle: bool = False) -> None:
+        functools.update_wrapper(self, func)
+        self.__agentq_function__ = func
+        self.pickle = pickle
+        self._options = options
+        self._calls: Calls | None = None
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        return self.__agentq_function__(*args, **kwargs)
+
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Submit a call of it, through the default client."""
+        from agentq.sdk.client import default_client
+
+        return default_client().submit(self, *args, **kwargs)
+
+    async def submit_async(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]:
+        """Submit a call of it, and wait for nothing else than that, in an event loop."""
+        from agentq.sdk.client import default_client
+
+        return await default_client().aio.submit(self, *args, **kwargs)
+
+    def map(self, *values: Iterable[Any]) -> list[Run[R]]:
+        """Submit a call for each value, or for each row of values of several iterables, thousands at a time."""
+        from agentq.sdk.client import default_client
+
+        return default_client().submit_many(self, zip(*values, strict=True))
+
+    def options(self, **options: Unpack[Options]) -> Self:
+        """The same task, with these options in place of its own."""
+        other = type(self)(self.__agentq_function__, cast(Options, {**self._options, **options}), pickle=self.pickle)
+        if "function" in vars(self):
+            vars(other)["function"] = self.function
+        other.spec  # noqa: B018 - what is wrong with the options is said here
+        return other
+
+    @functools.cached_property
+    def function(self) -> Function:
+        """What its runs call."""
+        func = self.__agentq_function__
+        return Function(path_of(func), func, pickled=self.pickle)
+
+    @functools.cached_property
+    def spec(self) -> RunSpec:
+        """What its runs have in common: all but the arguments."""
+        return spec_of(self.function.path, self._options)
+
+    @functools.cached_property
+    def durable(self) -> bool:
+        """Whether its submits return only when the run is on the server's disk."""
+        return self._options.get("durable", False)
+
+    def calls(self, queue: Queue) -> Calls:
+        """What submits its calls to a queue, once for all of them."""
+        found = self._calls
+        if found is None or found.queue is not queue:
+            found = self._calls = Calls(queue, self.spec)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<task {self.__module__}:{self.__qualname__}>"
+
+    def __reduce__(self) -> Any:
+        return _found, (self.__module__, self.__qualname__)
+
+
+class AsyncTask(Task[P, R]):
+    """A task whose function is `async def`: called, it is awaited; submitted, its result is what it returns then."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        """Call the function, here and now; await what comes back."""
+        return self.__agentq_function__(*args, **kwargs)  # type: ignore[return-value]
+
+
+class Decorator(Protocol):
+    """What `task` with options is, before it has a function."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+@overload
+def task(func: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, pickle: bool = False, **options: Unpack[Options]) -> Decorator: ...
+def task(func: Callable[..., Any] | None = None, /, *, pickle: bool = False, **options: Unpack[Options]) -> Any:
+    """Make a function a task: `@task`, or `@task(queue="mail", retries=3, timeout="30s")`."""
+    if func is not None:
+        return _kind(func)(func, {})
+    spec_of("options:only", options)
+
+    def decorate(func: Callable[..., Any]) -> Task[..., Any]:
+        return _kind(func)(func, options, pickle=pickle)
+
+    return decorate
+
+
+def _kind(func: Callable[..., Any]) -> type[Task[..., Any]]:
+    return AsyncTask if inspect.iscoroutinefunction(func) else Task
+
+
+class _Elsewhere(Task[..., Any]):
+    """A function of which only the path is known: its arguments are checked where it runs."""
+
+    def __init__(self, path: str) -> None:
+        self._options: Options = {}
+        self.pickle = False
+        self._calls = None
+        self.__module__, _, self.__qualname__ = path.partition(":")
+        vars(self)["function"] = known(path) or Function.unseen(path)
+
+
+def task_of(func: Callable[..., Any] | str) -> Task[..., Any]:
+    """The task that a function is, or that a path names."""
+    if isinstance(func, Task):
+        return func
+    return _Elsewhere(func) if isinstance(func, str) else _kind(func)(func, {})
+
+
+def _found(module: str, qualname: str) -> Any:
+    import importlib
+
+    return functools.reduce(getattr, qualname.split("."), cast(Any, importlib.import_module(module)))

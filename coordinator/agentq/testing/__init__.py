@@ -1,0 +1,50 @@
+"""For the tests of programs that submit runs: a queue in memory, a clock, a worker in this process, and assertions.
+
+It needs `pip install 'agentq[testing]'`. The fixtures `agentq_client`, `agentq_clock`, `agentq_worker` and
+`agentq_eager` come with it.
+
+pytest loads the plugin, and this with it, in every environment where agentq is installed; so nothing is imported
+before somebody asks for it by its name.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentq.testing.assertions import assert_nothing_submitted, assert_submitted, submitted
+    from agentq.testing.clock import Clock
+    from agentq.testing.eagerness import eager
+    from agentq.testing.memory import MemoryClient, MemoryQueue
+    from agentq.testing.worker import Worker
+
+__all__ = [
+    "Clock",
+    "MemoryClient",
+    "MemoryQueue",
+    "Worker",
+    "assert_nothing_submitted",
+    "assert_submitted",
+    "eager",
+    "submitted",
+]
+
+_HOMES = {
+    "Clock": "clock",
+    "MemoryClient": "memory",
+    "MemoryQueue": "memory",
+    "Worker": "worker",
+    "assert_nothing_submitted": "assertions",
+    "assert_submitted": "assertions",
+    "eager": "eagerness",
+    "submitted": "assertions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,233 @@
+"""A worker in this process: it calls the functions of runs here, one after the other, when a test says so.
+
+1. Claim what can be claimed, call the function, and say how it ended, by the same scripts as every worker.
+2. With `run_until_idle`, move the clock to whatever is due next: a delay, a backoff, the alarm of a run that waits.
+3. Keep what was raised, so that a test can see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from agentq.coordinator import limits
+from agentq.coordinator.duties.promoter import Promoter
+from agentq.coordinator.errors import AgentqError, Invalid
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.logs import Chunk
+from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.run import Outcome, RunSpec, is_function_lane, spec_from_wire
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.waiting import Resumption
+from agentq.sdk.calls import Function, load
+from agentq.sdk.client import Client
+from agentq.sdk.context import Parked, RunContext, entered
+from agentq.sdk.errors import Cancelled, Fail, ImportFailed, Retry, SoftTimeout
+from agentq.sdk.options import Span, span_ms
+from agentq.testing.memory import MemoryClient
+
+ROUNDS_MAX = 10_000
+"""Rounds after which runs that make each other anew are taken to do so for ever."""
+AT_MOST = timedelta(days=31)
+
+
+class Worker:
+    """Executes the function runs of a queue in memory; or those of a server, for a test that has a real one."""
+
+    def __init__(self, client: Client, labels: Mapping[str, str] | None = None) -> None:
+        self.client = client
+        self.labels = dict(labels or {})
+        self.raised: dict[str, BaseException] = {}
+        """By run id, what its last attempt raised."""
+        self._settings = Settings()
+
+    @property
+    def _queue(self) -> Queue:
+        return self.client.queue
+
+    def run_all(self) -> int:
+        """Execute what is pending, and what becomes pending by that; the clock stands still. Returns the attempts."""
+        done = 0
+        for _ in range(ROUNDS_MAX):
+            attempts = self._round()
+            if not attempts:
+                return done
+            done += attempts
+        raise Invalid(f"Runs were still pending after {ROUNDS_MAX} rounds; do they submit each other for ever?")
+
+    def run_until_idle(self, at_most: Span = AT_MOST) -> int:
+        """The same, and move the clock to whatever is due within `at_most`, until nothing is. Returns the attempts."""
+        if not isinstance(self.client, MemoryClient):
+            raise Invalid("The clock of a server cannot be moved; run_until_idle is for a queue in memory.")
+        clock, done = self.client.clock, 0
+        end_ms = clock.now_ms + span_ms(at_most)
+        for _ in range(ROUNDS_MAX):
+            done += self.run_all()
+            due_ms = self._next_due_ms()
+            if due_ms is None or due_ms > end_ms:
+                return done
+            clock.now_ms = max(clock.now_ms, due_ms)
+        raise Invalid(f"Something was due after {ROUNDS_MAX} rounds; give a time with run_until_idle(at_most=...).")
+
+    def _next_due_ms(self) -> int | None:
+        """When the next run is due that is delayed, asleep until a time, or waits for a rate."""
+        due: list[int | None] = []
+        for summary in self.client.records.all():
+            if summary.state is State.SCHEDULED:
+                due.append(self.client.records.get(summary.id).due_at_ms)
+            elif summary.state is State.WAITING:
+                wait = self.client.records.get(summary.id).wait
+                due.append(None if wait is None else wait.until_ms)
+            elif summary.state is State.BLOCKED and summary.reason.startswith("limit "):
+                due.append(self._now_ms() + self._promote())
+        return min((each for each in due if each is not None), default=None)
+
+    def _promote(self) -> int:
+        """Let in what is due, and say in how many milliseconds the next is."""
+        promoter = Promoter(self._queue.store, self._settings.tick_ms)
+        return min(promoter.run_once(partition).next_ms for partition in self._queue.store.partitions())
+
+    def _now_ms(self) -> int:
+        return int(self._queue.store.now())
+
+    def _round(self) -> int:
+        self._promote()
+        queues = [name for name in self.client.records.count() if name]
+        if not queues:
+            return 0
+        identity = Identity(id=f"testing-{self._queue.store.nonce()}", queues=tuple(queues), labels=self.labels)
+        lease = Lease(self._queue.store, identity, self._settings)
+        lease.register()
+        try:
+            claims = [claim for claim in lease.claim(0, 1) if is_function_lane(claim.lane)]
+            for claim in claims:
+                self._attempt(claim)
+        finally:
+            lease.deregister()
+        return len(claims)
+
+    def _attempt(self, claim: Claim) -> None:
+        spec = spec_from_wire(claim.spec, claim.lane)
+        if self._queue.start([claim])[0] is not None:
+            # Somebody has cancelled it between claim and start.
+            self._queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED))
+            return
+        self.raised.pop(claim.id, None)
+        step = _Step(OutcomeClass.REJECTED)
+        try:
+            value = self._called(claim, spec, step)
+        except Parked as parked:
+            self._queue.park(claim, parked.reason, parked.wait)
+        except (Exception, Cancelled) as error:  # noqa: BLE001 - whatever a function raises is its outcome
+            self.raised[claim.id] = error
+            delay_ms = error.delay_ms if isinstance(error, Retry) else None
+            self._queue.fail(claim, outcome_of(error, step.class_), delay_ms=delay_ms)
+        else:
+            self._queue.finish([(claim, Outcome(result=value))])
+
+    def _called(self, claim: Claim, spec: RunSpec, step: _Step) -> Any:
+        """The result as JSON values."""
+        assert spec.function is not None
+        function = load(spec.function)
+        context = RunContext(claim.id, int(claim.fence.partition("-")[0]), _Host(self, claim), client=self.client)
+        with entered(context):
+            args, kwargs = _arguments(function, claim, spec)
+            step.class_ = OutcomeClass.EXIT
+            value = function.run(*args, **kwargs)
+            if asyncio.iscoroutine(value):
+                value = _awaited(value)
+            step.class_ = OutcomeClass.CHECK
+            return json.loads(function.result(value))
+
+
+@dataclass(slots=True)
+class _Step:
+    """How far a call has come: the class of an outcome that ends it here."""
+
+    class_: OutcomeClass
+
+
+class _Host:
+    """What the functions of this worker say, straight to the queue."""
+
+    def __init__(self, worker: Worker, claim: Claim) -> None:
+        self._worker, self._claim = worker, claim
+        self._queue = worker.client.queue
+        self._reports, self._logs = count(1), count(1)
+
+    def report(self, run_id: str, progress: dict[str, Any]) -> None:  # noqa: ARG002 - it hosts one run
+        self._queue.report(self._claim, next(self._reports), progress)
+
+    def log(self, run_id: str, text: str) -> None:  # noqa: ARG002
+        size = limits.LOG_CHUNK_CHARACTERS
+        chunks = [Chunk("out", text[at : at + size]) for at in range(0, len(text), size)]
+        self._queue.log(self._claim, next(self._logs), chunks)
+
+    def is_cancelled(self, run_id: str) -> bool:
+        return self._worker.client.records.get(run_id).stop_at_ms is not None
+
+    def received(self, run_id: str) -> Resumption | None:  # noqa: ARG002
+        return self._queue.receive(self._claim)
+
+
+def outcome_of(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT) -> Outcome:
+    """How an attempt ended that raised this; the class is that of any exception which says nothing by itself."""
+    if isinstance(error, ImportFailed):
+        class_ = OutcomeClass.SPAWN
+    elif class_ is OutcomeClass.EXIT:
+        kinds = (
+            (SoftTimeout, OutcomeClass.TIMEOUT),
+            (Cancelled, OutcomeClass.CANCELLED),
+            (MemoryError, OutcomeClass.OOM),
+        )
+        class_ = next((each for kind, each in kinds if isinstance(error, kind)), class_)
+        if isinstance(error, Fail):
+            class_ = OutcomeClass.CHECK if error.class_ is OutcomeClass.OK else error.class_
+    said = str(error) if isinstance(error, AgentqError | Fail) else f"{type(error).__name__}: {error}"
+    tail = "".join(traceback.format_exception(error))[-limits.TAIL_CHARACTERS :]
+    return Outcome(class_=class_, error=said[: limits.ERROR_CHARACTERS], tail=tail)
+
+
+_CLASSES: tuple[tuple[type[BaseException], OutcomeClass], ...] = (
+    (SoftTimeout, OutcomeClass.TIMEOUT),
+    (Cancelled, OutcomeClass.CANCELLED),
+    (MemoryError, OutcomeClass.OOM),
+)
+
+
+def _arguments(function: Function, claim: Claim, spec: RunSpec) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    text = claim.spec.removeprefix(function.path)
+    return function.arguments_of(spec.args, spec.kwargs) if text == claim.spec else function.arguments(text)
+
+
+def _awaited(coroutine: Any) -> Any:
+    """What a coroutine returns; in a thread of its own if the test itself runs in an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    context = contextvars.copy_context()
+    told: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            told.append((asyncio.run(coroutine), None))
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
+            told.append((None, error))
+
+    thread = threading.Thread(target=context.run, args=(run,))
+    thread.start()
+    thread.join()
+    value, error = told[0]
+    if error is not None:
+        raise error
+    return value

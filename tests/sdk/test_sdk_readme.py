@@ -1,0 +1,97 @@
+"""The README of the SDK: its examples run, and it names everything there is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docs import ROOT
+
+import agentq.sdk
+import agentq.testing
+from agentq.sdk import Options, RunContext, Task
+from agentq.sdk.handles import Run
+
+PAGE = (ROOT / "coordinator/agentq/sdk/README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+FILES = {block.split()[1]: block for block in BLOCKS if block.startswith("# ")}
+
+WORK = """
+import signal, threading
+from agentq.sdk import connect, set_default_client
+from agentq.testing import Worker
+over = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: over.set())
+client = connect()
+set_default_client(client)
+while not over.wait(0.01):
+    Worker(client).run_all()
+"""
+
+
+@pytest.fixture
+def environment(valkey_url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The folder of somebody's program, with a worker for it."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    variables = {
+        **os.environ,
+        "AGENTQ_URL": valkey_url,
+        "AGENTQ_NAMESPACE": "readme",
+        "AGENTQ_PICKLE_KEY": "k" * 40,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    with subprocess.Popen([sys.executable, "-c", WORK], cwd=tmp_path, env=variables) as worker:
+        yield variables
+        worker.terminate()
+    assert worker.returncode == 0
+
+
+def test_every_example_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    for block in BLOCKS:
+        if not block.startswith("# "):
+            done = subprocess.run(
+                [sys.executable, "-W", "error", "-c", block],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, block + done.stderr
+
+
+def test_the_examples_of_tests_pass(environment: dict[str, str], tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_shop.py"]
+
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", [*agentq.sdk.__all__, *agentq.testing.__all__, *Options.__annotations__])
+def test_every_public_name_and_option_is_documented(name: str) -> None:
+    assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`|import [^\n]*\b{name}\b", PAGE)
+
+
+@pytest.mark.parametrize("kind", [Run, Task, RunContext])
+def test_every_public_method_is_documented(kind: type) -> None:
+    inner = {"of", "returned", "function", "spec", "calls", "durable"}
+    names = [name for name in vars(kind) if not name.startswith("_") and name not in inner]
+
+    assert [name for name in names if f".{name}" not in PAGE] == []
+
+
+def test_every_link_leads_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE):
+        assert (ROOT / "coordinator/agentq/sdk" / target).exists(), target
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    for package in (agentq.sdk, agentq.testing):
+        assert sorted(package.__all__) == package.__all__
+        assert all(hasattr(package, name) for name in package.__all__)
