@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from callers import Callers
+from servers import Server
 from solitude import FILES, is_alone
 
 collect_ignore = ["test_alone.py"] if is_alone() else list(FILES)
+
+
+@pytest.fixture
+def callers(valkey: Server, folder: Path) -> Iterator[Callers]:
+    """A namespace with workers that call functions; it is in order in the end."""
+    callers = Callers(valkey, folder, namespace=folder.name)
+    yield callers
+    callers.close()
+    callers.check()

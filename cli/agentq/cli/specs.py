@@ -134,7 +134,7 @@ def _policies(given: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     caps: dict[str, Any] = {"nice": given["nice"]} if "nice" in given else {}
     if "memory" in given:
-        caps["memory_bytes"] = _size(given["memory"], "--memory")
+        caps["memory_bytes"] = size_of(given["memory"], "--memory")
     if "cpu_time" in given:
         caps["cpu_s"] = -(-span_of(given, "cpu_time") // 1000)
     with of_options(OPTIONS):
@@ -164,7 +164,7 @@ def span_of(given: Mapping[str, Any], option: str) -> int:
     return duration_of(given[option], flag(option))
 
 
-def _size(text: str, option: str) -> int:
+def size_of(text: str, option: str) -> int:
     number, unit = text.rstrip("KMGTiB").strip(), text.lstrip("0123456789").removesuffix("B").removesuffix("i")
     if not number.isdecimal() or unit not in UNITS:
         raise Invalid(f"{option}: {text[:40]!r} is not a size; write it like 512M or 4G.")

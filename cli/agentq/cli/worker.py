@@ -13,6 +13,7 @@ from agentq.cli.options import STYLE, Json
 from agentq.cli.pairs import pairs_of
 from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs, print_table
 from agentq.cli.server import Server, home_of, located, note, reach, settings_of
+from agentq.cli.specs import size_of
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.demands import BUILT_IN
 from agentq.coordinator.errors import Invalid, NotFound
@@ -30,7 +31,7 @@ Slots = Annotated[int | None, Opt(metavar="N", help="Runs at the same time; 1 if
 Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve, the first first; default.")]
 Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
 
-AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching")
+AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs")
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 
 worker = typer.Typer(**STYLE, invoke_without_command=True)
@@ -49,6 +50,15 @@ def run_worker(
     burst: Annotated[bool, Opt("--burst", help="End when there is nothing left to claim.")] = False,
     max_runs: Annotated[int | None, Opt(metavar="N", help="End after so many runs.")] = None,
     drain_grace: Annotated[str | None, Opt(metavar="DURATION", help="How long runs may go on in a drain; 30s.")] = None,
+    children: Annotated[int | None, Opt(metavar="N", help="Processes for function runs; as many as slots.")] = None,
+    async_calls: Annotated[
+        int | None, Opt(metavar="N", help="Asynchronous functions at the same time in one child; 100.")
+    ] = None,
+    child_memory: Annotated[
+        str | None, Opt(metavar="SIZE", help="What a child may use: 512M, 4G. Default: any.")
+    ] = None,
+    child_rss: Annotated[str | None, Opt(metavar="SIZE", help="Replace a child that has grown above this.")] = None,
+    child_runs: Annotated[int | None, Opt(metavar="N", help="Replace a child after so many function runs.")] = None,
 ) -> None:
     """Run a worker here, or, with a command, look after those that run.
 
@@ -99,6 +109,9 @@ def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions
         fields["labels"] = pairs_of(given["label"], "--label")
     if "drain_grace" in given:
         fields["drain_grace_ms"] = duration_ms(given["drain_grace"])
+    for name in ("child_memory", "child_rss"):
+        if name in given:
+            fields[name] = size_of(given[name], f"--{name.replace('_', '-')}")
     with of_options(OPTIONS):
         return WorkerOptions(**fields)
 

@@ -11,6 +11,7 @@ can be declared lost in one partition only, and then stops the runs of that one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -106,6 +107,8 @@ class Lease:
         self._seats = [_Seat(store.nonce(), store.nonce()) for _ in store.partitions()]
         self._renewed_ms: int | None = None
         self._turn = 0
+        self._granting = threading.Lock()
+        """Two threads that claim at the same time would be given the same runs, as one that asks twice is."""
 
     @property
     def trusted_ms(self) -> int:
@@ -192,8 +195,9 @@ class Lease:
         while True:
             lanes = self.lanes(partition)
             wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
-            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, *lanes)
-            more = self._granted(partition, self.store.call("claim", partition, *words))
+            with self._granting:
+                words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, *lanes)
+                more = self._granted(partition, self.store.call("claim", partition, *words))
             claims += more
             functions = sum(is_function_lane(claim.lane) for claim in more)
             count, calls = count - len(more) + functions, calls - functions
@@ -217,7 +221,8 @@ class Lease:
             partition = (self._turn + step) % len(partitions)
             if places[partition] or calls > len(claims):
                 mine = [ended[place] for place in places[partition]]
-                claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals)
+                with self._granting:
+                    claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals)
         return refusals, claims
 
     def _exchange(
@@ -251,8 +256,9 @@ class Lease:
         seat = self._seats[partition]
         words: list[Word] = [limits.CLAIM_A_CALL if most is None else max(most, 0) for most in (count, calls)]
         words += [word for entry in entries for word in entry]
-        reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
-        return self._granted(partition, reply)
+        with self._granting:
+            reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
+            return self._granted(partition, reply)
 
     def _granted(self, partition: int, reply: str | list[str]) -> list[Claim]:
         if isinstance(reply, str):

@@ -110,6 +110,19 @@ class WorkerSettings(BaseModel):
     drain_grace_ms: Annotated[
         int, Field(ge=0, description="how long runs may go on after a drain began, before they are handed back")
     ] = 30_000
+    children: Annotated[
+        int | None, Field(ge=1, le=10_000, description="processes for function runs; if not given, as many as slots")
+    ] = None
+    async_calls: Annotated[
+        int, Field(ge=1, le=10_000, description="asynchronous functions at the same time in one child")
+    ] = 100
+    child_memory: Annotated[
+        int | None, Field(ge=1 << 20, description="bytes of memory that a child may use; if not given, any")
+    ] = None
+    child_rss: Annotated[
+        int | None, Field(ge=1 << 20, description="bytes of resident memory after which a child is replaced")
+    ] = None
+    child_runs: Annotated[int | None, Field(ge=1, description="calls after which a child is replaced")] = None
 
     @field_validator("queues", mode="before")
     @classmethod

@@ -280,6 +280,8 @@ class RunContext:
 
 _NOTHING: Any = object()
 _current: ContextVar[RunContext] = ContextVar("agentq_run")
+make_current = _current.set
+"""For whoever executes one function after another, and has no time to go back in between."""
 
 
 @overload

@@ -4,6 +4,7 @@
 2. Without free slots, block on the inbox alone, so that an order is heard at once; a slot that becomes free ends that.
 3. After any fault of a read, adopt what was delivered into the broken connection before blocking again.
 4. Once in a while claim all the same, in case a wake-up was lost.
+5. Function runs take no slots: as many are claimed as their engine has room for, while it leaves that to this thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import NoGroup, Word
@@ -19,6 +21,7 @@ from agentq.coordinator.errors import AgentqError, Draining, Evicted, TryLater, 
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import is_function_lane
 from agentq.worker.hands import Hands
 
 BLOCK_MS = 10_000
@@ -40,11 +43,34 @@ class Takers:
     failed: Callable[[AgentqError], None]
 
 
+class Calls(Protocol):
+    """Who takes function runs."""
+
+    def wanted_here(self) -> int:
+        """How many would find a place, and are not claimed elsewhere."""
+
+    def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
+        """These were claimed, when so many were asked for."""
+
+
+class NoCalls:
+    """Nobody does."""
+
+    def wanted_here(self) -> int:
+        return 0
+
+    def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
+        raise AssertionError(f"{len(claims)} function runs were claimed, and none of {asked} was wanted")
+
+
 class Claims:
     """Keeps a worker's slots filled."""
 
-    def __init__(self, lease: Lease, hands: Hands, takers: Takers) -> None:
+    def __init__(self, lease: Lease, hands: Hands, takers: Takers, calls: Calls | None = None) -> None:
         self.lease = lease
+        self.calls = calls or NoCalls()
+        self._with_calls = False
+        """Whether the block that goes on, or comes next, is on the lanes of functions too."""
         self.hands = hands
         self.takers = takers
         self._reader = lease.store.connection.another()
@@ -72,6 +98,15 @@ class Claims:
     def look_anew(self) -> None:
         """The worker serves other lanes than before."""
         self._anew = True
+        self._slot_freed()
+
+    def calls_wanted(self) -> None:
+        """Function runs are wanted, from here."""
+        if not self._with_calls:
+            self._slot_freed()
+
+    def look_again(self) -> None:
+        """Something is over: see whether there is more."""
         self._slot_freed()
 
     def _slot_freed(self) -> None:
@@ -106,30 +141,48 @@ class Claims:
             self.lease.forget_lanes()
         if self._strayed:
             self._adopt_strayed()
-        free = self.hands.free()
-        if free > 0 and (self._look or monotonic_ms() >= self._safety_ms):
+        self._with_calls = True
+        free, calls = self.hands.free(), self.calls.wanted_here()
+        if (free > 0 or calls > 0) and (self._look or monotonic_ms() >= self._safety_ms):
             self._look = False
             self._safety_ms = monotonic_ms() + SAFETY_MS
-            claims = self._taken(self.lease.claim(free))
+            claims = self._taken(self.lease.claim(max(free, 0), calls), calls)
             if claims:
                 self._look = True
                 return
             self.takers.idle()
         if not self._closed.is_set():
-            self._block(free > 0)
+            self._with_calls = calls > 0
+            if not self._with_calls and self.calls.wanted_here() > 0:
+                # Since a moment ago; whoever wanted to say so found us about to look anyway.
+                self._look = True
+                return
+            self._block(free > 0, calls > 0)
 
-    def _taken(self, claims: list[Claim]) -> list[Claim]:
+    def _taken(self, claims: list[Claim], asked: int | None = None) -> list[Claim]:
+        functions = [claim for claim in claims if is_function_lane(claim.lane)]
+        if functions:
+            self.calls.take(functions, asked)
         for claim in claims:
-            self.hands.take(claim)
-            self.takers.claimed(claim)
+            if not is_function_lane(claim.lane):
+                self.stray(claim)
         return claims
+
+    def stray(self, claim: Claim) -> None:
+        """A run with a slot of its own was claimed, here or along with function runs."""
+        self.hands.take(claim)
+        self.takers.claimed(claim)
 
     def _adopt_strayed(self) -> None:
         for partition in self.lease.store.partitions():
             entries = self.lease.pending(partition)
             if entries:
-                self._taken(self.lease.adopt(partition, entries, self.hands.free()))
+                self._adopt(partition, entries)
         self._strayed = False
+
+    def _adopt(self, partition: int, entries: Sequence[tuple[str, str]]) -> None:
+        free, calls = self.hands.free(), self.calls.wanted_here()
+        self._taken(self.lease.adopt(partition, entries, free, calls))
 
     def _in_turn(self) -> tuple[Sequence[int], int]:
         """The partitions to block on, and for how long: one after another where they are not all on one server."""
@@ -139,9 +192,13 @@ class Claims:
         self._turn = (self._turn + 1) % len(partitions)
         return partitions[self._turn : self._turn + 1], TURN_MS
 
-    def _block(self, with_lanes: bool) -> None:
+    def _block(self, with_slots: bool, with_calls: bool) -> None:
         partitions, block_ms = self._in_turn()
-        streams = self.lease.streams(with_lanes, partitions)
+        streams = {
+            key: (partition, lane)
+            for key, (partition, lane) in self.lease.streams(with_slots or with_calls, partitions).items()
+            if lane is None or (with_calls if is_function_lane(lane) else with_slots)
+        }
         words: tuple[Word, ...] = ("XREADGROUP", "GROUP", GROUP, self.lease.identity.id, "COUNT", 1, "BLOCK", block_ms)
         try:
             reply = self._reader.block(*words, "STREAMS", *streams, *(">" for _ in streams), timeout_ms=block_ms)
@@ -162,5 +219,5 @@ class Claims:
         for partition, found in entries.items():
             self._look = True
             self._strayed = True
-            self._taken(self.lease.adopt(partition, found, self.hands.free()))
+            self._adopt(partition, found)
             self._strayed = False

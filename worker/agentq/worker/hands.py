@@ -1,13 +1,14 @@
 """What a worker holds: the one place that its threads share.
 
-A run is in the worker's hands from its claim until its last word was acknowledged by the server. All that time it takes
-a slot, every heartbeat names it, and nobody else may have it; so a slot is free only when the server knows so too.
+A run is in the worker's hands from its claim until its last word was acknowledged by the server. All that time every
+heartbeat names it, and nobody else may have it. A run that is a process of its own takes a slot all that time; so a
+slot is free only when the server knows so too. Function runs share the slots of the children that they are in.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agentq.coordinator.queue import Claim
 
@@ -21,6 +22,10 @@ class Hands:
         """Runs to take in all, if there is a limit."""
         self.taken = 0
         """Runs ever taken."""
+        self.calls: dict[tuple[str, str], Claim] = {}
+        """The function runs, by id and fence. Whole batches come and go at once, in steps that need no lock."""
+        self._seats = 0
+        """Slots that are taken by children."""
         self._claims: dict[str, Claim] = {}
         self._changed = threading.Condition()
         self._on_free: Callable[[], None] = lambda: None
@@ -43,27 +48,64 @@ class Hands:
     def drop(self, claim: Claim) -> None:
         """Let go, if it is still this attempt that is held."""
         with self._changed:
+            if self.calls.pop(claim[:2], None) is not None:
+                return
             if self._claims.get(claim.id) != claim:
                 return
             del self._claims[claim.id]
             self._changed.notify_all()
         self._on_free()
 
+    def take_calls(self, claims: Sequence[Claim]) -> None:
+        self.calls.update(zip([claim[:2] for claim in claims], claims, strict=True))
+        with self._changed:
+            self.taken += len(claims)
+
+    def give_back(self, number: int) -> None:
+        """So many that were taken have not begun, and do not count."""
+        with self._changed:
+            self.taken -= number
+
+    def seat(self) -> bool:
+        """Take a slot for a child, if there is one."""
+        with self._changed:
+            if self.slots - len(self._claims) - self._seats <= 0:
+                return False
+            self._seats += 1
+            return True
+
+    def unseat(self) -> None:
+        with self._changed:
+            wanted = self.slots - len(self._claims) - self._seats <= 0
+            self._seats -= 1
+        if wanted:
+            self._on_free()
+
+    def seats_free(self) -> int:
+        """How many more children may have something to do."""
+        with self._changed:
+            return max(0, self.slots - len(self._claims) - self._seats)
+
+    def left(self) -> int | None:
+        """How many more runs may be taken in all, if there is a limit."""
+        with self._changed:
+            return None if self.most is None else max(0, self.most - self.taken)
+
     def free(self) -> int:
         with self._changed:
-            free = self.slots - len(self._claims)
+            free = self.slots - len(self._claims) - self._seats
             return free if self.most is None else min(free, self.most - self.taken)
 
     def held(self) -> list[Claim]:
         with self._changed:
-            return list(self._claims.values())
+            return [*self._claims.values(), *self.calls.values()]
 
     def holds(self, run: str, fence: str) -> Claim | None:
         """The claim with this fence, if it is held."""
         with self._changed:
-            claim = self._claims.get(run)
+            claim = self._claims.get(run) or self.calls.get((run, fence))
             return claim if claim is not None and claim.fence == fence else None
 
     def empty(self) -> bool:
         with self._changed:
-            return not self._claims
+            return not self._claims and not self.calls

@@ -46,6 +46,8 @@ class Report:
     outcome: Outcome | None = None
     reason: str = ""
     wait: Wait | None = None
+    delay_ms: int | None = None
+    """The wait before another try that the attempt asks for itself."""
 
 
 @dataclass(slots=True)
@@ -184,10 +186,10 @@ class Reports:
                 return self.queue.finish([(report.claim, report.outcome or Outcome()) for report in batch])
             if first.verb == "fail":
                 assert first.outcome is not None
-                self.queue.fail(first.claim, first.outcome)
+                self.queue.fail(first.claim, first.outcome, delay_ms=first.delay_ms)
             elif first.verb == "park":
                 assert first.wait is not None
-                self.queue.park(first.claim, wait=first.wait)
+                self.queue.park(first.claim, first.reason, first.wait)
             else:
                 self.queue.release(first.claim, first.reason)
         except (Unreachable, TryLater):

@@ -2,7 +2,8 @@
 
 1. Clean up after a predecessor on this host that was killed, then register.
 2. Keep its slots filled (`claims.py`), its lease renewed (`pulse.py`) and its words said (`reports.py`), each in a
-   thread of its own; execute attempts on the event loop (`attempt.py`); do its share of the duties.
+   thread of its own; execute attempts on the event loop (`attempt.py`), and function runs in persistent children
+   (`functions/`); do its share of the duties.
 3. Carry out orders: stop a run, drain, leave at once.
 4. On SIGHUP read the settings again, and change what can change while runs go on (`reloading.py`).
 5. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
@@ -34,12 +35,14 @@ from agentq.coordinator.lease import Identity, Lease, Order
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.run import Outcome, is_function_lane
 from agentq.coordinator.settings import Settings
 from agentq.worker.attempt import Attempt, Stop, Surroundings
 from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
 from agentq.worker.environment import Environment
+from agentq.worker.functions.child import Making
+from agentq.worker.functions.engine import LEAVING, Around, Engine
 from agentq.worker.hands import Hands
 from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
 from agentq.worker.narration import Narration
@@ -48,7 +51,8 @@ from agentq.worker.pulse import Listener, Pulse
 from agentq.worker.reloading import Reload, Terminal, taken_over
 from agentq.worker.reports import FINAL, Report, Reports
 from agentq.worker.spill import Spill
-from agentq.worker.tree import Cgroups, become_subreaper, sweep
+from agentq.worker.tree import WORKER as WORKER_MARK
+from agentq.worker.tree import Cgroups, Run, become_subreaper, end, sweep
 
 P = ParamSpec("P")
 
@@ -95,7 +99,9 @@ class Worker:
             idle=self._on_loop(self._idle),
             failed=self._on_loop(self._fail),
         )
-        self.claims = Claims(self.lease, self.hands, takers)
+        cgroups = Cgroups.found()
+        self.engine = self._engine(cgroups)
+        self.claims = Claims(self.lease, self.hands, takers, self.engine)
         store = self.queue.store
         reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
         tick_ms = settings.tick_ms
@@ -103,7 +109,7 @@ class Worker:
         self.ticker = Ticker(store, duties, tick_ms, owner=self.id)
         self.surroundings = Surroundings(
             environment=Environment(settings.namespace, self.id),
-            cgroups=Cgroups.found(),
+            cgroups=cgroups,
             logs=home / "logs",
             channels=Channels(home / "channels"),
             say=self.reports.say,
@@ -115,10 +121,38 @@ class Worker:
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
         self._reload = reload
         self._terminal = Terminal()
+        self._burials: set[asyncio.Future[int]] = set()
+        self._calls_over = asyncio.Event()
         self._draining = asyncio.Event()
         self._hurry = asyncio.Event()
         self._lost = asyncio.Event()
         self._fault: AgentqError | None = None
+
+    def _engine(self, cgroups: Cgroups | None) -> Engine:
+        options = self.options
+        around = Around(
+            say=self.reports.say,
+            narration=self.narration,
+            receive=self.queue.receive,
+            bury=self._on_loop(self._bury),
+            stray=lambda claim: self.claims.stray(claim),
+            room=lambda: self.claims.calls_wanted(),
+            quiet=self._on_loop(self._quiet),
+            failed=self._on_loop(self._fail),
+        )
+        making = Making(
+            namespace=self.settings.namespace,
+            environment={**os.environ, **self.settings.to_environment(), WORKER_MARK: self.id},
+            cgroups=cgroups,
+            memory_bytes=options.child_memory,
+            rss_bytes=options.child_rss,
+            calls_most=options.child_runs,
+            async_calls=options.async_calls,
+        )
+        most = lambda: self.options.children or self.options.slots  # noqa: E731 - it may change
+        return Engine(
+            self.lease, self.hands, making, most, around, bounded=options.burst or options.max_runs is not None
+        )
 
     async def run(self) -> int:
         """Work until told to stop, or until there is nothing more to do; the exit code."""
@@ -130,7 +164,7 @@ class Worker:
         become_subreaper()
         await self._sweep()
         self.lease.register()
-        for thread in (self.pulse, self.reports, self.narration, self.claims, self.ticker):
+        for thread in (self.pulse, self.reports, self.narration, self.engine, self.claims, self.ticker):
             thread.start()
         sweeping = asyncio.ensure_future(self._keep_sweeping())
         await self._draining.wait()
@@ -163,28 +197,38 @@ class Worker:
         with suppress(AgentqError):
             # A server that cannot be told sees no claims all the same.
             await asyncio.to_thread(self.lease.drain)
+        self.engine.drain()
         await self._attempts_over(self.options.drain_grace_ms)
         for attempt in list(self._attempts.values()):
-            attempt.stop(Stop.RELEASED, "its worker is leaving")
+            attempt.stop(Stop.RELEASED, LEAVING)
+        self.engine.stop_all(LEAVING)
         await self._attempts_over(None)
         closing = (asyncio.to_thread(words.close, LAST_WORDS_MS) for words in (self.narration, self.reports))
-        _, said = await asyncio.gather(*closing)
+        _, said, told = await asyncio.gather(*closing, asyncio.to_thread(self.engine.close, LAST_WORDS_MS))
         # The round under way may have hundreds of calls before it, on a slow line for minutes.
         self.ticker.stop(wait=False)
         await asyncio.to_thread(self.pulse.stop)
-        if said:
+        if said and told:
             with suppress(Unreachable, TryLater):
                 # A server that cannot be told finds out when the lease ends, and nothing is held.
                 await asyncio.to_thread(self.lease.deregister)
 
     async def _attempts_over(self, grace_ms: int | None) -> None:
-        if self._tasks and not (grace_ms is not None and self._hurry.is_set()):
+        if (self._tasks or self.engine.busy()) and not (grace_ms is not None and self._hurry.is_set()):
             hurry = asyncio.ensure_future(self._hurry.wait() if grace_ms is not None else asyncio.Event().wait())
-            over = asyncio.ensure_future(asyncio.wait(self._tasks.values()))
+            over = asyncio.ensure_future(self._all_over())
             timeout = None if grace_ms is None else grace_ms / 1000
             await asyncio.wait({hurry, over}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             hurry.cancel()
             over.cancel()
+
+    async def _all_over(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+        self._calls_over.clear()
+        while self.engine.busy():
+            await self._calls_over.wait()
+            self._calls_over.clear()
 
     # ---- on the loop
 
@@ -205,7 +249,11 @@ class Worker:
         task = asyncio.ensure_future(self._attempt(attempt, self._tasks.get(claim.id)))
         self._tasks[claim.id] = task
         task.add_done_callback(lambda task: self._over(claim.id, task))
-        if self.options.max_runs is not None and self.hands.taken >= self.options.max_runs:
+        self._end_if_sated()
+
+    def _end_if_sated(self) -> None:
+        """It has had its runs; what of them are function runs, it still makes."""
+        if self.options.max_runs is not None and self.hands.taken >= self.options.max_runs and not self.engine.busy():
             self._draining.set()
 
     def _over(self, run: str, task: asyncio.Task[None]) -> None:
@@ -233,6 +281,8 @@ class Worker:
         claim = self.hands.holds(order.run, order.fence)
         if order.order == "stop" and claim in self._attempts:
             self._attempts[claim].stop(Stop.CANCELLED, order.detail)
+        elif order.order == "stop" and claim is not None:
+            self.engine.stop(claim, Stop.CANCELLED, order.detail)
         elif order.order in ("drain", "hurry"):
             if order.order == "hurry":
                 self._hurry.set()
@@ -245,6 +295,8 @@ class Worker:
         """This attempt was superseded: its processes end, and it says nothing."""
         if claim in self._attempts:
             self._attempts[claim].stop(Stop.FENCED)
+        elif is_function_lane(claim.lane):
+            self.engine.stop(claim, Stop.FENCED)
         else:
             self.hands.drop(claim)
 
@@ -252,14 +304,29 @@ class Worker:
         """The margin of the lease is one heartbeat: by half of it the last process has to be gone."""
         for attempt in self._attempts.values():
             attempt.stop(Stop.RELEASED, DISTRUSTED, within_ms=self.settings.heartbeat_ms // 2)
+        self.engine.stop_all(DISTRUSTED, within_ms=self.settings.heartbeat_ms // 2)
 
     def _start_refused(self, claim: Claim, refusal: AgentqError) -> None:
         if claim in self._attempts:
             self._attempts[claim].refused(refusal)
+        elif is_function_lane(claim.lane):
+            self.engine.refused(claim, refusal)
 
     def _idle(self) -> None:
         if self.options.burst and self.hands.empty():
             self._draining.set()
+
+    def _quiet(self) -> None:
+        """There is no function run in hand any more."""
+        self._calls_over.set()
+        self._end_if_sated()
+        if self.options.burst and not self._draining.is_set():
+            self.claims.look_again()
+
+    def _bury(self, run: Run) -> None:
+        """A child of the engine has ended: see that nothing is left of it."""
+        self._burials = {each for each in self._burials if not each.done()}
+        self._burials.add(asyncio.ensure_future(end(run)))
 
     def _somebody_lost(self, _: str) -> None:
         self._lost.set()
@@ -315,6 +382,7 @@ class Worker:
         if report.verb in FINAL:
             self.narration.forget(report.claim)
             self.hands.drop(report.claim)
+            self.engine.look()
         elif refused is not None:
             self._on_loop(self._start_refused)(report.claim, refused)
 

@@ -1,0 +1,132 @@
+"""Function runs in the children of a worker: what comes of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from callers import Callers
+from servers import until
+
+from agentq.coordinator.policy import RetryPolicy
+
+
+def test_functions_of_both_kinds_return_their_results(callers: Callers) -> None:
+    callers.worker()
+
+    runs = [callers.call("added", 1, 2), callers.call("awaited", 3, 4)]
+    by_name = callers.queue.submit(callers.spec("added").model_copy(update={"kwargs": {"first": 1, "second": 4}})).id
+
+    assert [callers.ended(run).outcome.result for run in (*runs, by_name)] == [3, 7, 5]
+    assert {callers.state(run) for run in (*runs, by_name)} == {"completed"}
+
+
+def test_an_exception_is_told_with_its_traceback(callers: Callers) -> None:
+    callers.worker()
+
+    ended = callers.ended(callers.call("raised"))
+
+    assert (ended.state, ended.outcome.class_) == ("failed", "exit")
+    assert ended.outcome.error == "ValueError: no good"
+    assert 'raise ValueError("no good")' in ended.outcome.tail
+    assert "worker/functions" not in ended.outcome.tail
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kind", "error"),
+    [
+        ("no_such", (), "spawn", "errands:no_such cannot be imported: AttributeError"),
+        ("added", ("one", 2), "rejected", "the argument 'first'"),
+        ("unkept", (), "check", "cannot be kept as JSON"),
+        ("failed", ("conflict",), "conflict", "as I say"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_class(
+    callers: Callers, name: str, args: tuple[object, ...], kind: str, error: str
+) -> None:
+    callers.worker()
+
+    ended = callers.ended(callers.call(name, *args, retry=RetryPolicy(crashes=0)))
+
+    assert (ended.state, ended.outcome.class_) == ("failed", kind)
+    assert error in ended.outcome.error
+
+
+def test_an_import_error_is_not_retried_for_ever(callers: Callers) -> None:
+    callers.worker()
+
+    ended = callers.ended(callers.call("no_such", retry=RetryPolicy(crashes=2, delay_ms=1)))
+
+    assert (ended.state, ended.attempt) == ("failed", 3)
+
+
+def test_a_function_says_itself_when_it_is_to_be_tried_again(callers: Callers) -> None:
+    callers.worker()
+
+    ended = callers.ended(callers.call("tried_again", retry=RetryPolicy(failures=1, delay_ms=60_000)), 10_000)
+
+    assert (ended.state, ended.outcome.result) == ("completed", 2)
+
+
+def test_what_a_function_prints_is_in_its_log_before_it_has_ended(callers: Callers) -> None:
+    callers.worker()
+    runs = [callers.call("printed") for _ in range(10)]
+
+    for run in runs:
+        callers.ended(run)
+
+        assert callers.log(run) == "to stdout\nto stderr\nno end"
+
+
+def test_a_function_says_how_far_it_is(callers: Callers) -> None:
+    callers.worker()
+
+    ended = callers.ended(callers.call("half_way"))
+
+    assert ended.progress == {"done": 1, "total": 2}
+
+
+def test_a_function_waits_for_a_signal_without_a_place(callers: Callers) -> None:
+    callers.worker()
+    run = callers.call("asked")
+    until(lambda: callers.state(run) == "waiting", "the run to park")
+
+    callers.queue.signal(run, "go", {"answer": 42})
+
+    assert callers.ended(run).outcome.result == {"answer": 42}
+    assert callers.effects("begin")[run] == 2
+
+
+def test_many_asynchronous_calls_are_awaited_at_once_in_one_child(callers: Callers) -> None:
+    callers.worker()
+    callers.ended(callers.call("awaited", 1, 2))
+
+    began = time.monotonic()
+    runs = [callers.call("slept_beside", 0.5) for _ in range(100)]
+    pids = {callers.ended(run).outcome.result for run in runs}
+
+    assert len(pids) == 1
+    assert time.monotonic() - began < 10, "a hundred half seconds took less than fifty seconds"
+
+
+def test_ten_thousand_calls_are_made_exactly_once_each(callers: Callers) -> None:
+    callers.worker(slots=2)
+
+    runs = [each.id for each in callers.queue.submit_many(callers.spec("noted") for _ in range(10_000))]
+    callers.wait(runs, 100_000)
+
+    assert {callers.state(run) for run in runs[::100]} == {"completed"}
+    assert callers.effects("begin") == dict.fromkeys(runs, 1)
+
+
+def test_a_worker_ends_when_nothing_is_left_or_it_has_had_its_runs(callers: Callers) -> None:
+    runs = [callers.call("added", 1, place) for place in range(30)]
+
+    counted = callers.begin(max_runs=10)
+    assert counted.wait(timeout=30) == 0
+    states = [callers.state(run) for run in runs]
+    burst = callers.begin(burst=True)
+    assert burst.wait(timeout=30) == 0
+
+    assert (states.count("completed"), states.count("pending")) == (10, 20)
+    assert {callers.state(run) for run in runs} == {"completed"}

@@ -1,0 +1,1 @@
+"""Function runs: executed in persistent child processes of the worker, many in a round trip."""

@@ -1,0 +1,354 @@
+"""One child process, as its worker sees it: started, sent calls, heard, interrupted and ended. Its tasks:
+
+1. Start a fresh interpreter that marks itself as ours, dies with us, and keeps to its limits.
+2. Number the calls that are sent, and know of each whether it has begun.
+3. Judge how many may wait in it, by how fast it answers.
+4. Take back what has not begun, without its help; see `board`.
+
+It is used by one thread at a time: `engine` sees to that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain, count
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.limits import TAIL_CHARACTERS
+from agentq.coordinator.queue import Claim
+from agentq.worker import pidfd, proc, tree
+from agentq.worker.adoption import roots
+from agentq.worker.cgroups import Cgroups
+from agentq.worker.functions import wire
+from agentq.worker.functions.board import (
+    CURRENT,
+    STRUCK,
+    STRUCK_WHY,
+    WITHDRAWN_FROM,
+    WITHDRAWN_TO,
+    Board,
+    Broken,
+    memory,
+)
+
+Key = tuple[str, str]
+"""A run and the fence of its attempt."""
+
+WAITING_MS = 30
+"""How much work may wait in a child,"""
+WAITING_MAX = 500
+"""and how many calls."""
+READ_BYTES = 256 << 10
+SETTLE_MS = 2
+"""After so long both sides see what the other has written to the board."""
+LEAVE_MS = 5_000
+"""How long it may take to end by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What children are made of."""
+
+    namespace: str
+    environment: Mapping[str, str]
+    cgroups: Cgroups | None = None
+    memory_bytes: int | None = None
+    """The hard limit of each."""
+    rss_bytes: int | None = None
+    """One that has grown above this is replaced,"""
+    calls_most: int | None = None
+    """and one that has been sent so many calls."""
+    async_calls: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the child of one run alone has besides."""
+
+    caps: Mapping[str, int] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+
+
+class Child:
+    """See above."""
+
+    def __init__(self, making: Making, own: Own | None = None) -> None:
+        self.making, self.own = making, own
+        self.calls: dict[Key, int] = {}
+        """What was sent and has not been answered, in order, each with its number."""
+        self.asynchronous: set[Key] = set()
+        self.started: set[Key] = set()
+        """The server knows, or is being told, that these have begun."""
+        self.next = 1
+        self.sent = 0
+        self.window = 1.0
+        self.each_ms = 0.0
+        """How long a call takes, as a moving average."""
+        self.withdrawing = self.retiring = self.left = self.killed = self.hung_up = False
+        self.settled_ms = self.leave_ms = 0
+        """When it is known what it will not begin, and by when it should have ended."""
+        self.seen, self.seen_ms, self.looked_ms = 0, monotonic_ms(), 0
+        """The call that it was at, since when that has been so, and when its calls were looked at last."""
+        self.suspects: set[Key] = set()
+        """What had begun by then."""
+        self._since_ms = 0
+        self._unsent = bytearray()
+        self._frames = wire.Frames(wire.PLACE)
+        self._start()
+
+    # ---- its life
+
+    def _start(self) -> None:
+        self.cookie = f"{self.making.namespace}/functions/{new_nonce()}"
+        keeper = tree.keeper(os.getpid())
+        caps = dict(self.own.caps) if self.own else {}
+        memory_bytes = caps.pop("memory_bytes", None) or self.making.memory_bytes
+        groups = self.making.cgroups if memory_bytes else None
+        self.leaf = groups.leaf(self.cookie, keeper, memory_bytes) if groups else None
+        bounded = self.leaf is not None and groups is not None and groups.memory
+        if memory_bytes and not bounded:
+            caps["memory_bytes"] = memory_bytes
+        ours, theirs = socket.socketpair()
+        board = memory()
+        errors, write = os.pipe()
+        told = {
+            "socket": theirs.fileno(),
+            "board": board,
+            "keeper": os.getpid(),
+            "async_calls": self.making.async_calls,
+            "rss_bytes": self.making.rss_bytes,
+            "caps": caps,
+        }
+        variables = {**self.making.environment, **(self.own.environment if self.own else {})}
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "agentq.worker.functions.inside", json.dumps(told)],
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                stderr=write,
+                env={**variables, tree.COOKIE: self.cookie, tree.KEEPER: keeper},
+                cwd=self.own.cwd if self.own else None,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(), board),
+            )
+            self.board = Board(board)
+        except BaseException:
+            ours.close()
+            os.close(errors)
+            if self.leaf is not None:
+                self.leaf.remove()
+            raise
+        finally:
+            theirs.close()
+            os.close(board)
+            os.close(write)
+        self.pid, self.socket = self.process.pid, ours
+        ours.setblocking(False)
+        self.errors = Errors(errors)
+        self.kills_before = proc.out_of_memory_kills()
+        self._be_known()
+
+    def _be_known(self) -> None:
+        """It is the root of a tree, so that nobody takes it for an orphan."""
+        root = proc.stat(self.pid) or proc.Stat(self.pid, os.getpid(), self.pid, self.pid, 0, True)
+        roots[self.pid] = root.began
+        self.tree = tree.Run(self.cookie, root, monotonic_ms(), self.leaf)
+        if self.leaf is not None:
+            self.leaf.add(self.pid)
+        try:
+            self.end = pidfd.opened(self.pid)
+        except OSError:
+            self.end = -1
+
+    def kill(self) -> None:
+        """With all that is in its group."""
+        self.killed = True
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """Its exit status, once it has ended; negative for a signal."""
+        status = self.process.wait()
+        self.errors.ended.wait(0.2)
+        roots.pop(self.pid, None)
+        return status
+
+    def close(self) -> None:
+        self.socket.close()
+        self.board.close()
+        if self.end >= 0:
+            os.close(self.end)
+
+    # ---- what it is told
+
+    @property
+    def idle(self) -> bool:
+        return not self.calls
+
+    @property
+    def proven(self) -> bool:
+        """It has begun something, so it can."""
+        return bool(self.board.numbers[CURRENT])
+
+    def room(self) -> int:
+        """How many more calls it may be sent now."""
+        if self.withdrawing or self.retiring:
+            return 0
+        room = self.making.async_calls - len(self.calls) if self.asynchronous else int(self.window) - len(self.calls)
+        most = 1 if self.own is not None else self.making.calls_most
+        return max(0, room if most is None else min(room, most - self.sent))
+
+    def send(self, claims: Sequence[Claim]) -> None:
+        if not self.calls:
+            self._since_ms = self.seen_ms = monotonic_ms()
+        first = self.next
+        self.next += len(claims)
+        self.sent += len(claims)
+        self.calls.update(zip([claim[:2] for claim in claims], count(first)))
+        self._write(wire.framed(wire.CALLS, str(first), *chain.from_iterable(claims)))
+
+    def tell(self, *lines: str) -> None:
+        self._write(wire.framed(*lines))
+
+    def leave(self, now: int) -> None:
+        """It has nothing to do any more."""
+        self.left, self.leave_ms = True, now + LEAVE_MS
+        self.tell(wire.LEAVE)
+
+    def strike(self, key: Key, why: int) -> None:
+        """Raise an exception in a call that has begun."""
+        number = self.calls[key]
+        self.board.numbers[STRUCK_WHY] = why
+        self.board.numbers[STRUCK] = number
+        self.tell(wire.STOP, str(number), str(why))
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, wire.STRIKE)
+
+    def _write(self, frame: bytes) -> None:
+        if self._unsent:
+            self._unsent += frame
+            return
+        try:
+            sent = self.socket.send(frame)
+        except BlockingIOError:
+            sent = 0
+        except OSError:  # it has died, which is about to be noticed
+            return
+        if sent < len(frame):
+            self._unsent += frame[sent:]
+
+    def write_on(self) -> None:
+        """It can take more."""
+        with suppress(OSError):
+            sent = self.socket.send(self._unsent[:READ_BYTES])
+            del self._unsent[:sent]
+
+    @property
+    def awaits(self) -> int:
+        """What to poll its socket for."""
+        return select.POLLIN | (select.POLLOUT if self._unsent else 0)
+
+    # ---- what it says
+
+    def heard(self) -> tuple[list[str], bool]:
+        """The lines of what it has said since the last time, and whether it is still there.
+
+        First the socket, then the ring up to where it was written before that: so a record never overtakes another.
+        """
+        head, pieces, there = self.board.settled_head(), list[bytes](), True
+        try:
+            while piece := self.socket.recv(READ_BYTES):
+                for (upto, _), body in self._frames.fed(piece):
+                    pieces += (self.board.take(upto), body)
+                if len(piece) < READ_BYTES:
+                    break
+            there = bool(piece)
+        except BlockingIOError:
+            pass  # that was all
+        except OSError:
+            there = False
+        pieces.append(self.board.take(head))
+        lines = _lines(pieces)
+        if len(lines) % wire.LINES:
+            raise Broken()
+        return lines, there
+
+    def last_words(self) -> list[str]:
+        """What it has left in the ring. It is dead."""
+        return _lines([self.board.take(self.board.settled_head()), self.board.take(self.board.settled_head())])
+
+    def answered(self, number: int) -> None:
+        """So many calls have ended: how many may wait is judged anew, and at most doubles."""
+        now = monotonic_ms()
+        each = max(now - self._since_ms, 0.02) / number
+        self.each_ms = each if not self.each_ms else 0.7 * self.each_ms + 0.3 * each
+        self._since_ms = now
+        self.window = max(1.0, min(2 * self.window, WAITING_MS / self.each_ms, WAITING_MAX))
+
+    # ---- what has begun, and what has not
+
+    def begun(self) -> list[Key]:
+        current = self.board.numbers[CURRENT]
+        return [key for key, number in self.calls.items() if number <= current]
+
+    def has_begun(self, key: Key) -> bool:
+        return self.calls[key] <= self.board.numbers[CURRENT]
+
+    def waiting(self) -> bool:
+        """Whether something has not begun."""
+        return bool(self.calls) and self.calls[next(reversed(self.calls))] > self.board.numbers[CURRENT]
+
+    def withdraw(self) -> None:
+        """Begin to take back what has not begun; `withdrawn` says, a moment later, what that is."""
+        numbers = self.board.numbers
+        numbers[WITHDRAWN_TO] = self.next
+        numbers[WITHDRAWN_FROM] = numbers[CURRENT] + 1
+        self.withdrawing, self.settled_ms = True, monotonic_ms() + SETTLE_MS
+
+    def withdrawn(self) -> list[Key]:
+        """What it will never begin. It may refuse one more, which it was about to begin."""
+        current = self.board.numbers[CURRENT]
+        keys = [key for key, number in self.calls.items() if number > current]
+        for key in keys:
+            del self.calls[key]
+        self.withdrawing = False
+        self.window = 1.0
+        return keys
+
+
+class Errors:
+    """What a child writes to its stdout and stderr itself, not through Python: passed on to ours, the end kept."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+        self._last = b""
+        self.ended = threading.Event()
+        threading.Thread(target=self._pass_on, name="agentq-child-errors", daemon=True).start()
+
+    def tail(self) -> str:
+        return self._last.decode(errors="replace")
+
+    def _pass_on(self) -> None:
+        with open(self._end, "rb", buffering=0) as errors:
+            while piece := errors.read(READ_BYTES):
+                self._last = (self._last + piece)[-TAIL_CHARACTERS:]
+                with suppress(OSError):
+                    os.write(2, piece)
+        self.ended.set()
+
+
+def _lines(pieces: Iterable[bytes]) -> list[str]:
+    text = b"".join(pieces).decode(errors="replace")
+    return text[:-1].split("\n") if text else []

@@ -1,0 +1,385 @@
+"""The function runs of a worker: taken in batches, spread over children, watched, and told how they ended. Its tasks:
+
+1. Give what was claimed to the children, from whichever thread it comes, so that it begins without a detour.
+2. Listen to the children, in a thread of its own; what has ended goes to the exchange, which brings the next.
+3. Stop calls, by exception first and then by force; find out how a child died, and let only its own calls fail.
+4. Hand back in a drain what has not begun, at once.
+
+One lock keeps these apart; it is held for moments only, never while the server is spoken to.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, Stopping
+from agentq.coordinator.lease import Ended, Lease
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.limits import STOP_GRACE_MS
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import is_function_lane
+from agentq.coordinator.waiting import Resumption
+from agentq.worker import proc
+from agentq.worker.attempt import Stop
+from agentq.worker.functions import wire
+from agentq.worker.functions.child import Child, Key, Making
+from agentq.worker.functions.children import CannotStart, Children
+from agentq.worker.functions.exchange import Exchange
+from agentq.worker.functions.hearing import Ears, Hearing
+from agentq.worker.functions.stops import Stops
+from agentq.worker.functions.watch import Watch
+from agentq.worker.hands import Hands
+from agentq.worker.narration import Narration
+from agentq.worker.reports import Report
+from agentq.worker.tree import Run
+
+FENCED_MS = 2_000
+"""How long an awaited call that was superseded may take to end, before it takes its neighbours along."""
+NO_PLACE = "no child had room for it"
+LEAVING = "its worker is leaving"
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the engine needs of its worker. Called in any thread."""
+
+    say: Callable[[Report], None]
+    narration: Narration
+    receive: Callable[[Claim], Resumption | None]
+    bury: Callable[[Run], None]
+    """A child has ended: see that nothing is left of what it started."""
+    stray: Callable[[Claim], None]
+    """A run that is no function was claimed by the exchange."""
+    room: Callable[[], None]
+    """More calls are wanted from the claiming thread."""
+    quiet: Callable[[], None]
+    """There is no function run in hand any more."""
+    failed: Callable[[AgentqError], None]
+
+
+class Engine:
+    """See above."""
+
+    def __init__(
+        self, lease: Lease, hands: Hands, making: Making, most: Callable[[], int], around: Around, *, bounded: bool
+    ) -> None:
+        self._hands = hands
+        self._around = around
+        self._bounded = bounded
+        """Whether the worker ends at some time by itself."""
+        self._lock = threading.RLock()
+        self.children = Children(making, hands, most)
+        self.stops = Stops()
+        self.exchange = Exchange(lease, self.wanted, self._exchanged, around.room, around.failed)
+        ears = Ears(
+            tell=self.exchange.tell,
+            say=around.say,
+            narration=around.narration,
+            receive=self._receive,
+            again=self.children.waiting.append,
+            replace=self.replace,
+            awaited=self.children.awaited.add,
+        )
+        self.hearing = Hearing(hands.calls, self.stops, ears)
+        self._to_stop: dict[Key, tuple[Stop, str, int | None]] = {}
+        """Calls that are being taken back because they are to stop."""
+        self._draining = False
+        self._asking = ThreadPoolExecutor(1, "agentq-receive")
+        self._watch = Watch(self, self._lock)
+
+    def start(self) -> None:
+        self._watch.start()
+        self.exchange.start()
+
+    # ---- calls come in
+
+    def wanted(self) -> int:
+        """How many more calls would find a place at once."""
+        with self._lock:
+            if self._draining or self.exchange.is_full:
+                return 0
+            return self.children.wanted(eager=not self.exchange.hungry)
+
+    def wanted_here(self) -> int:
+        """How many of them the claiming thread should get."""
+        return self.wanted() if self.exchange.hungry else 0
+
+    def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
+        """These were claimed; `asked` is how many were asked for."""
+        with self._lock:
+            self._end_earlier(claims)
+            self._hands.take_calls(claims)
+            self.children.take(claims)
+            if self._draining:
+                self._release_waiting()
+            else:
+                self.children.spread()
+        self._watch.wake()
+        if asked is not None and len(claims) >= asked:
+            self.exchange.feed()
+
+    def _end_earlier(self, claims: Sequence[Claim]) -> None:
+        """The server has taken a run from us, or forgotten that we had it, and given it to us once more."""
+        again = {claim.id for claim in claims if not claim.fence.startswith("1-")}
+        for claim in [each for each in self._hands.calls.values() if each.id in again] if again else ():
+            self.stop(claim, Stop.FENCED)
+
+    def _exchanged(
+        self, ended: Sequence[Ended], _refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
+    ) -> None:
+        """The server has heard how these ended, or refused to, as they were superseded; and has given more."""
+        if claims:  # first, so that a worker that ends when nothing is left does not see its hands empty
+            mine = claims
+            if not all(map(is_function_lane, {claim.lane for claim in claims})):
+                mine = [claim for claim in claims if is_function_lane(claim.lane)]
+                for claim in claims:
+                    if not is_function_lane(claim.lane):
+                        self._around.stray(claim)
+            self.take(mine)
+        calls = self._hands.calls
+        for each in ended:
+            calls.pop(each.claim[:2], None)
+        self.look()
+
+    def busy(self) -> bool:
+        """Whether there is something to do, besides telling the server of it."""
+        with self._lock:
+            children = self.children
+            return bool(children.waiting or children.alone or any(child.calls for child in children.all))
+
+    def look(self) -> None:
+        """Something may be over."""
+        if (self._bounded and not self._hands.calls) or (self._draining and not self.busy()):
+            self._around.quiet()
+
+    def held(self, key: Key) -> Claim | None:
+        return self._hands.calls.get(key)
+
+    def say(self, report: Report) -> None:
+        self._around.say(report)
+
+    # ---- calls are stopped
+
+    def stop(self, claim: Claim, why: Stop, reason: str = "", within_ms: int | None = None) -> None:
+        """End a call, or take it back if it has not begun."""
+        with self._lock:
+            key = claim[:2]
+            if self._hands.calls.get(key) != claim:
+                return
+            if self.children.forget(claim):
+                self._settle(claim, why, reason)
+                return
+            child = next((child for child in self.children.all if key in child.calls), None)
+            if why is Stop.FENCED:
+                self._hands.drop(claim)
+            if child is None:
+                return  # it has ended
+            if child.has_begun(key):
+                self._stop_begun(child, claim, why, reason, within_ms)
+            else:
+                self._to_stop[key] = (why, reason, within_ms)
+                self._watch.withdraw(child)
+
+    def _stop_begun(self, child: Child, claim: Claim, why: Stop, reason: str, within_ms: int | None) -> None:
+        key = claim[:2]
+        if why is not Stop.FENCED:
+            grace_ms = _grace_ms(claim)
+            grace_ms = grace_ms if within_ms is None else min(grace_ms, within_ms)
+            self.stops.order(child, key, reason, grace_ms, released=why is Stop.RELEASED)
+        elif key in child.asynchronous:
+            self.stops.order(child, key, reason, FENCED_MS)
+        else:
+            child.kill()
+        self._watch.wake()
+
+    def _settle(self, claim: Claim, why: Stop, reason: str) -> None:
+        """A call that has not begun is over."""
+        if why is Stop.CANCELLED:
+            self.hearing.fail(claim, OutcomeClass.CANCELLED, reason)
+        elif why is Stop.RELEASED:
+            self._hands.give_back(1)
+            self.hearing.release(claim, reason)
+        else:
+            self._hands.drop(claim)
+
+    def stop_all(self, reason: str, within_ms: int | None = None) -> None:
+        """Hand back everything in hand."""
+        with self._lock:
+            for claim in list(self._hands.calls.values()):
+                self.stop(claim, Stop.RELEASED, reason, within_ms)
+
+    def refused(self, claim: Claim, refusal: AgentqError) -> None:
+        """The server did not take `start`."""
+        if isinstance(refusal, Stopping):
+            self.stop(claim, Stop.CANCELLED, "cancelled on request")
+        else:
+            self.stop(claim, Stop.FENCED)
+
+    def withdrawn(self, child: Child) -> None:
+        """What a child had not begun is ours again."""
+        keys = child.withdrawn()
+        claims = [claim for key in keys if (claim := self._hands.calls.get(key)) is not None]
+        for claim in claims:
+            why, reason, _ = self._to_stop.pop(claim[:2], (None, "", None))
+            if why is not None:
+                self._settle(claim, why, reason)
+            else:
+                self.children.waiting.append(claim)
+        for key in [key for key in self._to_stop if key in child.calls]:
+            why, reason, within_ms = self._to_stop.pop(key)
+            held = self._hands.calls.get(key) or Claim(*key, "", "")
+            self._stop_begun(child, held, why, reason, within_ms)
+        for key in [key for key in keys if key in self._to_stop]:
+            del self._to_stop[key]
+        if self._draining:
+            self._release_waiting()
+        else:
+            self.children.spread()
+
+    # ---- children end
+
+    def replace(self, child: Child) -> None:
+        """This one has had its time."""
+        if not child.retiring:
+            try:
+                self.children.replace(child)
+            except CannotStart:
+                self._watch.wake()  # it is tried again when a call needs it
+            self._watch.withdraw(child)
+
+    def died(self, child: Child) -> None:
+        """A child has ended: what had begun in it fails, the rest goes on in others."""
+        begun = set(child.begun())
+        status = child.reap()
+        kind, error = _judged(child, status)
+        now, tail = monotonic_ms(), child.errors.tail()
+        for place, key in enumerate(list(child.calls)):
+            claim = self._hands.calls.get(key)
+            stop, wanted = self.stops.forget(key), self._to_stop.pop(key, None)
+            if claim is None:
+                continue
+            if key not in begun and wanted is not None:
+                self._settle(claim, wanted[0], wanted[1])
+            elif key not in begun and (place or child.proven):
+                self.children.waiting.append(claim)
+            elif key not in begun:
+                told = f"The child that was to call it {error} before it could."
+                self.hearing.fail(claim, OutcomeClass.SPAWN, told, tail)
+            elif stop is not None and stop.is_overdue(now) and stop.released:
+                self.hearing.release(claim, stop.reason)
+            elif stop is not None and stop.is_overdue(now):
+                self.hearing.fail(claim, stop.class_, stop.reason, tail)
+            elif child.killed:
+                self.hearing.fail(claim, OutcomeClass.LOST, "its process was killed because of another run in it")
+            else:
+                self.hearing.fail(claim, kind, error, tail)
+        child.calls.clear()
+        self.children.gone(child)
+        self._around.bury(child.tree)
+        child.close()
+        if self._draining:
+            self._release_waiting()
+
+    def broken(self, error: Exception) -> None:
+        """There is a fault in here: nothing can be told of any call, and others will make them."""
+        for child in self.children.all:
+            child.kill()
+        self.children.all.clear()
+        self.children.taken_back()
+        self._around.failed(AgentqError(f"The worker cannot go on: {type(error).__name__}: {error}."))
+
+    def keep(self, now: int) -> bool:
+        """Start, fill and send away children as it is time for; whether something waits for a place."""
+        most = self.children.making.calls_most
+        for child in list(self.children.all):
+            if most is not None and child.own is None and child.sent >= most:
+                self.replace(child)
+            if child.idle and not child.left and (child.retiring or (child.own is not None and child.sent)):
+                child.leave(now)
+        try:
+            while self.children.start() is not None:
+                self.children.spread()
+        except CannotStart as failed:
+            claim = failed.claim
+            if claim is not None:
+                self.children.forget(claim)
+                self.hearing.fail(claim, OutcomeClass.SPAWN, str(failed))
+        self.children.spread()
+        return bool(self.children.waiting or self.children.alone)
+
+    def give_back(self) -> None:
+        """Hand back what has found no place."""
+        for claim in self.children.taken_back():
+            self._hands.give_back(1)
+            self.hearing.release(claim, NO_PLACE)
+
+    def room(self) -> None:
+        """More calls are wanted than before."""
+        if self.exchange.hungry:
+            self._around.room()
+        else:
+            self.exchange.feed()
+
+    # ---- the end
+
+    def drain(self) -> None:
+        """Take nothing more, and hand back at once what has not begun."""
+        with self._lock:
+            self._draining = True
+            self._release_waiting()
+            for child in self.children.all:
+                self._watch.withdraw(child)
+        self.look()
+
+    def _release_waiting(self) -> None:
+        for claim in self.children.taken_back():
+            self._hands.give_back(1)
+            self.hearing.release(claim, LEAVING)
+
+    def close(self, patience_ms: int) -> bool:
+        """Tell what is left, and end the children; false if the server did not hear it all in time."""
+        said = self.exchange.close(patience_ms)
+        self._watch.close()
+        self._asking.shutdown(wait=False, cancel_futures=True)
+        return said
+
+    def _receive(self, child: Child, claim: Claim) -> None:
+        self._asking.submit(self._ask, child, claim)
+
+    def _ask(self, child: Child, claim: Claim) -> None:
+        """What it resumes with, as soon as the server says."""
+        try:
+            told = self._watch.patiently(lambda: self._around.receive(claim))
+        except AgentqError:
+            self.stop(claim, Stop.FENCED)
+            return
+        text = "null" if told is None else told.model_dump_json()
+        with self._lock:
+            if claim[:2] in child.calls:
+                child.tell(wire.TOLD, claim.id, claim.fence, text)
+        self._watch.wake()
+
+
+def _grace_ms(claim: Claim) -> int:
+    """Only a run that says more than its call says how long it may take to stop."""
+    if not claim.spec.startswith("{"):
+        return STOP_GRACE_MS
+    return int(json.loads(claim.spec).get("stop_grace_ms", STOP_GRACE_MS))
+
+
+def _judged(child: Child, status: int) -> tuple[OutcomeClass, str]:
+    """How a child ended by itself, for those that it took along."""
+    killed = status == -signal.SIGKILL and not child.killed
+    if (child.leaf is not None and child.leaf.out_of_memory()) or (
+        killed and proc.out_of_memory_kills() > child.kills_before
+    ):
+        return OutcomeClass.OOM, "ran out of memory"
+    if status < 0:
+        return OutcomeClass.SIGNAL, f"was killed by signal {-status} ({signal.strsignal(-status)})"
+    return OutcomeClass.EXIT, f"exited with code {status}"

@@ -1,0 +1,228 @@
+"""The program of a child: `python -m agentq.worker.functions.inside`. Its tasks:
+
+1. Set its limits, and see to it that it dies with its worker.
+2. Take calls from the socket and begin them in their order, unless they were withdrawn; see `board`.
+3. While nothing is under way, wait for more; while calls are awaited, hear what comes beside them.
+4. Say when it has grown too large. Code is loaded once: only another child has newer code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import faulthandler
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections import deque
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from agentq.coordinator.run import spec_from_wire
+from agentq.sdk.calls import Function, load
+from agentq.worker.functions import verdicts, wire
+from agentq.worker.functions.board import CURRENT, WITHDRAWN_FROM, WITHDRAWN_TO, Board
+from agentq.worker.functions.host import Inhabited, replace_streams
+from agentq.worker.functions.interrupts import Interrupts
+from agentq.worker.functions.performing import Awaiting, Performing
+from agentq.worker.functions.voice import Voice
+
+READ_BYTES = 256 << 10
+RING_EVERY = 100
+"""Outcomes that are worth a bell of their own."""
+SIZED_EVERY = 64
+"""Calls between two looks at our own size."""
+_PR_SET_PDEATHSIG = 1
+_LIMITS = {"memory_bytes": "DATA", "cpu_s": "CPU", "open_files": "NOFILE", "file_bytes": "FSIZE"}
+
+
+class Inside:
+    """See above."""
+
+    def __init__(self, end: socket.socket, board: Board, *, async_calls: int, rss_bytes: int | None) -> None:
+        self._socket = end
+        self._numbers = board.numbers
+        self._async_calls = async_calls
+        self._rss_bytes = rss_bytes
+        self._frames = wire.Frames(wire.LENGTH)
+        self._calls: deque[tuple[int, str, str, str, str]] = deque()
+        self._known: dict[str, Function] = {}
+        """Synchronous functions that have been called before, by path."""
+        self._told: dict[tuple[str, str], str] = {}
+        self._over = self._leaving = False
+        self._full = False
+        self._sized = 0
+        self._voice = Voice(end, board)
+        self._interrupts = Interrupts(board)
+        self._host = Inhabited(self._voice, self._interrupts, self._ask)
+        self._performing = Performing(self._voice, self._interrupts, self._host)
+        self._awaiting = Awaiting(self._performing, self._host, self._ended_beside)
+        self._listens = False
+        replace_streams(self._host)
+
+    def work(self) -> None:
+        """Until the worker is gone, or says so."""
+        while not self._over and not (self._leaving and not self._calls and not self._awaiting.tasks):
+            self._begin_all()
+            # Before the bell: when an outcome is heard, it is known whether more may come here.
+            self._look_at_size()
+            self._voice.ring()
+            if self._awaiting.tasks:
+                self._turn()
+            else:
+                self._hear(block=True)
+
+    def _begin_all(self) -> None:
+        calls, numbers, known, call = self._calls, self._numbers, self._known, self._performing.call
+        tasks, left = self._awaiting.tasks, RING_EVERY
+        while calls and (not tasks or len(tasks) < self._async_calls):
+            number, run, fence, lane, spec = calls.popleft()
+            numbers[CURRENT] = number
+            if numbers[WITHDRAWN_FROM] <= number < numbers[WITHDRAWN_TO]:
+                self._voice.put(wire.record(run, fence, wire.REFUSED, str(number)))
+                continue
+            at = spec.find("[")
+            function = known.get(spec[:at])
+            if function is None:
+                self._begin(number, run, fence, lane, spec)
+            else:
+                call(number, run, fence, function, spec[at:])
+            left -= 1
+            if not left:
+                left = RING_EVERY
+                self._look_at_size()
+                self._voice.ring()
+
+    def _begin(self, number: int, run: str, fence: str, lane: str, spec: str) -> None:
+        """A call that is not one more of a synchronous function that we know, with positions alone."""
+        timeout_ms = None
+        try:
+            if spec.startswith("{"):
+                whole = spec_from_wire(spec, lane)
+                timeout_ms = whole.timeout_ms
+                function = load(whole.function or "")
+                args, kwargs = function.arguments_of(whole.args, whole.kwargs)
+                if timeout_ms or whole.silence_timeout_ms:
+                    times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
+                    self._voice.say(wire.record(run, fence, wire.TIMED, times))
+            else:
+                at = min(place for place in (spec.find("["), spec.find("{"), len(spec)) if place >= 0)
+                function = load(spec[:at])
+                args, kwargs = function.arguments(spec[at:])
+                if not function.is_async:
+                    self._known[spec[:at]] = function
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
+            self._performing.say(run, fence, verdicts.not_begun(error))
+            return
+        if function.is_async:
+            self._voice.put(wire.record(run, fence, wire.ASYNC, function.path))
+            self._awaiting.begin(number, run, fence, function, args, kwargs, timeout_ms)
+        else:
+            self._performing.call_with(number, run, fence, function, args, kwargs, timeout_ms)
+
+    # ---- waiting
+
+    def _turn(self) -> None:
+        """Let what is awaited go on, until there is something to begin or nothing left to await."""
+        loop = self._awaiting.loop
+        if not self._listens:
+            loop.add_reader(self._socket, self._hear_beside)
+            self._listens = True
+        loop.run_forever()
+
+    def _hear_beside(self) -> None:
+        self._hear(block=False)
+        if self._over or (self._calls and len(self._awaiting.tasks) < self._async_calls):
+            self._awaiting.loop.stop()
+
+    def _ended_beside(self) -> None:
+        """Something awaited has ended: leave the loop, to say so with all that has ended by then."""
+        self._awaiting.loop.stop()
+
+    def _hear(self, *, block: bool) -> None:
+        try:
+            piece = self._socket.recv(READ_BYTES, 0 if block else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        if not piece:
+            self._over = True
+        for _, body in self._frames.fed(piece):
+            self._obey(body.decode().split("\n"))
+
+    def _obey(self, lines: list[str]) -> None:
+        what = lines[0]
+        if what == wire.CALLS:
+            self._calls.extend(zip(count(int(lines[1])), *(lines[at::4] for at in range(2, 6)), strict=False))
+        elif what == wire.STOP:
+            self._awaiting.stop(int(lines[1]), int(lines[2]))
+        elif what == wire.TOLD:
+            self._told[lines[1], lines[2]] = lines[3]
+        elif what == wire.LEAVE:
+            self._leaving = True
+
+    def _ask(self, run: str, fence: str) -> str:
+        """What the worker answers; whatever else it says meanwhile is kept for later."""
+        self._voice.say(wire.record(run, fence, wire.RECEIVE, ""))
+        while (run, fence) not in self._told and not self._over:
+            self._hear(block=True)
+        return self._told.pop((run, fence), "null")
+
+    # ---- its size
+
+    def _look_at_size(self) -> None:
+        if not self._full and (self._performing.grown or (self._rss_bytes and _rss_bytes() > self._rss_bytes)):
+            self._full = True
+            self._voice.say(wire.record("", "", wire.FULL, ""))
+
+
+def _rss_bytes() -> int:
+    with suppress(OSError), open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+    return 0
+
+
+def _confine(caps: dict[str, int]) -> None:
+    """Take these limits upon us, and upon all that we start."""
+    for name, value in caps.items():
+        if name in _LIMITS:
+            number = getattr(resource, f"RLIMIT_{_LIMITS[name]}")
+            _, most = resource.getrlimit(number)
+            hard = value + (1 if name == "cpu_s" else 0)
+            hard = hard if most == resource.RLIM_INFINITY else min(hard, most)
+            resource.setrlimit(number, (min(value, hard), hard))
+    if "nice" in caps:
+        os.nice(caps["nice"])
+    if "umask" in caps:
+        os.umask(caps["umask"])
+
+
+def _die_with(keeper: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != keeper:
+        os._exit(1)
+
+
+def main(told: dict[str, Any]) -> None:
+    """Be a child of the worker that says this."""
+    _die_with(told["keeper"])
+    faulthandler.enable()
+    for end in (told["socket"], told["board"]):
+        os.set_inheritable(end, False)
+    board = Board(told["board"])
+    os.close(told["board"])
+    inside = Inside(
+        socket.socket(fileno=told["socket"]), board, async_calls=told["async_calls"], rss_bytes=told["rss_bytes"]
+    )
+    _confine(told["caps"])
+    with suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone
+        inside.work()
+
+
+if __name__ == "__main__":
+    asyncio.set_event_loop(None)
+    main(json.loads(sys.argv[1]))
