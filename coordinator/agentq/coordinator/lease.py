@@ -300,7 +300,7 @@ class Lease:
         In one partition the server claims as soon as the read ends. Of several, what was delivered is to be adopted.
         """
         partitions = self.store.partitions() if partitions is None else partitions
-        streams = self._streams(count, calls, partitions)
+        streams = self.streams(count, calls, partitions)
         words: list[Word] = ["XREADGROUP", "GROUP", GROUP, self.identity.id, "COUNT", 1, "BLOCK", block_ms]
         words += ("STREAMS", *streams, *(">" for _ in streams))
         claims: list[Claim] = []
@@ -320,8 +320,9 @@ class Lease:
                 watched = watched._replace(ordered=True)
             else:
                 left = [(lane, entry) for entry, body in delivered if not body or body[1] not in mine]
-                watched.delivered.setdefault(partition, []).extend(left)
-        if isinstance(granted, str) and not any(watched.delivered.values()):
+                if left:
+                    watched.delivered.setdefault(partition, []).extend(left)
+        if isinstance(granted, str) and not watched.delivered:
             raise refusal(granted, f"worker {self.identity.id}") or Evicted()
         return watched
 
@@ -330,11 +331,7 @@ class Lease:
         wanted = (min(max(count, 0), limits.CLAIM_A_CALL), min(max(calls, 0), limits.CLAIM_A_CALL))
         return "claim", partition, self.identity.id, seat.epoch, seat.nonce, *wanted, "fresh", *self.lanes(partition)
 
-    def streams(self, with_lanes: bool, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
-        """All that there is to block on."""
-        return self._streams(int(with_lanes), int(with_lanes), partitions)
-
-    def _streams(self, count: int, calls: int, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
+    def streams(self, count: int, calls: int, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
         """What to block on: each key, with the partition and lane it stands for; an inbox has no lane."""
         keys: dict[str, tuple[int, str | None]] = {}
         for partition in partitions:

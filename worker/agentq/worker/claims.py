@@ -1,6 +1,7 @@
 """Claiming: a thread with the worker's one blocking connection. Its tasks:
 
-1. With free slots, claim; if nothing is there, block on the lanes and the inbox until something comes in.
+1. With free slots, claim; if nothing is there, block on the lanes and the inbox until something comes in, which the
+   server then claims for us at once.
 2. Without free slots, block on the inbox alone, so that an order is heard at once; a slot that becomes free ends that.
 3. After any fault of a read, adopt what was delivered into the broken connection before blocking again.
 4. Once in a while claim all the same, in case a wake-up was lost.
@@ -16,9 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import NoGroup, Word
+from agentq.coordinator.connection import NoGroup
 from agentq.coordinator.errors import AgentqError, Draining, Evicted, TryLater, Unreachable
-from agentq.coordinator.keys import GROUP
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import is_function_lane
@@ -164,7 +164,7 @@ class Claims:
                 self._look = True
                 return
             self.calls.settled()
-            self._block(free > 0, calls > 0)
+            self._block(max(free, 0), calls)
 
     def _taken(self, claims: list[Claim], asked: int | None = None) -> list[Claim]:
         functions = [claim for claim in claims if is_function_lane(claim.lane)]
@@ -199,32 +199,24 @@ class Claims:
         self._turn = (self._turn + 1) % len(partitions)
         return partitions[self._turn : self._turn + 1], TURN_MS
 
-    def _block(self, with_slots: bool, with_calls: bool) -> None:
+    def _block(self, free: int, calls: int) -> None:
         partitions, block_ms = self._in_turn()
-        streams = {
-            key: (partition, lane)
-            for key, (partition, lane) in self.lease.streams(with_slots or with_calls, partitions).items()
-            if lane is None or (with_calls if is_function_lane(lane) else with_slots)
-        }
-        words: tuple[Word, ...] = ("XREADGROUP", "GROUP", GROUP, self.lease.identity.id, "COUNT", 1, "BLOCK", block_ms)
         try:
-            reply = self._reader.block(*words, "STREAMS", *streams, *(">" for _ in streams), timeout_ms=block_ms)
+            came = self.lease.watch(self._reader, free, calls, block_ms, partitions)
         except NoGroup:
             # A lane was closed, or its group destroyed: a claim makes good what is still needed.
             self._look = True
             self.takers.ordered()
             self._pause.wait(random.uniform(0, FAULT_MS / 10) / 1000)
             return
-        entries: dict[int, list[tuple[str, str]]] = {}
-        for key, delivered in reply or ():
-            partition, lane = streams[key]
-            if lane is None:
-                self._look = True
-                self.takers.ordered()
-            else:
-                entries.setdefault(partition, []).extend((lane, entry) for entry, _ in delivered)
-        for partition, found in entries.items():
+        if came.ordered:
             self._look = True
-            self._strayed = True
+            self.takers.ordered()
+        if came.claims:
+            functions = sum(is_function_lane(claim.lane) for claim in came.claims)
+            self._look = self._look or 0 < calls <= functions or 0 < free <= len(came.claims) - functions
+            self._taken(came.claims, calls)
+        for partition, found in came.delivered.items():
+            self._look = self._strayed = True
             self._adopt(partition, found)
             self._strayed = False

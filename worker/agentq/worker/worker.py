@@ -180,10 +180,10 @@ class Worker:
 
     async def _drain(self) -> None:
         """Claim nothing, let runs finish, hand back the rest, say everything, leave."""
-        await asyncio.to_thread(self.claims.close)
         with suppress(AgentqError):
-            # A server that cannot be told sees no claims all the same.
+            # First, as a claim may be on its way; a server that cannot be told sees no claims either.
             await asyncio.to_thread(self.lease.drain)
+        await asyncio.to_thread(self.claims.close)
         self.engine.drain()
         await self._attempts_over(self.options.drain_grace_ms)
         for attempt in list(self._attempts.values()):

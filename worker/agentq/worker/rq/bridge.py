@@ -96,7 +96,8 @@ class Bridge:
         self.drain()
         self._closed.set()
         self._woken.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         with suppress(RedisError):
             # What cannot be told expires by itself.
             self.scheduling.close()

@@ -34,20 +34,26 @@ class Inbox:
         self._failed = failed
         self._reader = lanes.store.connection.another()
         self._closed = threading.Event()
+        self._beginning = threading.Lock()
+        """An order to end may come while the worker still begins."""
         self._look = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"agentq-rq-{lanes.rq_queue}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        with self._beginning:
+            if not self._closed.is_set():
+                self._thread.start()
 
     def close(self) -> None:
         """Take nothing more, and return when nothing more can come."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
+        with self._beginning:
+            if self._closed.is_set():
+                return
+            self._closed.set()
         self._look.set()
         self._reader.unblock()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._reader.close()
 
     def look(self) -> None:

@@ -142,7 +142,7 @@ class Seat:
 
     def _awaited(self, deadline: int) -> list[Claim]:
         """Whatever comes into a lane before the time is over."""
-        streams = self.lease.streams(True, [PARTITION])
+        streams = self.lease.streams(1, 1, [PARTITION])
         lanes = {name: lane for name, (_, lane) in streams.items() if lane is not None}
         block_ms = max(1, min(BLOCK_MS, deadline - monotonic_ms()))
         if not lanes:
