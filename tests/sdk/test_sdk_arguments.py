@@ -10,6 +10,7 @@ from sdk import works
 from sdk.works import Customer, Everything, Point
 
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.identity import new_run_id
 from agentq.sdk import ImportFailed, task
 from agentq.sdk.calls import Function, load, path_of
 
@@ -88,7 +89,8 @@ def test_positions_without_a_name_stay_beside_the_keywords() -> None:
         ("plain", ("a", 1), {"more": 1}, "'more'"),
         ("bare", (float("nan"),), {}, "NaN has no place in JSON"),
         ("bare", (object(),), {}, "JSON has nothing for a object"),
-        ("bare", ({"$run": "x"},), {}, "stands for a run"),
+        ("bare", ([{"$run": new_run_id()}],), {}, "stands for a run"),
+        ("open_to_all", (), {"$pickle": "", "hmac": ""}, "agentq's own"),
         ("bare", ("x" * 2_000_000,), {}, "1048576 is the most"),
         ("bare", (10**5000,), {}, "."),
         ("half_known", (1, "x"), {}, "'two'"),
@@ -114,8 +116,14 @@ def test_what_has_no_annotation_or_none_to_be_found_takes_anything(name: str) ->
 
 
 def test_a_string_that_looks_like_a_reference_is_a_string() -> None:
-    for value in ("$run", '{"$run": "x"}', {"a": "$ref", "$other": 1}):
+    for value in ("$run", '{"$run": "x"}', {"$run": "x"}, {"a": "$ref", "$other": 1}, {"$ref": "#/$defs/Point"}):
         assert function("bare").arguments(text("bare", value, 2))[0][0] == value
+
+
+def test_a_result_that_is_a_json_schema_is_one() -> None:
+    text = function("returns").result({"$ref": "#/$defs/Point"})
+
+    assert function("returns").returned(text) == {"$ref": "#/$defs/Point"}
 
 
 @pytest.mark.parametrize("value", ["nan", "object", "mark"])

@@ -114,7 +114,7 @@ def breaks(words: str = "broken") -> int:
 
 @task
 def returns(what: str) -> Any:
-    return {"nan": float("nan"), "object": object(), "mark": {"$ref": "file:x"}}[what]
+    return {"nan": float("nan"), "object": object(), "mark": {"$ref": "x", "bytes": 1, "sha256": ""}}[what]
 
 
 @task(pickle=True)
@@ -142,6 +142,9 @@ class Loose(TypedDict):
 
 def loose(one: Loose, two: int) -> Any:
     return [one, two]
+
+
+def open_to_all(**anything: str) -> None: ...
 
 
 def made() -> Callable[[], None]:

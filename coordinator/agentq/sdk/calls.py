@@ -57,8 +57,14 @@ def load(path: str) -> Function:
 
 
 def known(path: str) -> Function | None:
-    """The function of a path, if the module is here anyway: a submit by path imports nothing."""
-    return load(path) if path in _loaded or path.partition(":")[0] in sys.modules else None
+    """The function of a path, if it is here anyway: a submit by path imports nothing."""
+    if path not in _loaded and path.partition(":")[0] not in sys.modules:
+        return None
+    try:
+        return load(path)
+    except ImportFailed:
+        # The workers may have other code than we.
+        return None
 
 
 class Function:
@@ -173,7 +179,7 @@ class Function:
     def arguments(self, text: str) -> Pair:
         """What to call it with, from the JSON text that a run carries: an array, or an object of keywords."""
         if references.MARK in text:
-            if self.pickled or pickles.is_sealed(text):
+            if pickles.is_sealed(text):
                 return self._unsealed(text)
             text = references.resolved(text)
         if self._validator is None:
@@ -266,15 +272,15 @@ def _dumped(value: Any, fallback: Callable[[Any], Any] | None = None) -> str:
         raise ValueError(f"the JSON of the arguments has {len(body)} bytes; {limits.ARGUMENTS_BYTES} is the most")
     _check_json(body)
     if b'"$' in body and fallback is None:
-        references.check_no_marks(json.loads(body))
+        references.check_arguments(json.loads(body))
     return body.decode()
 
 
 def _dumped_result(value: Any) -> bytes:
     body = to_json(value, bytes_mode="base64", inf_nan_mode="constants")
     _check_json(body)
-    if b'"$' in body:
-        references.check_no_marks(json.loads(body))
+    if body.startswith(b'{"$'):
+        references.check_result(json.loads(body))
     return body
 
 

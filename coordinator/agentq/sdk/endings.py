@@ -97,6 +97,8 @@ class Endings:
                 late.add(run_id)
             except AgentqError as fault:
                 self._tell_all(run_id, fault)
+            except Exception as fault:  # noqa: BLE001 - whoever waits must hear of it, and the others go on waiting
+                self._tell_all(run_id, AgentqError(f"The run {run_id} cannot be read: {fault!r}"))
 
     def _look_at(self, run_id: str) -> None:
         with self._lock:

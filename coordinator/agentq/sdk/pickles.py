@@ -18,7 +18,7 @@ from typing import Any
 
 from agentq.coordinator.errors import Invalid, NotAllowed
 from agentq.coordinator.limits import PICKLE_KEY_BYTES_MIN
-from agentq.sdk.references import PICKLE
+from agentq.sdk.references import SEALED
 
 VARIABLE = "AGENTQ_PICKLE_KEY"
 
@@ -30,12 +30,12 @@ def sealed(value: Any, path: str) -> str:
         body = pickle.dumps(value, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise Invalid(f"What is to be sent to or from {path} cannot be pickled: {error}.") from error
-    return json.dumps({PICKLE: base64.b64encode(body).decode(), "hmac": _signature(key, path, body)})
+    return json.dumps({"$pickle": base64.b64encode(body).decode(), "hmac": _signature(key, path, body)})
 
 
 def is_sealed(text: str) -> bool:
     """Whether it is the text of a pickle, which never begins otherwise."""
-    return text.startswith(f'{{"{PICKLE}"')
+    return text.startswith('{"$pickle"') and set(json.loads(text)) == SEALED
 
 
 def opened(text: str, path: str) -> Any:
@@ -43,7 +43,7 @@ def opened(text: str, path: str) -> Any:
     keys = _keys(path)
     try:
         record = json.loads(text)
-        body, signature = base64.b64decode(record[PICKLE], validate=True), str(record["hmac"])
+        body, signature = base64.b64decode(record["$pickle"], validate=True), str(record["hmac"])
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise Invalid(f"What came for {path} is not a signed pickle.") from error
     # All keys are tried, so that the time tells nothing of which one fits.

@@ -1,6 +1,11 @@
-"""Places in JSON that stand for something else: `{"$run": id}` for the result of a run.
+"""Places in JSON that stand for something else.
 
-An object with one key that begins with `$` is never a user's own: such a value is refused where it would be made.
+    {"$run": id}                            among arguments: the result of that run
+    {"$ref": …, "bytes": …, "sha256": …}    a whole result: it lies in a store
+    {"$pickle": …, "hmac": …}               all arguments, or a whole result: a signed pickle
+
+Only exactly these are read so, and only in these places. A value of somebody's own that looks like one is refused where
+it would be written; a JSON schema with its `$ref` is not.
 """
 
 from __future__ import annotations
@@ -11,12 +16,14 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.identity import check_run_id
 
 MARK = '"$'
+"""Without it there is no reference in a text."""
 RUN = "$run"
-REF = "$ref"
-PICKLE = "$pickle"
+STORED = {"$ref", "bytes", "sha256"}
+SEALED = {"$pickle", "hmac"}
 
 Results = Callable[[str], Any]
 """Gives the result of a completed run, as JSON values."""
@@ -39,13 +46,24 @@ def resolved(text: str, results: Results | None = None) -> str:
     """The text with the results of runs in the places that stand for them."""
     if MARK not in text:
         return text
-    results = results or _results
-    return to_json(_walk(json.loads(text), results)).decode()
+    return to_json(_walk(json.loads(text), results or _results)).decode()
 
 
-def check_no_marks(value: Any) -> None:
-    """Refuse values that would be taken for references."""
+def check_arguments(value: Any) -> None:
+    """Refuse arguments that would be taken for references."""
     _walk(value, _refused)
+    _check_whole(value)
+
+
+def check_result(value: Any) -> None:
+    """Refuse a result that would be taken for a reference."""
+    _check_whole(value)
+
+
+def _check_whole(value: Any) -> None:
+    if isinstance(value, dict) and set(value) in (STORED, SEALED):
+        names = ", ".join(map(repr, value))
+        raise PydanticSerializationError(f"an object of just the keys {names} is agentq's own")
 
 
 def _refused(run_id: str) -> Any:
@@ -56,14 +74,20 @@ def _walk(value: Any, results: Results) -> Any:
     if isinstance(value, list):
         return [_walk(each, results) for each in value]
     if isinstance(value, dict):
-        if len(value) == 1 and RUN in value:
-            if results is not _refused:
-                check_run_id(str(value[RUN]))
-            return results(str(value[RUN]))
-        if len(value) >= 1 and (REF in value or PICKLE in value):
-            raise PydanticSerializationError(f"the keys {REF!r} and {PICKLE!r} are agentq's own")
+        if len(value) == 1 and _is_run(value.get(RUN)):
+            return results(value[RUN])
         return {name: _walk(each, results) for name, each in value.items()}
     return value
+
+
+def _is_run(text: Any) -> bool:
+    if not isinstance(text, str):
+        return False
+    try:
+        check_run_id(text)
+    except Invalid:
+        return False
+    return True
 
 
 def _results(run_id: str) -> Any:

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from agentq.coordinator import limits
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound
 from agentq.coordinator.settings import layered
-from agentq.sdk.references import REF
+from agentq.sdk.references import STORED
 
 VARIABLE = "AGENTQ_RESULTS"
 
@@ -60,7 +60,7 @@ def kept(body: bytes) -> bytes:
         return body
     digest = hashlib.sha256(body).hexdigest()
     _store(url).put(digest, body)
-    return to_json({REF: f"{urlsplit(url).scheme}:{digest}", "bytes": len(body), "sha256": digest})
+    return to_json({"$ref": f"{urlsplit(url).scheme}:{digest}", "bytes": len(body), "sha256": digest})
 
 
 def fetched(text: bytes) -> bytes:
@@ -68,7 +68,9 @@ def fetched(text: bytes) -> bytes:
     if not text.startswith(b'{"$ref"'):
         return text
     reference = json.loads(text)
-    scheme, _, name = str(reference[REF]).partition(":")
+    if set(reference) != STORED:
+        return text
+    scheme, _, name = str(reference["$ref"]).partition(":")
     url = layered({}).settings.results
     if urlsplit(url).scheme != scheme:
         raise Invalid(f"The result is in a store of the kind {scheme!r}; set {VARIABLE} to it as at the workers.")
