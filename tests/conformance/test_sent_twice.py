@@ -140,7 +140,7 @@ def test_a_stop_is_ordered_once_and_keeps_its_first_deadline(make_stage: MakeSta
 def test_a_claim_sent_again_gives_what_is_still_held_of_the_same_runs(make_stage: MakeStage) -> None:
     stage = make_stage()
     ids = [stage.submit_other(priority=priority) for priority in (1, 5, 5, 9)]
-    words = ("w1", stage.epoch("w1"), "nonce", 3, 0, "default:9:", "default:5:", "default:1:")
+    words = ("w1", stage.epoch("w1"), "nonce", 3, 0, "", "default:9:", "default:5:", "default:1:")
 
     first = stage.world.store.call("claim", stage.partition, *words)
     with stage.unchanged():

@@ -266,6 +266,7 @@ def _with_signals(variant: Variant) -> Variant:
 
 
 ALIKE = {
+    "claim: fresh": "adopt",
     "exchange: more": "claim",
     "exchange: finish": "finish",
     "exchange: fail": "fail",

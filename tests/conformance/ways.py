@@ -140,14 +140,26 @@ def told(results: list[AgentqError | None]) -> None:
 
 
 def claim(stage: Stage) -> object:
-    words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, 0, stage.lane())
+    words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, 0, "", stage.lane())
+    return stage.world.store.call("claim", stage.partition, *words)
+
+
+def read(stage: Stage) -> None:
+    """A blocking read brings what is in the lane."""
+    lane = stage.key("lane", stage.lane())
+    stage.plant("XREADGROUP", "GROUP", "workers", "w2", "COUNT", 10, "STREAMS", lane, ">")
+
+
+def claim_fresh(stage: Stage) -> object:
+    epoch = stage.epoch("w2")
+    read(stage)
+    words = ("w2", epoch, "nonce-of-claim", 10, 0, "fresh", stage.lane())
     return stage.world.store.call("claim", stage.partition, *words)
 
 
 def adopt(stage: Stage) -> object:
     lease, epoch = stage.lease("w2"), stage.epoch("w2")
-    lane = stage.key("lane", stage.lane())
-    stage.plant("XREADGROUP", "GROUP", "workers", "w2", "COUNT", 10, "STREAMS", lane, ">")
+    read(stage)
     entries = [word for entry in lease.pending(stage.partition) for word in entry]
     return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", 100, 0, *entries)
 
@@ -305,6 +317,7 @@ WAYS = {
         _way("children end", "wake", children_end, lambda _: None),
         _way("requeue", "requeue", requeue),
         _way("claim", "claim", claim, with_stray_entry(claim)),
+        _way("claim: fresh", "claim", claim_fresh, with_stray_entry(claim_fresh)),
         _way("adopt", "claim", adopt, with_stray_entry(adopt)),
         _way("exchange: more", "claim", exchange_for_more, with_stray_entry(exchange_for_more)),
         _way("exchange: finish", "finish", exchange("ok")),

@@ -76,9 +76,10 @@ def test_every_limit_that_lua_is_given_is_used_there() -> None:
 
 
 def test_a_script_that_python_calls_with_other_arguments_is_refused_at_import() -> None:
-    for arguments, rows in (("worker epoch nonce", "lane"), ("worker epoch nonce count calls", ""), ("", "lane")):
+    for arguments, rows in (("worker epoch nonce", "lane"), ("worker epoch nonce count calls fresh", ""), ("", "lane")):
         with pytest.raises(
-            TypeError, match=r"lua/claim.lua takes \('worker', 'epoch', 'nonce', 'count', 'calls'\) \('lane',\)"
+            TypeError,
+            match=r"lua/claim.lua takes \('worker', 'epoch', 'nonce', 'count', 'calls', 'fresh'\) \('lane',\)",
         ):
             Script("claim", arguments, rows)
 

@@ -32,8 +32,9 @@ from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.settings import Settings
 from agentq.worker import bench as worker
+from agentq.worker.bench_functions import FUNCTIONS_QUICK, FunctionBench, FunctionScale
 
-PARTS = ("coordinator", "waiting", "worker", "cold")
+PARTS = ("coordinator", "waiting", "worker", "functions", "cold")
 ROUNDS = 20
 ROUNDS_QUICK = 3
 AGENTQ = (sys.executable, "-m", "agentq.cli.main")
@@ -75,9 +76,12 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
         return coordinator.Bench(place, coordinator.QUICK if quick else coordinator.Scale()).figures()
     if part == "waiting":
         return WaitingBench(place, WAITING_QUICK if quick else WaitingScale()).figures()
-    if part == "worker":
+    if part in ("worker", "functions"):
         scale = worker.QUICK if quick else worker.Scale()
-        return worker.Bench(place, scale, (*AGENTQ, "worker"), folder).figures()
+        workers = worker.Bench(place, scale, (*AGENTQ, "worker"), folder)
+        if part == "worker":
+            return workers.figures()
+        return FunctionBench(place, FUNCTIONS_QUICK if quick else FunctionScale(), workers).figures()
     return cold(place, folder, ROUNDS_QUICK if quick else ROUNDS)
 
 

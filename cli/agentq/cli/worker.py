@@ -32,6 +32,8 @@ Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve,
 Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
 
 AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs")
+FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs")
+"""What of a worker's settings cannot change while it works."""
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 
 worker = typer.Typer(**STYLE, invoke_without_command=True)
@@ -87,8 +89,11 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
         changed = [
             name for name in Settings.model_fields if getattr(now.settings, name) != getattr(before.settings, name)
         ]
-        if now.worker.name != before.worker.name and "name" not in given:
-            changed.append("worker.name")
+        changed += [
+            f"worker.{name}"
+            for name in FIXED
+            if name not in given and getattr(now.worker, name) != getattr(before.worker, name)
+        ]
         return Fresh(_options(now, given, slots), tuple(changed))
 
     settings = located(ctx, start=True)

@@ -6,7 +6,8 @@ Its tasks:
 2. Never send the same words twice. A reply that was lost on the way may have carried an entry, which the server has
    already booked on this consumer: only its pending list knows. So every fault is raised as `Unreachable`, and the
    caller reads its pending list before it blocks again.
-3. Be woken: `wake` ends the block that goes on, or else the next one. The server is told to end the block
+3. Send a script right behind the words, so that the server runs it the moment the block ends, without a round trip.
+4. Be woken: `wake` ends the block that goes on, or else the next one. The server is told to end the block
    (CLIENT UNBLOCK), so that nothing is lost; only when it cannot be told is the link cut.
 """
 
@@ -18,11 +19,13 @@ import select
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from redis import exceptions
 
 from agentq.coordinator import faults
+from agentq.coordinator.call import Call, by_digest, evaluate
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.link import Link, Place, Word, exchange, send
@@ -48,12 +51,15 @@ class Blocking:
         os.set_blocking(self._rope, False)
         weakref.finalize(self, _close, self._bell, self._rope)
 
-    def read(self, place: Place, words: tuple[Word, ...], timeout_ms: int) -> Any:
-        """Send the words once, and wait for the reply; None when the time is over or `wake` was called."""
+    def read(self, place: Place, words: tuple[Word, ...], timeout_ms: int, then: Call | None = None) -> tuple[Any, Any]:
+        """Send the words once, and wait for the reply; None when the time is over or `wake` was called.
+
+        With `then`, the reply of that script, too. It runs in any case, except that a call to `wake` came before.
+        """
         if not self._turn.acquire(blocking=False):
             raise AgentqError("Another thread already blocks on this connection; give each its own.")
         try:
-            return self._read(place, words, timeout_ms)
+            return self._read(place, words, timeout_ms, then)
         except exceptions.ResponseError as refusal:
             if faults.misleads(refusal):
                 self._hang_up()
@@ -81,17 +87,17 @@ class Blocking:
             self._hang_up()
             self._turn.release()
 
-    def _read(self, place: Place, words: tuple[Word, ...], timeout_ms: int) -> Any:
+    def _read(self, place: Place, words: tuple[Word, ...], timeout_ms: int, then: Call | None) -> tuple[Any, Any]:
         link = self._connected(place)
         if self._answered_the_bell():
-            return None
-        send(link, words)
+            return None, None
+        send(link, words, *([by_digest(then)] if then is not None else []))
         deadline = monotonic_ms() + timeout_ms + self._margin_ms
         if self._wait(link, deadline) and self._answered_the_bell():
             self._unblock(link, place)
         # Some of what can be read may be TLS talking to itself, so the rest of the time is allowed for the reply.
         link._sock.settimeout(max(deadline - monotonic_ms(), 1) / 1000)
-        return link.read_response()
+        return answers(link, then)
 
     def _connected(self, place: Place) -> Link:
         if self._link is None or self._place != place:
@@ -143,6 +149,28 @@ class Blocking:
         if self._link is not None:
             self._link.disconnect()
         self._link = self._place = self._client_id = None
+
+
+def answers(link: Link, then: Call | None) -> tuple[Any, Any]:
+    """The replies to what was sent together. A server that does not know the script is given it."""
+    refused = None
+    try:
+        reply = link.read_response()
+    except exceptions.ResponseError as error:
+        if then is None:
+            raise
+        refused = error
+    if then is None:
+        return reply, None
+    try:
+        second = link.read_response()
+    except exceptions.ResponseError as error:
+        if refused is None and faults.code(error) == "NOSCRIPT":
+            return reply, evaluate(partial(exchange, link), then)
+        refused = refused or error
+    if refused is not None:
+        raise refused
+    return reply, second
 
 
 def _close(*descriptors: int) -> None:

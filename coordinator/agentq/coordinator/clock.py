@@ -18,3 +18,8 @@ def wall_ms() -> int:
 def monotonic_ms() -> int:
     """Milliseconds on a clock that never jumps; only differences mean anything."""
     return time.monotonic_ns() // 1_000_000
+
+
+def monotonic_ns() -> int:
+    """The same in nanoseconds, for what takes next to no time."""
+    return time.monotonic_ns()

@@ -27,11 +27,11 @@ import redis
 from redis.exceptions import AskError, MovedError, RedisError, ResponseError
 
 from agentq.coordinator import faults
-from agentq.coordinator.blocking import Blocking
-from agentq.coordinator.call import Call, Source, evaluate
+from agentq.coordinator.blocking import Blocking, answers
+from agentq.coordinator.call import Call, Source, by_digest, evaluate
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.faults import NoGroup
-from agentq.coordinator.link import Ask, Link, Place, Word, exchange, exchange_asking, link_like
+from agentq.coordinator.link import Ask, Link, Place, Word, exchange, exchange_asking, link_like, send
 from agentq.coordinator.overlap import Overlap
 from agentq.coordinator.topology import Cluster, key_of, redirected, topology
 from agentq.coordinator.url import parse
@@ -138,12 +138,24 @@ class Connection:
         None when the time is over, or `unblock` was called. It is sent once only: after `Unreachable`, an entry may
         have been delivered whose reply was lost, so read the consumer's pending list before blocking again.
         """
+        return self._block(words, timeout_ms, None)[0]
+
+    def block_then(self, source: Source, key: str, args: Sequence[Word], *words: Word, timeout_ms: int) -> Any:
+        """The same, and a script that the server runs the moment the block ends; returns both replies.
+
+        Both are None where `unblock` was called before anything was sent.
+        """
+        return self._block(words, timeout_ms, (source, key, args))
+
+    def _block(self, words: tuple[Word, ...], timeout_ms: int, then: Call | None) -> tuple[Any, Any]:
         self._check_process()
         try:
             place = self._topology.place(key_of(words))
             if self._client is not None:
-                return exchange(self._link(place), words)
-            return self._blocking.read(place, words, timeout_ms)
+                link = self._link(place)
+                send(link, words, *([by_digest(then)] if then is not None else []))
+                return answers(link, then)
+            return self._blocking.read(place, words, timeout_ms, then)
         except RedisError as fault:
             if faults.misleads(fault):
                 self._topology.forget()

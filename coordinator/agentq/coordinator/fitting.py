@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from agentq.coordinator.demands import meets, spelled, starting, unmet
-from agentq.coordinator.lease import Identity, serves
 from agentq.coordinator.records import WorkerRecord
+from agentq.coordinator.serving import Identity, serves
 
 
 class Lack(NamedTuple):

@@ -14,43 +14,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from typing import Any, NamedTuple
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import NoGroup, Word
-from agentq.coordinator.demands import is_asked_for, meets
-from agentq.coordinator.errors import AgentqError, Evicted, Invalid, TryLater, refusal
-from agentq.coordinator.fields import Label, Name
+from agentq.coordinator.connection import Connection, NoGroup, Word
+from agentq.coordinator.errors import AgentqError, Evicted, TryLater, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import is_front, is_function_lane, lane_parts
+from agentq.coordinator.run import is_function_lane
+from agentq.coordinator.serving import Identity as Identity
+from agentq.coordinator.serving import serves
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
 RETIRING_CALLS_MAX = 10_000
-
-
-class Identity(BaseModel):
-    """Who a worker is and what it can do. The id is a process's, never a host's alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    id: Name
-    queues: tuple[Name, ...] = Field(min_length=1)
-    labels: dict[Label, Label] = {}
-    slots: int = Field(default=1, ge=1)
-    only_matching: bool = False
-    """Take only runs that demand something it has, so that it is not filled with those that could run anywhere."""
-    about: dict[str, JsonValue] = {}
-    """Host, pid, version, executors: shown to people, never decided by."""
-
-    def check_size(self) -> None:
-        if len(self.model_dump_json()) > limits.IDENTITY_BYTES:
-            raise Invalid(f"A worker describes itself in {limits.IDENTITY_BYTES} bytes at the most.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +60,16 @@ class Ended(NamedTuple):
     class_: str
     outcome: str
     delay_ms: int | None = None
+
+
+class Watched(NamedTuple):
+    """What came while a worker waited."""
+
+    claims: list[Claim]
+    delivered: dict[int, list[tuple[str, str]]]
+    """Entries, as (lane, entry), that were delivered and not claimed: to be adopted, by partition."""
+    ordered: bool
+    """Whether something is in the inbox."""
 
 
 @dataclass(slots=True)
@@ -196,7 +185,7 @@ class Lease:
             lanes = self.lanes(partition)
             wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
             with self._granting:
-                words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, *lanes)
+                words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, "", *lanes)
                 more = self._granted(partition, self.store.call("claim", partition, *words))
             claims += more
             functions = sum(is_function_lane(claim.lane) for claim in more)
@@ -294,13 +283,56 @@ class Lease:
         )
         return [(keys[key], entry) for key, entries in reply or () for entry, _ in entries]
 
+    def watch(
+        self, reader: Connection, count: int, calls: int, block_ms: int, partitions: Sequence[int] | None = None
+    ) -> Watched:
+        """Wait for something to come: an order, or runs where some are wanted, which are claimed at once.
+
+        In one partition the server claims as soon as the read ends. Of several, what was delivered is to be adopted.
+        """
+        partitions = self.store.partitions() if partitions is None else partitions
+        streams = self._streams(count, calls, partitions)
+        words: list[Word] = ["XREADGROUP", "GROUP", GROUP, self.identity.id, "COUNT", 1, "BLOCK", block_ms]
+        words += ("STREAMS", *streams, *(">" for _ in streams))
+        claims: list[Claim] = []
+        if len(partitions) > 1 or (count <= 0 and calls <= 0):
+            reply, granted = reader.block(*words, timeout_ms=block_ms), None
+        else:
+            reply, granted = self.store.call_after(
+                reader, words, block_ms, *self._claim_words(partitions[0], count, calls)
+            )
+            if isinstance(granted, list):
+                claims = self._granted(partitions[0], granted)
+        mine = {claim.id for claim in claims}
+        watched = Watched(claims, {}, False)
+        for key, delivered in reply or ():
+            partition, lane = streams[key]
+            if lane is None:
+                watched = watched._replace(ordered=True)
+            else:
+                left = [(lane, entry) for entry, body in delivered if not body or body[1] not in mine]
+                watched.delivered.setdefault(partition, []).extend(left)
+        if isinstance(granted, str) and not any(watched.delivered.values()):
+            raise refusal(granted, f"worker {self.identity.id}") or Evicted()
+        return watched
+
+    def _claim_words(self, partition: int, count: int, calls: int) -> tuple[Any, ...]:
+        seat = self._seats[partition]
+        wanted = (min(max(count, 0), limits.CLAIM_A_CALL), min(max(calls, 0), limits.CLAIM_A_CALL))
+        return "claim", partition, self.identity.id, seat.epoch, seat.nonce, *wanted, "fresh", *self.lanes(partition)
+
     def streams(self, with_lanes: bool, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
+        """All that there is to block on."""
+        return self._streams(int(with_lanes), int(with_lanes), partitions)
+
+    def _streams(self, count: int, calls: int, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
         """What to block on: each key, with the partition and lane it stands for; an inbox has no lane."""
         keys: dict[str, tuple[int, str | None]] = {}
         for partition in partitions:
             keys[self.store.key(partition, "inbox", self.identity.id)] = (partition, None)
-            for lane in self.lanes(partition) if with_lanes else ():
-                keys[self.store.key(partition, "lane", lane)] = (partition, lane)
+            for lane in self.lanes(partition):
+                if (calls if is_function_lane(lane) else count) > 0:
+                    keys[self.store.key(partition, "lane", lane)] = (partition, lane)
         return keys
 
     def lanes(self, partition: int) -> list[str]:
@@ -341,19 +373,6 @@ class Lease:
             if refused is not None and not isinstance(refused, Evicted):
                 raise refused
         self._renewed_ms = None
-
-
-def serves(identity: Identity, lanes: Iterable[str]) -> list[str]:
-    """The lanes of a worker's queues whose demands its labels meet, by priority, then in the order of its queues."""
-    rank = {queue: place for place, queue in enumerate(identity.queues)}
-    mine: list[tuple[int, int, bool, str]] = []
-    for lane in lanes:
-        parts = lane_parts(lane)
-        demands = parts["demands"]
-        wanted = not identity.only_matching or is_asked_for(identity.labels, demands)
-        if parts["queue"] in rank and wanted and meets(identity.labels, demands):
-            mine.append((-parts["priority"], rank[parts["queue"]], not is_front(lane), lane))
-    return [lane for *_, lane in sorted(mine)]
 
 
 def order_drain(

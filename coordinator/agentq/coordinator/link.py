@@ -54,9 +54,9 @@ def exchange_asking(link: Link, words: tuple[Word, ...]) -> Any:
     return exchange(link, words)
 
 
-def send(link: Link, words: tuple[Word, ...]) -> None:
-    """Send one command, connecting first if need be."""
-    link.send_packed_command([_pack(words)], check_health=False)
+def send(link: Link, *commands: tuple[Word, ...]) -> None:
+    """Send one command, or several at once, connecting first if need be."""
+    link.send_packed_command([b"".join(map(_pack, commands))], check_health=False)
 
 
 # The stubs of hiredis speak of a tuple of one word.

@@ -145,7 +145,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("blame", "name revision why"),
             Script("bootstrap", "schema partitions"),
             Script("cancel", "id reason stop_ms"),
-            Script("claim", "worker epoch nonce count calls", "lane"),
+            Script("claim", "worker epoch nonce count calls fresh", "lane"),
             Script("count", "", "state"),
             Script("defer", "id fence due_at_ms outcome gate"),
             Script("depend", "id seal expires_ms", "parent"),

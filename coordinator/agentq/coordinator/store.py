@@ -87,6 +87,15 @@ class Store:
             self._synced = always
         return self._synced
 
+    def call_after(
+        self, reader: Connection, words: Sequence[Word], timeout_ms: int, script: str, partition: int, *arguments: Word
+    ) -> tuple[Any, Any]:
+        """A blocking read, and a script that the server runs the moment it ends; both replies."""
+        self.guard()
+        source, base = self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition)
+        reply, then = reader.block_then(source, base, (self.now(), *arguments), *words, timeout_ms=timeout_ms)
+        return reply, then
+
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> Iterator[Any]:
         """Run one script many times, the next call being made while the server works; replies come in order."""
         self.guard()

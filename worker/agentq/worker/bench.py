@@ -82,7 +82,7 @@ class Bench:
         with self.worker(1), _fifo(self.folder / "line") as fifo:
             self._first_line()
             for _ in range(self.scale.pings):
-                bare.append(self._wake_up() + _bare_spawn(fifo))
+                bare.append(self.wake_up() + _bare_spawn(fifo))
                 ours.append(self._first_output(fifo))
                 told.append(self._first_line())
         wanted = median(bare)
@@ -100,7 +100,7 @@ class Bench:
         run = self.queue.submit(RunSpec(kind="command", argv=fifo.argv)).id
         fifo.line()
         took = perf_counter() - started
-        _until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
+        until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
         return took
 
     def _first_line(self) -> float:
@@ -110,10 +110,10 @@ class Bench:
             run = self.queue.submit(RunSpec(kind="command", argv=("echo", "hello"))).id
             next(line for line in reader.follow(run) if "hello" in line.text)
             took = perf_counter() - started
-        _until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
+        until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
         return took
 
-    def _wake_up(self) -> float:
+    def wake_up(self) -> float:
         """Seconds from an XADD until a blocked XREADGROUP of another connection has it."""
         key = self.place.key("bare")
         self.connection.command("DEL", key)
@@ -128,7 +128,7 @@ class Bench:
         blocked = self._blocked()
         thread = threading.Thread(target=read)
         thread.start()
-        _until(lambda: self._blocked() > blocked, "a read to block", pause_s=0.001)
+        until(lambda: self._blocked() > blocked, "a read to block", pause_s=0.001)
         started = perf_counter()
         self.connection.command("XADD", key, "*", "run", "x")
         thread.join()
@@ -181,7 +181,7 @@ class Bench:
 
     def _one_run(self) -> None:
         run = self.queue.submit(RunSpec(kind="command", argv=("true",))).id
-        _until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
+        until(lambda: self.records.get(run).state in TERMINAL, "a run to end")
 
     def _calls_a_second(self) -> float:
         """What clients sent meanwhile: the server's count of reads from their sockets, a command each here."""
@@ -200,13 +200,13 @@ class Bench:
         with said.open("wb") as file:
             process = subprocess.Popen(argv, env=variables, stdin=subprocess.DEVNULL, stderr=file)
         try:
-            _until(lambda: process.poll() is not None or bool(self.records.workers()), "a worker to register")
+            until(lambda: process.poll() is not None or bool(self.records.workers()), "a worker to register")
             if process.poll() is not None:
                 raise AgentqError(f"A worker ended at once: {said.read_text(errors='replace').strip()}")
             yield process
             process.terminate()
             process.wait(PATIENCE_S)
-            _until(lambda: not self.records.count([State.RUNNING]), "runs to end")
+            until(lambda: not self.records.count([State.RUNNING]), "runs to end")
         finally:
             process.kill()
             process.wait()
@@ -300,7 +300,8 @@ def _resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def _until(condition: Callable[[], bool], what: str, *, pause_s: float = 0.05) -> None:
+def until(condition: Callable[[], bool], what: str, *, pause_s: float = 0.05) -> None:
+    """Wait for something, PATIENCE_S at the longest."""
     deadline = perf_counter() + PATIENCE_S
     while not condition():
         if perf_counter() > deadline:

@@ -52,6 +52,9 @@ class Calls(Protocol):
     def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
         """These were claimed, when so many were asked for."""
 
+    def settled(self) -> None:
+        """There is nothing more to claim now."""
+
 
 class NoCalls:
     """Nobody does."""
@@ -61,6 +64,9 @@ class NoCalls:
 
     def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
         raise AssertionError(f"{len(claims)} function runs were claimed, and none of {asked} was wanted")
+
+    def settled(self) -> None:
+        """Nothing has to be done about that."""
 
 
 class Claims:
@@ -157,6 +163,7 @@ class Claims:
                 # Since a moment ago; whoever wanted to say so found us about to look anyway.
                 self._look = True
                 return
+            self.calls.settled()
             self._block(free > 0, calls > 0)
 
     def _taken(self, claims: list[Claim], asked: int | None = None) -> list[Claim]:

@@ -16,3 +16,8 @@ class WorkerOptions(WorkerSettings):
     """End when there is nothing left to claim."""
     max_runs: Annotated[int, Field(ge=1)] | None = None
     """End after so many runs."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it ends at some time by itself."""
+        return self.burst or self.max_runs is not None

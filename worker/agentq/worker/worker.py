@@ -41,8 +41,8 @@ from agentq.worker.attempt import Attempt, Stop, Surroundings
 from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
 from agentq.worker.environment import Environment
-from agentq.worker.functions.child import Making
 from agentq.worker.functions.engine import LEAVING, Around, Engine
+from agentq.worker.functions.making import Making
 from agentq.worker.hands import Hands
 from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
 from agentq.worker.narration import Narration
@@ -51,7 +51,6 @@ from agentq.worker.pulse import Listener, Pulse
 from agentq.worker.reloading import Reload, Terminal, taken_over
 from agentq.worker.reports import FINAL, Report, Reports
 from agentq.worker.spill import Spill
-from agentq.worker.tree import WORKER as WORKER_MARK
 from agentq.worker.tree import Cgroups, Run, become_subreaper, end, sweep
 
 P = ParamSpec("P")
@@ -81,9 +80,8 @@ class Worker:
         )
         self.lease = Lease(self.queue.store, self.identity, settings)
         self.hands = Hands(options.slots, options.max_runs)
-        spills = home / "spill"
-        self.narration = Narration(self.queue, Spill(spills), lambda: self.pulse.answering_since_ms)
-        self.reports = Reports(self.queue, Spill(spills), self._heard, self.narration.told)
+        self.narration = Narration(self.queue, Spill(home / "spill"), lambda: self.pulse.answering_since_ms)
+        self.reports = Reports(self.queue, Spill(home / "spill"), self._heard, self.narration.told)
         self.narration.on_told(self.reports.look)
         listener = Listener(
             order=self._on_loop(self._obey),
@@ -93,29 +91,27 @@ class Worker:
             failed=self._on_loop(self._fail),
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
-        takers = Takers(
-            claimed=self._on_loop(self._begin),
-            ordered=self.pulse.beat_now,
-            idle=self._on_loop(self._idle),
-            failed=self._on_loop(self._fail),
-        )
-        cgroups = Cgroups.found()
-        self.engine = self._engine(cgroups)
-        self.claims = Claims(self.lease, self.hands, takers, self.engine)
-        store = self.queue.store
-        reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
-        tick_ms = settings.tick_ms
-        duties: list[Duty] = [Promoter(store, tick_ms), Scheduler(store, tick_ms), reaper, Janitor(store)]
-        self.ticker = Ticker(store, duties, tick_ms, owner=self.id)
         self.surroundings = Surroundings(
             environment=Environment(settings.namespace, self.id),
-            cgroups=cgroups,
+            cgroups=Cgroups.found(),
             logs=home / "logs",
             channels=Channels(home / "channels"),
             say=self.reports.say,
             narration=self.narration,
             receive=self.queue.receive,
         )
+        takers = Takers(
+            claimed=self._on_loop(self._begin),
+            ordered=self.pulse.beat_now,
+            idle=self._on_loop(self._idle),
+            failed=self._on_loop(self._fail),
+        )
+        self.engine = self._engine()
+        self.claims = Claims(self.lease, self.hands, takers, self.engine)
+        store, tick_ms = self.queue.store, settings.tick_ms
+        reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
+        duties: list[Duty] = [Promoter(store, tick_ms), Scheduler(store, tick_ms), reaper, Janitor(store)]
+        self.ticker = Ticker(store, duties, tick_ms, owner=self.id)
         self._attempts: dict[Claim, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
@@ -128,8 +124,7 @@ class Worker:
         self._lost = asyncio.Event()
         self._fault: AgentqError | None = None
 
-    def _engine(self, cgroups: Cgroups | None) -> Engine:
-        options = self.options
+    def _engine(self) -> Engine:
         around = Around(
             say=self.reports.say,
             narration=self.narration,
@@ -140,19 +135,11 @@ class Worker:
             quiet=self._on_loop(self._quiet),
             failed=self._on_loop(self._fail),
         )
-        making = Making(
-            namespace=self.settings.namespace,
-            environment={**os.environ, **self.settings.to_environment(), WORKER_MARK: self.id},
-            cgroups=cgroups,
-            memory_bytes=options.child_memory,
-            rss_bytes=options.child_rss,
-            calls_most=options.child_runs,
-            async_calls=options.async_calls,
-        )
-        most = lambda: self.options.children or self.options.slots  # noqa: E731 - it may change
-        return Engine(
-            self.lease, self.hands, making, most, around, bounded=options.burst or options.max_runs is not None
-        )
+        making = Making.of(self.settings, self.options, self.id, self.surroundings.cgroups)
+        return Engine(self.lease, self.hands, making, self._children, around, bounded=self.options.is_bounded)
+
+    def _children(self) -> int:
+        return self.options.children or self.options.slots
 
     async def run(self) -> int:
         """Work until told to stop, or until there is nothing more to do; the exit code."""

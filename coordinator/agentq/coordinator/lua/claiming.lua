@@ -94,6 +94,30 @@ local function take(lane, entry, id, worker, nonce, given)
   return true
 end
 
+-- Whether an entry is in this worker's pending list and its run not yet in the worker's hands; and the run's id.
+local function is_open(lane, entry, worker)
+  local found = redis.pcall('XPENDING', key_lane(lane), 'workers', entry, entry, 1, worker)
+  if found.err or #found == 0 then return false end
+  local body = call('XRANGE', key_lane(lane), entry, entry)[1]
+  local id = body and body[2][2] or ''
+  local run = load(id)
+  return not (run and is_held(run) and run.worker == worker and is_home(run, lane, entry)), id
+end
+
+-- Take from each lane, up to `wanted`, the entry that was read last, if it is in this worker's pending list and nobody's
+-- yet; returns how many.
+local function take_fresh(lanes, wanted, worker, nonce, given)
+  local taken = 0
+  for _, lane in ipairs(lanes) do
+    local group = taken < wanted and not is_paused(lane) and redis.pcall('XINFO', 'GROUPS', key_lane(lane))[1]
+    local open, id = nil, nil
+    if group then open, id = is_open(lane, group[8], worker) end
+    if open and is_fair(lane) then uneven[lane] = true end
+    if open and take(lane, group[8], id, worker, nonce, given) then taken = taken + 1 end
+  end
+  return taken
+end
+
 -- Take up to `wanted` runs from one lane, reading on past entries that stand for nothing; returns how many.
 local function drain(lane, wanted, worker, nonce, given)
   local taken = 0

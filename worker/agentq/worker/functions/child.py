@@ -18,9 +18,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain, count
 
 from agentq.coordinator.clock import monotonic_ms
@@ -29,7 +28,6 @@ from agentq.coordinator.limits import TAIL_CHARACTERS
 from agentq.coordinator.queue import Claim
 from agentq.worker import pidfd, proc, tree
 from agentq.worker.adoption import roots
-from agentq.worker.cgroups import Cgroups
 from agentq.worker.functions import wire
 from agentq.worker.functions.board import (
     CURRENT,
@@ -41,6 +39,7 @@ from agentq.worker.functions.board import (
     Broken,
     memory,
 )
+from agentq.worker.functions.making import Making, Own
 
 Key = tuple[str, str]
 """A run and the fence of its attempt."""
@@ -54,31 +53,6 @@ SETTLE_MS = 2
 """After so long both sides see what the other has written to the board."""
 LEAVE_MS = 5_000
 """How long it may take to end by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Making:
-    """What children are made of."""
-
-    namespace: str
-    environment: Mapping[str, str]
-    cgroups: Cgroups | None = None
-    memory_bytes: int | None = None
-    """The hard limit of each."""
-    rss_bytes: int | None = None
-    """One that has grown above this is replaced,"""
-    calls_most: int | None = None
-    """and one that has been sent so many calls."""
-    async_calls: int = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """What the child of one run alone has besides."""
-
-    caps: Mapping[str, int] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | None = None
 
 
 class Child:
@@ -104,7 +78,8 @@ class Child:
         self.suspects: set[Key] = set()
         """What had begun by then."""
         self._since_ms = 0
-        self._unsent = bytearray()
+        self.unsent = bytearray()
+        """What the socket had no room for."""
         self._frames = wire.Frames(wire.PLACE)
         self._start()
 
@@ -237,8 +212,8 @@ class Child:
             os.kill(self.pid, wire.STRIKE)
 
     def _write(self, frame: bytes) -> None:
-        if self._unsent:
-            self._unsent += frame
+        if self.unsent:
+            self.unsent += frame
             return
         try:
             sent = self.socket.send(frame)
@@ -247,18 +222,18 @@ class Child:
         except OSError:  # it has died, which is about to be noticed
             return
         if sent < len(frame):
-            self._unsent += frame[sent:]
+            self.unsent += frame[sent:]
 
     def write_on(self) -> None:
         """It can take more."""
         with suppress(OSError):
-            sent = self.socket.send(self._unsent[:READ_BYTES])
-            del self._unsent[:sent]
+            sent = self.socket.send(self.unsent[:READ_BYTES])
+            del self.unsent[:sent]
 
     @property
     def awaits(self) -> int:
         """What to poll its socket for."""
-        return select.POLLIN | (select.POLLOUT if self._unsent else 0)
+        return select.POLLIN | (select.POLLOUT if self.unsent else 0)
 
     # ---- what it says
 
@@ -292,6 +267,10 @@ class Child:
     def answered(self, number: int) -> None:
         """So many calls have ended: how many may wait is judged anew, and at most doubles."""
         now = monotonic_ms()
+        if not self.each_ms and number == self.sent:
+            # What was sent first has waited for the start of the child.
+            self._since_ms, self.window = now, 2.0
+            return
         each = max(now - self._since_ms, 0.02) / number
         self.each_ms = each if not self.each_ms else 0.7 * self.each_ms + 0.3 * each
         self._since_ms = now

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import spec_from_wire
-from agentq.worker.functions.child import Child, Making, Own
+from agentq.worker.functions.child import Child
+from agentq.worker.functions.making import Making, Own
 from agentq.worker.hands import Hands
 
 LINGER_MS = 20
@@ -72,6 +73,10 @@ class Children:
         return (child for child in self.all if child.own is None and not child.retiring)
 
     # ---- who gets what
+
+    def needs_care(self) -> bool:
+        """Whether something waits, to be sent or for a child."""
+        return bool(self.waiting or self.alone) or any(child.unsent for child in self.all)
 
     def forget(self, claim: Claim) -> bool:
         """Whether it was waiting; it is not any more."""

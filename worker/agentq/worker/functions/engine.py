@@ -28,10 +28,11 @@ from agentq.coordinator.waiting import Resumption
 from agentq.worker import proc
 from agentq.worker.attempt import Stop
 from agentq.worker.functions import wire
-from agentq.worker.functions.child import Child, Key, Making
+from agentq.worker.functions.child import Child, Key
 from agentq.worker.functions.children import CannotStart, Children
 from agentq.worker.functions.exchange import Exchange
 from agentq.worker.functions.hearing import Ears, Hearing
+from agentq.worker.functions.making import Making
 from agentq.worker.functions.stops import Stops
 from agentq.worker.functions.watch import Watch
 from agentq.worker.hands import Hands
@@ -120,9 +121,16 @@ class Engine:
                 self._release_waiting()
             else:
                 self.children.spread()
-        self._watch.wake()
+            urgent = self.children.needs_care()
+        if urgent or not self.exchange.hungry:
+            self._watch.wake()
         if asked is not None and len(claims) >= asked:
             self.exchange.feed()
+
+    def settled(self) -> None:
+        """The claiming thread has nothing more to do now. Only then is the one that watches woken, which would
+        otherwise take the processor from the child that is about to begin."""
+        self._watch.wake()
 
     def _end_earlier(self, claims: Sequence[Claim]) -> None:
         """The server has taken a run from us, or forgotten that we had it, and given it to us once more."""
@@ -320,10 +328,10 @@ class Engine:
             self.hearing.release(claim, NO_PLACE)
 
     def room(self) -> None:
-        """More calls are wanted than before."""
+        """More calls are wanted. Where they come from may know already, and not be told again."""
         if self.exchange.hungry:
             self._around.room()
-        else:
+        elif self.exchange.rests:
             self.exchange.feed()
 
     # ---- the end

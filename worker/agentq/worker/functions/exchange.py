@@ -45,6 +45,8 @@ class Exchange:
         self._bytes = 0
         self._changed = threading.Condition()
         self._closed = False
+        self.rests = False
+        """Whether it waits for something to tell."""
         self._look = False
         self.hungry = True
         """Whether it leaves claiming to others."""
@@ -83,7 +85,9 @@ class Exchange:
     def _run(self) -> None:
         while True:
             with self._changed:
+                self.rests = not self._ended
                 self._changed.wait_for(lambda: self._ended or self._look or self._closed)
+                self.rests = False
                 if self._closed and not self._ended:
                     return
                 batch, size = self._batch()

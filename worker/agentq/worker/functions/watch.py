@@ -50,7 +50,7 @@ class Watch:
         """By descriptor: whose it is, and what is awaited of it."""
         self._waiting_ms: int | None = None
         """Since when something has waited for a place."""
-        self._wanted = 0
+        self._asleep = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentq-functions", daemon=True)
 
@@ -58,7 +58,8 @@ class Watch:
         self._thread.start()
 
     def wake(self) -> None:
-        if threading.current_thread() is not self._thread:
+        """Have it look now, unless it is about to anyway."""
+        if self._asleep and threading.current_thread() is not self._thread:
             try:
                 os.write(self._rope, b"!")
             except BlockingIOError:
@@ -98,9 +99,13 @@ class Watch:
         children = self._engine.children.all
         while not self._closed.is_set() or children:
             with self._lock:
+                # Whoever changes something from here on finds us asleep, and wakes us.
+                self._asleep = True
                 timeout_ms = self._round(monotonic_ms())
                 self._register()
-            for end, event in self._poll.poll(timeout_ms):
+            events = self._poll.poll(timeout_ms)
+            self._asleep = False
+            for end, event in events:
                 if end == self._bell:
                     os.read(self._bell, 4096)
                     continue
@@ -235,7 +240,5 @@ class Watch:
             child.kill()
 
     def _tell_of_room(self) -> None:
-        wanted = self._engine.wanted()
-        if wanted > 0 and not self._wanted:
+        if self._engine.wanted() > 0:
             self._engine.room()
-        self._wanted = wanted
