@@ -21,9 +21,8 @@ def compact(results: dict[str, Any]) -> str:
     order = sorted(peers, key=lambda name: (name != LIMIT, name != OURS, -(at(peers[name], "drain", "drain") or 0)))
     machine = results["machine"]
     about = (
-        f"{machine['server']}, Python {machine['python']}, {machine['cpus']} cores, {machine['date']}. "
-        "One worker each: "
-        "agentq with its defaults, the others set for the highest rate; SIGKILL with everybody's defaults."
+        f"{machine['server']}, Python {machine['python']}, {machine['cpus']} cores, {machine['date']}. One worker "
+        "each, agentq's with its defaults, the others' set for the highest rate; SIGKILL with everybody's defaults."
     )
     note = "In brackets: the share of `raw`, or how many times it is. `c32`: no bulk call; 32 submits at a time."
     rows = [_row(name, peers[name], peers.get(LIMIT, {})) for name in order]

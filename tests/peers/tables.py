@@ -11,7 +11,8 @@ NOTHING = "–"
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """The first column is of words, the others of numbers."""
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---"] + ["--:"] * (len(head) - 1)) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+    cells = ((cell.replace("|", "\\|") for cell in row) for row in rows)  # a command may be named script|exists
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)])
 
 
 def number(value: float | None, digits: int = 0) -> str:

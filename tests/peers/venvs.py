@@ -17,7 +17,7 @@ from peers.progress import log
 ROOT = Path(__file__).resolve().parent.parent.parent
 REPOSITORY = "REPOSITORY"
 """What an adapter writes among its packages for agentq as it stands here."""
-SOURCES = ("coordinator", "worker", "cli")
+SOURCES = ("coordinator/agentq", "worker/agentq", "cli/agentq")
 
 
 class Venvs:

@@ -11,7 +11,7 @@ META = {
     "name": "agentq",
     "packages": ["REPOSITORY"],
     "module": "peer_agentq",
-    "variants": {"agentq": {"profile": "default"}},
+    "variants": {"agentq": {"profile": "default", "n_drain": 60_000}},
     "dist": "agentq",
     "settings": "none: the defaults of everything, one slot (default); results stored (default)",
     "durable": "none needed: the defaults start it again",
