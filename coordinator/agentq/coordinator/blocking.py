@@ -44,6 +44,7 @@ class Blocking:
         self._link: Link | None = None
         self._place: Place | None = None
         self._client_id: int | None = None
+        self._poll = select.poll()
         self._turn = threading.Lock()
         self._closed = False
         self._bell, self._rope = os.pipe()
@@ -93,7 +94,7 @@ class Blocking:
             return None, None
         send(link, words, *([by_digest(then)] if then is not None else []))
         deadline = monotonic_ms() + timeout_ms + self._margin_ms
-        if self._wait(link, deadline) and self._answered_the_bell():
+        if self._wait(deadline) and self._answered_the_bell():
             self._unblock(link, place)
         # Some of what can be read may be TLS talking to itself, so the rest of the time is allowed for the reply.
         link._sock.settimeout(max(deadline - monotonic_ms(), 1) / 1000)
@@ -105,6 +106,9 @@ class Blocking:
             link = self._new_link(place, self._margin_ms)
             link.connect()
             self._link, self._place = link, place
+            self._poll = select.poll()
+            self._poll.register(link._sock, select.POLLIN)
+            self._poll.register(self._bell, select.POLLIN)
             try:
                 self._client_id = int(exchange(link, ("CLIENT", "ID")))
             except exceptions.ResponseError:
@@ -112,15 +116,12 @@ class Blocking:
                 self._client_id = None
         return self._link
 
-    def _wait(self, link: Link, deadline: int) -> bool:
-        """Wait until there is something to read; true when it is (also) the bell."""
-        poll = select.poll()
-        poll.register(link._sock, select.POLLIN)
-        poll.register(self._bell, select.POLLIN)
-        ready = dict(poll.poll(max(deadline - monotonic_ms(), 0)))
+    def _wait(self, deadline: int) -> bool:
+        """Wait until there is something to read; true when it is only the bell."""
+        ready = self._poll.poll(max(deadline - monotonic_ms(), 0))
         if not ready:
             raise exceptions.TimeoutError("no reply in time")
-        return self._bell in ready and len(ready) == 1
+        return len(ready) == 1 and ready[0][0] == self._bell
 
     def _unblock(self, link: Link, place: Place) -> None:
         """Tell the server to answer now, and wait until it has; or else end the wait by cutting the link."""

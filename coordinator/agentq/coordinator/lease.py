@@ -97,9 +97,7 @@ class Lease:
         self.store = store
         self.identity = identity
         self.settings = settings
-        self._seats = [
-            _Seat(store.nonce(), [store.nonce() for _ in range(WAYS)], store.nonce()) for _ in store.partitions()
-        ]
+        self._seats = [_Seat("", [store.nonce() for _ in range(WAYS)], store.nonce()) for _ in store.partitions()]
         self._renewed_ms: int | None = None
         self._turn = 0
 
@@ -188,7 +186,7 @@ class Lease:
         while True:
             lanes = self.lanes(partition)
             wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
-            words: tuple[Word, ...] = (self.identity.id, seat.epoch, seat.nonce, *wanted, "", *lanes)
+            words: tuple[Word, ...] = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, "", *lanes)
             more = self._granted(partition, self.store.call("claim", partition, *words))
             claims += more
             functions = sum(is_function_lane(claim.lane) for claim in more)
@@ -254,14 +252,14 @@ class Lease:
         seat = self._seats[partition]
         words: list[Word] = [limits.CLAIM_A_CALL if most is None else max(most, 0) for most in (count, calls)]
         words += [word for entry in entries for word in entry]
-        reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, seat.nonce, *words)
+        reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, self._nonce(seat), *words)
         return self._granted(partition, reply)
 
     def _granted(self, partition: int, reply: str | list[str]) -> list[Claim]:
         if isinstance(reply, str):
             raise refusal(reply, f"worker {self.identity.id}") or Evicted()
-        # A new name for the next call; until here the old one gets these runs again.
-        self._seats[partition].nonce = self.store.nonce()
+        # The next call gets a new name; until here the old one gets these runs again.
+        self._seats[partition].nonce = ""
         return self._taken(partition, reply[1], reply[2:])
 
     def _taken(self, partition: int, revision: str, flat: list[str]) -> list[Claim]:
@@ -329,7 +327,14 @@ class Lease:
     def _claim_words(self, partition: int, count: int, calls: int) -> tuple[Any, ...]:
         seat = self._seats[partition]
         wanted = (min(max(count, 0), limits.CLAIM_A_CALL), min(max(calls, 0), limits.CLAIM_A_CALL))
-        return "claim", partition, self.identity.id, seat.epoch, seat.nonce, *wanted, "fresh", *self.lanes(partition)
+        words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, "fresh")
+        return "claim", partition, *words, *self.lanes(partition)
+
+    def _nonce(self, seat: _Seat) -> str:
+        """The name of the next claim. It is made when it is needed, not while what was claimed waits to begin."""
+        if not seat.nonce:
+            seat.nonce = self.store.nonce()
+        return seat.nonce
 
     def streams(self, count: int, calls: int, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
         """What to block on: each key, with the partition and lane it stands for; an inbox has no lane."""

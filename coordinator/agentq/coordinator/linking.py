@@ -29,9 +29,30 @@ HOT = {
         "enqueue",
     ),
     *("erase", "event_of", "grant", "granted", "index_name", "is_barred", "is_ended", "is_fair", "is_held", "is_home"),
-    *("is_of_functions", "is_paused", "lanes_revision", "leads_from", "line_of", "load", "load_held", "move"),
+    *(
+        "is_of_functions",
+        "is_paused",
+        "lanes_revision",
+        "leads_from",
+        "line_of",
+        "load",
+        "load_held",
+        "move",
+    ),
     *("needs_of", "next_timer", "open_lane", "present", "push", "put", "queue_of", "read_lane", "refuse_claimant"),
-    *("reindex", "serve", "set_timer", "step_out", "take", "tell", "tell_keeper", "text_of", "unseize", "vacate"),
+    *(
+        "reindex",
+        "serve",
+        "set_timer",
+        "step_out",
+        "take",
+        "take_fresh",
+        "tell",
+        "tell_keeper",
+        "text_of",
+        "unseize",
+        "vacate",
+    ),
 }
 """What a submit, a claim, a start or an exchange of plain runs calls."""
 

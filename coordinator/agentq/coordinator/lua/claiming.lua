@@ -110,11 +110,14 @@ end
 local function take_fresh(lanes, wanted, worker, nonce, given)
   local taken = 0
   for _, lane in ipairs(lanes) do
-    local group = taken < wanted and not is_paused(lane) and redis.pcall('XINFO', 'GROUPS', key_lane(lane))[1]
-    local open, id = nil, nil
-    if group then open, id = is_open(lane, group[8], worker) end
-    if open and is_fair(lane) then uneven[lane] = true end
-    if open and take(lane, group[8], id, worker, nonce, given) then taken = taken + 1 end
+    local key = key_lane(lane)
+    local group = taken < wanted and not is_paused(lane) and redis.pcall('XINFO', 'GROUPS', key)[1]
+    local last = group and group[8]
+    if last and #call('XPENDING', key, 'workers', last, last, 1, worker) > 0 then
+      local body = call('XRANGE', key, last, last)[1]
+      if is_fair(lane) then uneven[lane] = true end
+      if take(lane, last, body and body[2][2] or '', worker, nonce, given) then taken = taken + 1 end
+    end
   end
   return taken
 end

@@ -48,7 +48,8 @@ WAITING_MS = 30
 """How much work may wait in a child,"""
 WAITING_MAX = 500
 """and how many calls."""
-READ_BYTES = 256 << 10
+READ_BYTES = 64 << 10
+"""More would be memory that is mapped anew for each read."""
 SETTLE_MS = 2
 """After so long both sides see what the other has written to the board."""
 LEAVE_MS = 5_000

@@ -31,7 +31,8 @@ from agentq.worker.functions.interrupts import Interrupts
 from agentq.worker.functions.performing import Awaiting, Performing
 from agentq.worker.functions.voice import Voice
 
-READ_BYTES = 256 << 10
+READ_BYTES = 64 << 10
+"""More would be memory that is mapped anew for each read."""
 RING_EVERY = 100
 """Outcomes that are worth a bell of their own."""
 SIZED_EVERY = 64
