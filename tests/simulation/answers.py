@@ -6,7 +6,7 @@ from simulation.heard import Heard, door_of
 from simulation.life import Life
 from simulation.room import Room
 
-WORKERS_WORDS = {"start", "report", "finish", "fail", "defer", "release", "park"}
+WORKERS_WORDS = {"start", "report", "finish", "fail", "defer", "release", "park", "exchange"}
 
 
 class Answers(Room):
@@ -35,6 +35,8 @@ class Answers(Room):
         if heard.script in WORKERS_WORDS:
             for run, fence, word in heard.words_of_worker():
                 self._word(heard, run, fence, word)
+            if heard.script == "exchange" and int(heard["calls"]) > 0:
+                self._grant(heard, most=int(heard["calls"]))
         elif heard.script in ("reconcile", "groom"):
             assert not heard.changed, f"the janitor changed {heard.changed}"
             assert heard.script == "groom" or heard.reply[1] == 0, f"something had to be mended: {heard.reply}"
@@ -165,16 +167,21 @@ class Answers(Room):
 
     def _word(self, heard: Heard, run: str, fence: str, reply: str) -> None:
         word, _, state = reply.partition(" ")
-        life, said = self.runs.get(run), f"{heard.script} {fence}"
+        life, verb = self.runs.get(run), heard.verb_of(run)
+        said = f"{verb} {fence}"
         if life is None:
             assert word == "not_found", f"{said} of {run}, which is not there, was answered {reply}"
+        elif heard.script == "exchange" and fence != life.fence and life.fence.endswith(f"-{heard['nonce']}"):
+            assert word == "fenced" or said in life.said, (
+                f"{said} was accepted of {life.line}, claimed in the same call"
+            )
         elif run in heard.changed:
             assert word == "ok"
             life.said.add(said)
             self._effect(life, fence)
         elif word == "ok":
             repeated = said in life.said or (fence == life.fence and life.ended)
-            old = heard.script == "report" and fence == life.fence and int(heard["number"]) <= life.number
+            old = verb == "report" and fence == life.fence and int(heard["number"]) <= life.number
             assert repeated or old, f"{said} was accepted and changed nothing: {life.line}"
         elif word == "fenced":
             assert fence != life.fence, f"{said} is the holder's word, and was refused: {life.line}"
@@ -192,7 +199,7 @@ class Answers(Room):
         self.effects[life.id] = (attempt, fence)
 
     def _answer_claim(self, heard: Heard) -> None:
-        self._grant(heard, most=int(heard["count"]))
+        self._grant(heard, most=int(heard["count"]) + int(heard["calls"]))
 
     def _answer_adopt(self, heard: Heard) -> None:
         self._grant(heard, most=len(heard.rows))
@@ -202,8 +209,8 @@ class Answers(Room):
         if heard.refusal:
             self.may_not_claim(heard)
             return
-        runs = heard.reply[2::4]
-        for run, fence in zip(runs, heard.reply[3::4], strict=True):
+        runs = heard.granted[::4]
+        for run, fence in zip(runs, heard.granted[1::4], strict=True):
             life = self.runs[run]
             assert (life.worker, life.fence, life.held) == (worker, fence, True), f"{worker} got {fence}: {life.line}"
         mine = {life.id for life in self.runs.values() if life.held and life.fence.endswith(f"-{nonce}")}

@@ -196,4 +196,6 @@ class Clients:
             fields["dedupe_ttl_ms"] = chance.choice((30_000, 120_000))
         elif fields.get("if_live") == "debounce":
             fields |= {"delay_ms": 4_000, "debounce_max_ms": 9_000} if chance.random() < 0.7 else {"delay_ms": 2_000}
+        if chance.random() < 0.4:
+            return RunSpec(kind="function", function="some:thing", args=(chance.random(),), **fields)
         return RunSpec(kind="command", argv=(str(chance.random()),), **fields)

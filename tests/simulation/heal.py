@@ -71,7 +71,7 @@ def relent(sim: Simulator) -> None:
 def work_off(sim: Simulator, healer: Lease) -> None:
     """Claim whatever there is, and finish it. One that meets much that stands for nothing may be empty."""
     for _ in range(EMPTY_CLAIMS):
-        while claims := healer.claim(10):
+        while claims := healer.claim(10, 10):
             assert not any(sim.queue.finish([(claim, Outcome()) for claim in claims]))
         if not any(life.state == "pending" for life in sim.model.runs.values()):
             return

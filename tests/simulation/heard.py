@@ -42,6 +42,7 @@ class Heard:
         first = len(header.arguments) + 1
         self._arguments = dict(zip(header.arguments, words[1:first], strict=True))
         rest, width = words[first:], len(header.rows)
+        self._columns = header.rows
         self.rows: list[tuple[Any, ...]] = (
             [tuple(rest[at : at + width]) for at in range(0, len(rest), width)] if width else []
         )
@@ -60,14 +61,39 @@ class Heard:
 
     @property
     def refusal(self) -> str | None:
-        """The word of a reply that is one word."""
+        """The word by which something was refused as a whole."""
+        if self.script == "exchange":
+            return None if self.reply[0] == "ok" else str(self.reply[0])
         return self.reply if isinstance(self.reply, str) else None
 
     def words_of_worker(self) -> list[tuple[str, str, str]]:
         """(run, fence, answer) for each run that a worker spoke of."""
+        if self.script == "exchange":
+            answers = dict(zip(self._answers[::2], self._answers[1::2], strict=True))
+            return [(row[0], row[1], answers.get(place, "ok")) for place, row in enumerate(self.rows)]
         if self.script in ("start", "finish"):
             return [(row[0], row[1], word) for row, word in zip(self.rows, self.reply, strict=True)]
         return [(self["id"], self["fence"], self.reply)]
+
+    @property
+    def _answers(self) -> list[Any]:
+        """What an exchange answers of ends: places and words."""
+        return list(self.reply[3 : 3 + 2 * self.reply[2]])
+
+    @property
+    def granted(self) -> list[str]:
+        """The runs that were given, each with fence, lane and spec."""
+        return list(self.reply[3 + 2 * self.reply[2] :] if self.script == "exchange" else self.reply[2:])
+
+    def verb_of(self, run: str) -> str:
+        """What a worker said of a run."""
+        if self.script != "exchange":
+            return self.script
+        return "finish" if self.of(run, "class") == "ok" else "fail"
+
+    def of(self, run: str, name: str) -> Any:
+        """An argument of the call, or of the row that speaks of a run."""
+        return self._arguments[name] if name in self._arguments else self.row(run)[self._columns.index(name)]
 
     def fence_of(self, run: str) -> str:
         """The fence that was shown for a run."""

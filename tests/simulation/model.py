@@ -129,9 +129,10 @@ class Model(Waits):
         assert not life.needs, f"{life.line} waits for {life.needs}"
         assert not life.doomed, f"{life.line} cannot run: a parent has failed it"
         assert not life.open, f"{life.line} has not been sealed"
+        # Whoever stands in a line has been due; the clock may have been set back since.
+        later = not life.in_line and life.due_at is not None and life.due_at > heard.now
         if life.in_line:
             self.let_in(heard, life)
-        later = life.due_at is not None and life.due_at > heard.now
         assert target == ("scheduled" if later else "pending")
 
     def block(self, heard: Heard, life: Life, target: str) -> None:
@@ -150,7 +151,7 @@ class Model(Waits):
         assert target == "claimed"
         worker, nonce = heard["worker"], heard["nonce"]
         self.may_claim(heard)
-        repeated = heard.script == "claim" and f"{heard['epoch']} {nonce}" in self.granted
+        repeated = heard.script in ("claim", "exchange") and f"{heard['epoch']} {nonce}" in self.granted
         assert not repeated, f"{worker} got {life.line} by a call that was answered before"
         assert life.patient(heard.now), f"{life.line} had expired"
         self.take_room(heard, life)
@@ -177,7 +178,7 @@ class Model(Waits):
 
     def fail(self, heard: Heard, life: Life, target: str) -> None:
         self.by_its_worker(heard, life)
-        class_ = heard["class"]
+        class_ = heard.of(life.id, "class")
         if life.stop_at is not None or class_ == "cancelled":
             assert target == "cancelled", f"{life.line} was to stop, and is {target}"
             return
@@ -190,7 +191,7 @@ class Model(Waits):
         self.leave(heard, life, "fail", target)
 
     def _due_after(self, heard: Heard, life: Life, class_: str) -> int:
-        asked = heard["delay_ms"]
+        asked = heard.of(life.id, "delay_ms")
         spent = life.spent[life.purse(class_)]
         return heard.now + (int(asked) if asked != "" else life.backoff_ms(class_, spent, heard["dice"]))
 

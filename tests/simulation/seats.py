@@ -40,7 +40,7 @@ class Seats:
         else:
             expected = "draining" if seat.state == "draining" else "unrenewed"
             assert seat.state == "draining" or seat.lease_until <= heard.now, f"{heard['worker']} may claim: {seat}"
-        assert heard.reply == expected, f"{heard['worker']} was refused as {heard.reply}: {seat}"
+        assert heard.refusal == expected, f"{heard['worker']} was refused as {heard.refusal}: {seat}"
 
     def taken_away(self, heard: Heard, life: Life) -> None:
         """A run is taken from its worker: because that was declared lost, left, or does not know of it."""

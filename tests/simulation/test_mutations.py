@@ -10,7 +10,7 @@ from simulation.wire import Wire
 
 from agentq.coordinator.scripts import SCRIPTS
 
-SEEDS, STEPS = 300, 200
+SEEDS, STEPS = 1_000, 200
 
 
 def first_failure(wire: Wire, mutation: Mutation) -> int:

@@ -12,7 +12,7 @@ from simulation.wire import Loss
 from agentq.coordinator.connection import NoGroup
 from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Stopping, TryLater, Unreachable
 from agentq.coordinator.keys import GROUP
-from agentq.coordinator.lease import Identity, Lease, Order
+from agentq.coordinator.lease import WAYS, Ended, Identity, Lease, Order
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
@@ -114,7 +114,27 @@ class Worker:
     def claim(self) -> None:
         free = self.slots - len(self.held)
         if free > 0:
-            self.take(self.lease.claim(free))
+            self.take(self.lease.claim(free, free))
+
+    def exchange(self) -> None:
+        """Tell how some of what it holds ended, and ask for as many functions as there is room for then."""
+        chance = self.sim.chance
+        claims = [hold.claim for hold in self.held.values() if chance.random() < 0.6]
+        ended = [self._ended(claim) for claim in claims]
+        calls = chance.choice((0, max(0, self.slots - len(self.held) + len(ended))))
+        way = chance.randrange(WAYS)
+
+        def said() -> None:
+            _, more = self.lease.exchange(ended, calls, way=way)
+            for claim in claims:
+                self.drop(claim)
+            self.take(more)
+
+        self.say(said)
+
+    def _ended(self, claim: Claim) -> Ended:
+        class_ = self.sim.chance.choice((OutcomeClass.OK, OutcomeClass.OK, *CLASSES))
+        return Ended(claim, class_.value, Outcome(class_=class_).to_wire(), self.sim.chance.choice((None, 0, 1_500)))
 
     def take(self, claims: list[Claim]) -> None:
         for claim in claims:
@@ -258,6 +278,7 @@ class Worker:
 IDLE = (
     (15, Worker.heartbeat),
     (35, Worker.claim),
+    (12, Worker.exchange),
     (6, Worker.read),
     (8, Worker.adopt),
     (0.6, Worker.drain),
