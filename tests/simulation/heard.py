@@ -95,6 +95,11 @@ class Heard:
         """An argument of the call, or of the row that speaks of a run."""
         return self._arguments[name] if name in self._arguments else self.row(run)[self._columns.index(name)]
 
+    def dice_of(self, run: str) -> float:
+        """The chance that a run has been given."""
+        place = self.rows.index(self.row(run)) if self.script == "exchange" else 0
+        return (float(self["dice"]) + place * 0.618034) % 1
+
     def fence_of(self, run: str) -> str:
         """The fence that was shown for a run."""
         return str(self.row(run)[1] if self.rows else self["fence"])

@@ -139,7 +139,7 @@ class Life:
         """Whether another try may begin at a time."""
         return "max_elapsed_ms" not in self.policy or at <= self.begun_at + int(self.policy["max_elapsed_ms"])
 
-    def backoff_ms(self, class_: str, spent: int, dice: str) -> int:
+    def backoff_ms(self, class_: str, spent: int, dice: float) -> int:
         """Listed, fixed, or exponential with full jitter."""
         own = self.policy.get("classes", {}).get(class_, {})
         policy = {
@@ -151,7 +151,7 @@ class Life:
         if factor == 1:
             return int(first)
         ceiling = min(first * factor**spent, max(first, policy.get("delay_ms_max", limits.BACKOFF_MS_MAX)))
-        return max(1, int(ceiling * float(dice) if policy.get("jitter", True) else ceiling))
+        return max(1, int(ceiling * dice if policy.get("jitter", True) else ceiling))
 
     @property
     def next_at(self) -> int | None:

@@ -193,7 +193,7 @@ class Model(Waits):
     def _due_after(self, heard: Heard, life: Life, class_: str) -> int:
         asked = heard.of(life.id, "delay_ms")
         spent = life.spent[life.purse(class_)]
-        return heard.now + (int(asked) if asked != "" else life.backoff_ms(class_, spent, heard["dice"]))
+        return heard.now + (int(asked) if asked != "" else life.backoff_ms(class_, spent, heard.dice_of(life.id)))
 
     def defer(self, heard: Heard, life: Life, target: str) -> None:
         self.by_its_worker(heard, life)
@@ -219,7 +219,7 @@ class Model(Waits):
         life.fence = ""
         if life.stop_at is None:
             spent = life.spent[life.purse("lost")]
-            due_at = heard.now + (life.backoff_ms("lost", spent - 1, heard["dice"]) if spent else 0)
+            due_at = heard.now + (life.backoff_ms("lost", spent - 1, float(heard["dice"])) if spent else 0)
             again = life.pays("lost") and life.in_time(due_at)
             expected = "failed" if not again else "scheduled" if spent else "pending"
             assert target == expected, f"{life.line} is {target} after {spent} crashes"

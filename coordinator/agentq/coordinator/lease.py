@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection, NoGroup, Word
-from agentq.coordinator.errors import AgentqError, Evicted, TryLater, refusal
+from agentq.coordinator.errors import AgentqError, Evicted, TryLater, Unreachable, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
@@ -27,50 +27,14 @@ from agentq.coordinator.serving import Identity as Identity
 from agentq.coordinator.serving import serves
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
+from agentq.coordinator.tidings import Beat as Beat
+from agentq.coordinator.tidings import Ended as Ended
+from agentq.coordinator.tidings import Order as Order
+from agentq.coordinator.tidings import Watched as Watched
 
 RETIRING_CALLS_MAX = 10_000
 WAYS = 2
 """Exchanges that may be under way at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a worker is told to do. It is told again until the order is acknowledged."""
-
-    id: str
-    partition: int
-    order: str
-    run: str
-    fence: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """What a heartbeat answers."""
-
-    draining: bool
-    disowned: list[Claim]
-    orders: list[Order]
-
-
-class Ended(NamedTuple):
-    """How a function attempt ended: its class, its outcome as JSON, and the wait it asks for before another try."""
-
-    claim: Claim
-    class_: str
-    outcome: str
-    delay_ms: int | None = None
-
-
-class Watched(NamedTuple):
-    """What came while a worker waited."""
-
-    claims: list[Claim]
-    delivered: dict[int, list[tuple[str, str]]]
-    """Entries, as (lane, entry), that were delivered and not claimed: to be adopted, by partition."""
-    ordered: bool
-    """Whether something is in the inbox."""
 
 
 @dataclass(slots=True)
@@ -200,8 +164,9 @@ class Lease:
     ) -> tuple[list[AgentqError | None], list[Claim]]:
         """Say how function attempts ended, and take up to `calls` more, in one round trip a partition.
 
-        Tells of each what was refused. A worker that may not claim gets none, and learns why from its next claim. Each
-        thread that does this, up to WAYS, has a way of its own; beside them another one may claim.
+        Tells of each what was refused; where one of several partitions could not be reached, that, to be told again. A
+        worker that may not claim gets none, and learns why from its next claim. Each thread that does this, up to
+        WAYS, has a way of its own; beside them another one may claim.
         """
         refusals: list[AgentqError | None] = [None] * len(ended)
         claims: list[Claim] = []
@@ -210,11 +175,20 @@ class Lease:
         for place, end in enumerate(ended):
             places[partition_of(end.claim.id) if len(partitions) > 1 else 0].append(place)
         self._turn += 1
+        reached = False
         for step in partitions:
             partition = (self._turn + step) % len(partitions)
-            if places[partition] or calls > len(claims):
-                mine = [ended[place] for place in places[partition]]
+            if not places[partition] and calls <= len(claims):
+                continue
+            mine = [ended[place] for place in places[partition]]
+            try:
                 claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals, way)
+                reached = True
+            except (Unreachable, TryLater) as error:
+                if not reached and step == len(partitions) - 1:
+                    raise
+                for place in places[partition]:
+                    refusals[place] = error
         return refusals, claims
 
     def _exchange(

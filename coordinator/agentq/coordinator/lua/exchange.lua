@@ -18,7 +18,8 @@ for id, fence, class, outcome, delay_ms in next_row do
   if run and verb == 'finish' then
     conclude(id, run, 'finish', 'completed', '', outcome)
   elseif run then
-    word = fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
+    -- One throw for all; each has its own share of chance, so that they are not all tried again at the same moment.
+    word = fail_attempt(id, run, fence, class, outcome, (dice + place * 0.618034) % 1, delay_ms)
   elseif word == 'ok' and verb == 'fail' then
     word = 'ok ' .. call('HGET', key_run(id), 'state')
   end
