@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection, NoGroup, Word
-from agentq.coordinator.errors import AgentqError, Evicted, TryLater, refusal
+from agentq.coordinator.errors import AgentqError, Evicted, TryLater, Unreachable, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
@@ -202,13 +202,14 @@ class Lease:
     ) -> tuple[list[AgentqError | None], list[Claim]]:
         """Say how function attempts ended, and take up to `calls` more, in one round trip a partition.
 
-        Tells of each what was refused. A worker that may not claim gets none, and learns why from its next claim. Each
-        thread that does this, up to WAYS, has a way of its own; beside them another one may claim.
+        Tells of each what was refused: by a partition that is away while others are not, as Unreachable or TryLater. A
+        worker that may not claim gets none, and learns why from its next claim. Each thread that does this, up to WAYS,
+        has a way of its own; beside them another one may claim.
         """
         refusals: list[AgentqError | None] = [None] * len(ended)
         claims: list[Claim] = []
         partitions = self.store.partitions()
-        places: list[list[int]] = [[] for _ in partitions]
+        places, heard, away = [list[int]() for _ in partitions], False, None
         for place, end in enumerate(ended):
             places[partition_of(end.claim.id) if len(partitions) > 1 else 0].append(place)
         self._turn += 1
@@ -216,8 +217,16 @@ class Lease:
             partition = (self._turn + step) % len(partitions)
             if places[partition] or calls > len(claims):
                 mine = [ended[place] for place in places[partition]]
-                claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals, way)
-        return refusals, claims
+                try:
+                    claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals, way)
+                    heard = True
+                except (Unreachable, TryLater) as error:
+                    away = error
+                    for place in places[partition]:
+                        refusals[place] = error
+        if away is None or heard:
+            return refusals, claims
+        raise away
 
     def _exchange(
         self,

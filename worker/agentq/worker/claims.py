@@ -41,6 +41,8 @@ class Takers:
     idle: Callable[[], None]
     """There was nothing to claim."""
     failed: Callable[[AgentqError], None]
+    surplus: Callable[[Claim], None] = lambda _: None
+    """This one is more than may be taken in all, where there is a limit: it is to be handed back."""
 
 
 class Calls(Protocol):
@@ -178,7 +180,11 @@ class Claims:
     def stray(self, claim: Claim) -> None:
         """A run with a slot of its own was claimed, here or along with function runs."""
         self.hands.take(claim)
-        self.takers.claimed(claim)
+        if self.hands.surplus():
+            self.hands.give_back(1)
+            self.takers.surplus(claim)
+        else:
+            self.takers.claimed(claim)
 
     def _adopt_strayed(self) -> None:
         for partition in self.lease.store.partitions():

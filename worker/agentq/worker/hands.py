@@ -72,6 +72,11 @@ class Hands:
         with self._changed:
             self.taken -= number
 
+    def surplus(self) -> int:
+        """How many more were taken than may be: those who claim do not wait for each other."""
+        with self._changed:
+            return 0 if self.most is None else max(0, self.taken - self.most)
+
     def seat(self) -> bool:
         """Take a slot for a child, if there is one."""
         with self._changed:
