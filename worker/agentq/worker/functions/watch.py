@@ -176,8 +176,10 @@ class Watch:
         for child in list(engine.children.all):
             self._look_at(child, now)
         engine.stops.act(now)
+        engine.children.take_turns(now)
         waits = engine.keep(now)
         times = [self._look_due_ms(child, now) for child in engine.children.all]
+        times.append(engine.children.turns.due_ms(now))
         if waits:
             if self._waiting_ms is None:
                 self._waiting_ms = now
