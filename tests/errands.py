@@ -158,3 +158,7 @@ def chatted(seconds: float) -> None:
     for _ in range(10):
         print("still here")
         time.sleep(seconds / 10)
+
+
+def napped(seconds: float) -> None:
+    time.sleep(seconds)

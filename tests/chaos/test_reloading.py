@@ -16,6 +16,7 @@ from servers import Server, until
 
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.records import WorkerRecord
+from agentq.coordinator.run import RunSpec
 
 MakeCrew = Callable[..., Crew]
 Popen = subprocess.Popen[bytes]
@@ -197,3 +198,19 @@ def test_a_worker_whose_terminal_goes_away_drains(reader: Reader) -> None:
 
     assert worker.wait(timeout=20) == 0
     assert reader.crew.state(run) == "completed"
+
+
+def test_slots_change_while_functions_run(reader: Reader) -> None:
+    crew = reader.crew
+    reader.configure("[worker]\nslots = 1\n")
+    reader.start()
+    spec = RunSpec(kind="function", function="time:sleep", args=(0.02,))
+    runs = [each.id for each in crew.queue.submit_many(spec for _ in range(400))]
+    crew.wait(runs[:10])
+
+    for slots in (3, 2, 1):
+        reader.reload(crew.workers[0], f"[worker]\nslots = {slots}\n", "read the settings again")
+        crew.wait(runs[: 120 * (4 - slots)])
+    crew.wait(runs)
+
+    assert {(crew.state(run), crew.records.get(run).crashes) for run in runs} == {("completed", 0)}

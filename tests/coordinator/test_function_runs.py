@@ -14,8 +14,8 @@ from agentq.coordinator.calling import CALLS_A_BATCH, Calls
 from agentq.coordinator.errors import Fenced, Invalid, NotFound
 from agentq.coordinator.events import BEGINNING, Events
 from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Ended
-from agentq.coordinator.limits import ARGUMENTS_BYTES, EVENTS_AN_ENTRY
+from agentq.coordinator.lease import Ended, Lease
+from agentq.coordinator.limits import ARGUMENTS_BYTES, EVENTS_AN_ENTRY, UNBEGUN
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec, is_function_lane, spec_from_wire
 
@@ -254,3 +254,51 @@ def test_events_of_one_run_never_overtake_each_other(world: World) -> None:
         assert world.event_names(run) == ["submitted", "unblocked", "claimed"]
     names = [(event.event, event.run) for event in Events(world.store).replay(BEGINNING)]
     assert names.index(("completed", first)) < min(names.index(("unblocked", run)) for run in after)
+
+
+# ---- losses
+
+
+def lost(world: World, worker: Lease, way: str) -> Lease:
+    """Its runs are taken from a worker; returns the next one."""
+    if way == "started again":
+        world.pass_ms(world.settings.lease_ms + 1)
+        return world.worker(worker.identity.id)
+    assert world.watch_ms(world.lost_after_ms() + world.settings.reap_grace_ms) == [worker.identity.id]
+    return world.worker(f"{worker.identity.id}+")
+
+
+@pytest.mark.parametrize("way", ["reaped", "started again"])
+def test_a_call_that_was_not_said_to_have_begun_goes_on_at_once_at_no_cost_to_its_crash_budget(
+    world: World, way: str
+) -> None:
+    waiting, begun = (call(world, n, retry={"crashes": 1}) for n in range(2))
+    worker = world.worker("w1")
+    for crash in range(2):
+        claims = {claim.id: claim for claim in worker.claim(0, 2)}
+        world.queue.start([claims[begun]])
+        worker = lost(world, worker, way)
+        assert (world.state(waiting), world.get(waiting).crashes) == ("pending", 0)
+        assert world.state(begun) == ("failed" if crash else "pending")
+
+
+def test_a_call_that_ends_every_worker_before_it_is_said_to_have_begun_ends_too(world: World) -> None:
+    run, worker = call(world), world.worker("w")
+    for _ in range(UNBEGUN + 1):
+        assert [claim.id for claim in worker.claim(0, 1)] == [run]
+        worker = lost(world, worker, "reaped")
+
+    assert (world.state(run), world.get(run).crashes) == ("failed", 0)
+
+
+@pytest.mark.parametrize("retry", [{"crashes": 0}, {"final": ["lost"]}])
+def test_a_call_that_may_not_be_made_twice_is_not_even_if_it_may_not_have_begun(
+    world: World, retry: dict[str, object]
+) -> None:
+    run = call(world, retry=retry)
+    worker = world.worker("w1")
+    worker.claim(0, 1)
+
+    lost(world, worker, "reaped")
+
+    assert world.state(run) == "failed"

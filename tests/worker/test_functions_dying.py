@@ -112,3 +112,24 @@ def test_a_child_that_cannot_even_start_is_a_failed_start(callers: Callers, fiel
     ended = callers.ended(callers.call("nothing", retry=RetryPolicy(crashes=1, delay_ms=1), **fields))
 
     assert (ended.state, ended.outcome.class_, ended.attempt) == ("failed", "spawn", 2)
+
+
+def test_what_waited_in_a_killed_worker_is_made_once_and_costs_nothing(callers: Callers) -> None:
+    worker = callers.worker(slots=2)
+    callers.wait([callers.call("nothing") for _ in range(1000)])
+    runs = [each.id for each in callers.queue.submit_many(callers.spec("noted") for _ in range(4000))]
+    until(lambda: callers.effects("begin"), "some to begin")
+
+    worker.kill()
+    worker.wait()
+    before = callers.effects("begin")
+    untold = [run for run in runs if callers.state(run) == "claimed"]
+    callers.worker(slots=2)
+    callers.wait(runs, 60_000)
+
+    effects = callers.effects("begin")
+    assert before
+    assert untold
+    assert {run for run in runs if effects[run] > 1} <= before.keys() & set(untold)
+    assert max(effects.values()) <= 2
+    assert {(callers.state(run), callers.records.get(run).crashes) for run in untold} == {("completed", 0)}

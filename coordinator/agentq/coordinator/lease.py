@@ -164,32 +164,31 @@ class Lease:
     ) -> tuple[list[AgentqError | None], list[Claim]]:
         """Say how function attempts ended, and take up to `calls` more, in one round trip a partition.
 
-        Tells of each what was refused; where one of several partitions could not be reached, that, to be told again. A
-        worker that may not claim gets none, and learns why from its next claim. Each thread that does this, up to
-        WAYS, has a way of its own; beside them another one may claim.
+        Tells of each what was refused: by a partition that is away while others are not, as Unreachable or TryLater. A
+        worker that may not claim gets none, and learns why from its next claim. Each thread that does this, up to WAYS,
+        has a way of its own; beside them another one may claim.
         """
         refusals: list[AgentqError | None] = [None] * len(ended)
         claims: list[Claim] = []
         partitions = self.store.partitions()
-        places: list[list[int]] = [[] for _ in partitions]
+        places, heard, away = [list[int]() for _ in partitions], False, None
         for place, end in enumerate(ended):
             places[partition_of(end.claim.id) if len(partitions) > 1 else 0].append(place)
         self._turn += 1
-        reached = False
         for step in partitions:
             partition = (self._turn + step) % len(partitions)
-            if not places[partition] and calls <= len(claims):
-                continue
-            mine = [ended[place] for place in places[partition]]
-            try:
-                claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals, way)
-                reached = True
-            except (Unreachable, TryLater) as error:
-                if not reached and step == len(partitions) - 1:
-                    raise
-                for place in places[partition]:
-                    refusals[place] = error
-        return refusals, claims
+            if places[partition] or calls > len(claims):
+                mine = [ended[place] for place in places[partition]]
+                try:
+                    claims += self._exchange(partition, mine, calls - len(claims), places[partition], refusals, way)
+                    heard = True
+                except (Unreachable, TryLater) as error:
+                    away = error
+                    for place in places[partition]:
+                        refusals[place] = error
+        if away is None or heard:
+            return refusals, claims
+        raise away
 
     def _exchange(
         self,

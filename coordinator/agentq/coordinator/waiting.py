@@ -7,7 +7,7 @@ handed it parks again, or the run ends; so an attempt that dies with it in its h
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -26,7 +26,9 @@ from agentq.coordinator.errors import Fenced, Invalid, refusal
 from agentq.coordinator.fields import Milliseconds, Name, Text, bounded, one_sentence
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.moments import iso
-from agentq.coordinator.store import Store
+
+if TYPE_CHECKING:
+    from agentq.coordinator.store import Store
 
 APPROVAL = "approval"
 """The name of the signal that an approval is; its data are a verdict and a comment."""

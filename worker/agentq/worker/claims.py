@@ -41,6 +41,8 @@ class Takers:
     idle: Callable[[], None]
     """There was nothing to claim."""
     failed: Callable[[AgentqError], None]
+    surplus: Callable[[Claim], None] = lambda _: None
+    """This one is more than may be taken in all, where there is a limit: it is to be handed back."""
 
 
 class Calls(Protocol):
@@ -88,6 +90,9 @@ class Claims:
         self._anew = False
         self._safety_ms = monotonic_ms() + SAFETY_MS
         hands.on_free(self._slot_freed)
+        hands.on_full(self._slots_taken)
+        self._awaits_runs = False
+        """Whether it is blocking on lanes of what takes a slot."""
         self._thread = threading.Thread(target=self._run, name="agentq-claims", daemon=True)
 
     def start(self) -> None:
@@ -119,6 +124,11 @@ class Claims:
         self._look = True
         self._reader.unblock()
 
+    def _slots_taken(self) -> None:
+        """A child has the slot that the block is for."""
+        if self._awaits_runs:
+            self._reader.unblock()
+
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
@@ -148,15 +158,23 @@ class Claims:
         if self._strayed:
             self._adopt_strayed()
         self._with_calls = True
-        free, calls = self.hands.free(), self.calls.wanted_here()
-        if (free > 0 or calls > 0) and (self._look or monotonic_ms() >= self._safety_ms):
+        kept, free, calls = self.hands.kept, self.hands.free(), self.calls.wanted_here()
+        if (free > 0 or calls > 0) and (kept or self._look or monotonic_ms() >= self._safety_ms):
             self._look = False
             self._safety_ms = monotonic_ms() + SAFETY_MS
             claims = self._taken(self.lease.claim(max(free, 0), calls), calls)
             if claims:
                 self._look = True
+            else:
+                self.takers.idle()
+            if kept:
+                # Whether something came for it or not: the functions have waited for this.
+                self.hands.keep_no_more()
+                self.calls.settled()
+            if claims or kept:
                 return
-            self.takers.idle()
+        elif kept:
+            self.hands.keep_no_more()
         if not self._closed.is_set():
             self._with_calls = calls > 0
             if not self._with_calls and self.calls.wanted_here() > 0:
@@ -178,7 +196,11 @@ class Claims:
     def stray(self, claim: Claim) -> None:
         """A run with a slot of its own was claimed, here or along with function runs."""
         self.hands.take(claim)
-        self.takers.claimed(claim)
+        if self.hands.surplus():
+            self.hands.give_back(1)
+            self.takers.surplus(claim)
+        else:
+            self.takers.claimed(claim)
 
     def _adopt_strayed(self) -> None:
         for partition in self.lease.store.partitions():
@@ -201,6 +223,10 @@ class Claims:
 
     def _block(self, free: int, calls: int) -> None:
         partitions, block_ms = self._in_turn()
+        self._awaits_runs = free > 0
+        if free > 0 >= self.hands.free():
+            self._awaits_runs = False
+            return  # it was taken a moment ago
         try:
             came = self.lease.watch(self._reader, free, calls, block_ms, partitions)
         except NoGroup:
@@ -209,6 +235,8 @@ class Claims:
             self.takers.ordered()
             self._pause.wait(random.uniform(0, FAULT_MS / 10) / 1000)
             return
+        finally:
+            self._awaits_runs = False
         if came.ordered:
             self._look = True
             self.takers.ordered()

@@ -26,14 +26,21 @@ class Hands:
         """The function runs, by id and fence. Whole batches come and go at once, in steps that need no lock."""
         self._seats = 0
         """Slots that are taken by children."""
+        self.kept = False
+        """Whether one that a child has given up is kept from the others, for the next claim of what is no call."""
         self._claims: dict[str, Claim] = {}
         self._changed = threading.Condition()
         self._on_free: Callable[[], None] = lambda: None
+        self._on_full: Callable[[], None] = lambda: None
         self._on_take: Callable[[], None] = lambda: None
 
     def on_free(self, act: Callable[[], None]) -> None:
         """What to do, in whichever thread, when a slot becomes free."""
         self._on_free = act
+
+    def on_full(self, act: Callable[[], None]) -> None:
+        """What to do, in whichever thread, when a child has taken the last slot."""
+        self._on_full = act
 
     def on_take(self, act: Callable[[], None]) -> None:
         """What to do, in whichever thread, when function runs were taken."""
@@ -72,25 +79,40 @@ class Hands:
         with self._changed:
             self.taken -= number
 
+    def surplus(self) -> int:
+        """How many more were taken than may be: those who claim do not wait for each other."""
+        with self._changed:
+            return 0 if self.most is None else max(0, self.taken - self.most)
+
     def seat(self) -> bool:
         """Take a slot for a child, if there is one."""
         with self._changed:
-            if self.slots - len(self._claims) - self._seats <= 0:
+            free = self.slots - len(self._claims) - self._seats
+            if free <= self.kept:
                 return False
             self._seats += 1
-            return True
+        if free == 1:
+            self._on_full()
+        return True
 
-    def unseat(self) -> None:
+    def unseat(self, *, keep: bool = False) -> None:
+        """A child gives up its slot; with `keep`, no other child gets it before the next claim of what is no call."""
         with self._changed:
-            wanted = self.slots - len(self._claims) - self._seats <= 0
+            wanted = keep or self.slots - len(self._claims) - self._seats <= 0
             self._seats -= 1
+            self.kept = self.kept or keep
         if wanted:
             self._on_free()
+
+    def keep_no_more(self) -> None:
+        """That claim is over."""
+        with self._changed:
+            self.kept = False
 
     def seats_free(self) -> int:
         """How many more children may have something to do."""
         with self._changed:
-            return max(0, self.slots - len(self._claims) - self._seats)
+            return max(0, self.slots - len(self._claims) - self._seats - self.kept)
 
     def left(self) -> int | None:
         """How many more runs may be taken in all, if there is a limit."""

@@ -41,7 +41,7 @@ from agentq.worker.attempt import Attempt, Stop, Surroundings
 from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
 from agentq.worker.environment import Environment
-from agentq.worker.functions.engine import LEAVING, Around, Engine
+from agentq.worker.functions.engine import LEAVING, SURPLUS, Around, Engine
 from agentq.worker.functions.making import Making
 from agentq.worker.hands import Hands
 from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
@@ -102,6 +102,7 @@ class Worker:
         )
         takers = Takers(
             claimed=self._on_loop(self._begin),
+            surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
             ordered=self.pulse.beat_now,
             idle=self._on_loop(self._idle),
             failed=self._on_loop(self._fail),

@@ -140,17 +140,22 @@ local function is_too_late(run, policy, at)
 end
 
 -- The reaper's verb: the worker of this attempt is gone, or does not know of it. The first time it goes on at once.
-local function lose(id, run, dice, why)
+-- A function run that was not said to have begun, and is not `late` with that, has most likely waited behind others: it
+-- goes on at once and pays for that apart, unless its policy forbids every other try.
+local function lose(id, run, dice, why, late)
   if run.stop_at_ms then return conclude_stopped(id, run, 'lose', true) end
   local policy = retry_policy(run)
   local purse, most = purse_of(policy, 'lost')
+  local waited = purse and most > 0 and run.state == 'claimed' and is_of_functions(run.lane) and not late
+  if waited then purse, most = 'unbegun', UNBEGUN end
   local spent = purse and tonumber(call('HGET', run.key, purse) or 0)
-  local due_at = spent and spent > 0 and now + backoff_ms(policy, 'lost', spent - 1, dice) or now
+  local at_once = waited or spent == 0
+  local due_at = purse and not at_once and now + backoff_ms(policy, 'lost', spent - 1, dice) or now
   if not purse or spent >= most or is_too_late(run, policy, due_at) then
     return end_with(id, run, 'lose', 'failed', 'lost', why, true)
   end
-  if spent > 0 then run.due_at_ms = due_at end
-  leave(id, run, 'lose', spent > 0 and 'scheduled' or 'pending', why, outcome_json('lost', why), '', purse, spent + 1)
+  if not at_once then run.due_at_ms = due_at end
+  leave(id, run, 'lose', at_once and 'pending' or 'scheduled', why, outcome_json('lost', why), '', purse, spent + 1)
 end
 
 -- A worker's verb: an attempt did not do its work. Returns what is answered.

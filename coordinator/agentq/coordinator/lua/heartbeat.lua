@@ -42,7 +42,7 @@ local function begins_too_late(id)
     call('HSET', key_run(id), 'claimed_at_ms', stamp)
     return false
   end
-  lose(id, load(id), dice, 'it was claimed and not started')
+  lose(id, load(id), dice, 'it was claimed and not started', true)
   return true
 end
 

@@ -18,6 +18,7 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import spec_from_wire
 from agentq.worker.functions.child import Child
 from agentq.worker.functions.making import Making, Own
+from agentq.worker.functions.turns import Turns
 from agentq.worker.hands import Hands
 
 LINGER_MS = 20
@@ -42,6 +43,7 @@ class Children:
         """Paths of asynchronous functions."""
         self._seated: dict[Child, int] = {}
         """Those that have a slot, and since when they have had nothing to do; 0 while they have."""
+        self.turns = Turns(hands)
 
     # ---- what there is room for
 
@@ -50,7 +52,7 @@ class Children:
         free = self._hands.seats_free()
         if self.alone and not free:
             return 0
-        wanted = sum(child.room() for child in self._seated)
+        wanted = sum(self._room(child) for child in self._seated)
         resting = [child for child in self._shared() if child not in self._seated][:free]
         wanted += sum(child.room() for child in resting)
         if len(resting) < free and (eager or not wanted) and self.can_start():
@@ -58,6 +60,9 @@ class Children:
         left = self._hands.left()
         wanted -= len(self.waiting) + len(self.alone)
         return max(0, wanted if left is None else min(wanted, left))
+
+    def _room(self, child: Child) -> int:
+        return 0 if self.turns.is_leaving(child) else child.room()
 
     def can_start(self) -> bool:
         """Whether one more may be started: the last one has shown what it can do."""
@@ -118,14 +123,14 @@ class Children:
                 return
             share = -(-len(self.waiting) // len(open_))
             for child in open_:
-                self._send(child, min(share, child.room()))
+                self._send(child, min(share, self._room(child)))
 
     def _spread_apart(self) -> None:
         """Asynchronous calls go where others are awaited; only what has no place there may go anywhere."""
         host = next((child for child in self._open() if child.asynchronous), None)
         mine = [claim for claim in self.waiting if _path(claim.spec) in self.awaited]
         if host is not None and mine:
-            these = mine[: host.room()]
+            these = mine[: self._room(host)]
             gone = set(these)
             rest = [claim for claim in self.waiting if claim not in gone]
             self.waiting.clear()
@@ -134,7 +139,7 @@ class Children:
 
     def _open(self) -> list[Child]:
         """Those that can take calls now: first those that have least to do."""
-        found = [child for child in self._shared() if child.room() > 0]
+        found = [child for child in self._shared() if self._room(child) > 0]
         found.sort(key=lambda child: (bool(child.asynchronous), len(child.calls)))
         return [child for child in found if self._has_seat(child)]
 
@@ -182,8 +187,20 @@ class Children:
     def gone(self, child: Child) -> None:
         """It has ended."""
         self.all.remove(child)
-        if self._seated.pop(child, None) is not None:
-            self._hands.unseat()
+        if child in self._seated:
+            self._unseat(child, monotonic_ms())
+
+    def _unseat(self, child: Child, now: int) -> None:
+        del self._seated[child]
+        self._hands.unseat(keep=self.turns.is_due(now))
+        self.turns.look(self._seated, now)
+
+    def take_turns(self, now: int) -> None:
+        """Give up a slot for a run of another kind, if it is time for that."""
+        self.turns.look(self._seated, now)
+        idle = next((child for child in self._seated if child.idle), None)
+        if idle is not None and self.turns.is_due(now):
+            self._unseat(idle, now)
 
     def lingering(self) -> bool:
         """Give back the slots of those that have had nothing to do for a while; whether some are still to be."""
@@ -197,8 +214,7 @@ class Children:
             elif now - since < LINGER_MS and not self.alone:
                 still = True
             else:
-                del self._seated[child]
-                self._hands.unseat()
+                self._unseat(child, now)
         return still
 
 

@@ -44,6 +44,7 @@ FENCED_MS = 2_000
 """How long an awaited call that was superseded may take to end, before it takes its neighbours along."""
 NO_PLACE = "no child had room for it"
 LEAVING = "its worker is leaving"
+SURPLUS = "its worker has had its runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,9 @@ class Engine:
         with self._lock:
             self._end_earlier(claims)
             self._hands.take_calls(claims)
-            self.children.take(claims)
+            mine = max(0, len(claims) - self._hands.surplus())
+            self._hand_back(claims[mine:], SURPLUS)
+            self.children.take(claims[:mine])
             if self._draining:
                 self._release_waiting()
             else:
@@ -153,6 +156,8 @@ class Engine:
         calls = self._hands.calls
         for each in ended:
             calls.pop(each.claim[:2], None)
+        if self._watch.deaf and not self.exchange.is_full:
+            self._watch.wake()
         self.look()
 
     def busy(self) -> bool:
@@ -323,9 +328,7 @@ class Engine:
 
     def give_back(self) -> None:
         """Hand back what has found no place."""
-        for claim in self.children.taken_back():
-            self._hands.give_back(1)
-            self.hearing.release(claim, NO_PLACE)
+        self._hand_back(self.children.taken_back(), NO_PLACE)
 
     def room(self) -> None:
         """More calls are wanted. Where they come from may know already, and not be told again."""
@@ -346,9 +349,12 @@ class Engine:
         self.look()
 
     def _release_waiting(self) -> None:
-        for claim in self.children.taken_back():
-            self._hands.give_back(1)
-            self.hearing.release(claim, LEAVING)
+        self._hand_back(self.children.taken_back(), LEAVING)
+
+    def _hand_back(self, claims: Sequence[Claim], reason: str) -> None:
+        self._hands.give_back(len(claims))
+        for claim in claims:
+            self.hearing.release(claim, reason)
 
     def close(self, patience_ms: int) -> bool:
         """Tell what is left, and end the children; false if the server did not hear it all in time."""

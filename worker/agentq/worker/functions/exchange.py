@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -25,6 +26,8 @@ BATCH_BYTES = 4 << 20
 RETRY_MS = 1_000
 KEPT_BYTES = 64 << 20
 """Outcomes that wait for the server; while there are more, children are not listened to."""
+AWAY = (Unreachable, TryLater, Evicted)
+"""The server has not heard it."""
 
 
 class Exchange:
@@ -37,16 +40,20 @@ class Exchange:
         heard: Callable[[Sequence[Ended], Sequence[AgentqError | None], Sequence[Claim]], None],
         hungry: Callable[[], None],
         failed: Callable[[AgentqError], None],
+        *,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
         self._lease = lease
         self._wanted = wanted
         self._heard = heard
         self._on_hungry = hungry
         self._failed = failed
+        self._kept_bytes = kept_bytes
         self._ended: deque[Ended] = deque()
         self._bytes = 0
         self._asked = 0
-        """How many more are asked for at the moment."""
+        """How many more are asked for, until they are in the engine's hands."""
+        self._asking = threading.Lock()
         self._telling = 0
         """Threads that are speaking to the server."""
         self._changed = threading.Condition()
@@ -74,7 +81,7 @@ class Exchange:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that nothing more should come."""
-        return self._bytes > KEPT_BYTES
+        return self._bytes > self._kept_bytes
 
     def feed(self) -> None:
         """There is more where the last calls came from."""
@@ -96,7 +103,7 @@ class Exchange:
         until = monotonic_ms() + patience_ms
         for thread in self._threads:
             thread.join(max(0, until - monotonic_ms()) / 1000)
-        return not any(thread.is_alive() for thread in self._threads)
+        return not self._ended and not any(thread.is_alive() for thread in self._threads)
 
     def _run(self, way: int) -> None:
         while True:
@@ -107,16 +114,32 @@ class Exchange:
                 self._look = False
                 batch, size = self._batch()
                 self._telling += 1
+                if self._ended:
+                    self._changed.notify()
+            calls = self._reserved()
             try:
-                while not self._told(way, batch, size):
+                # Once it has asked, it asks for as many until it is answered: a reply that was lost has runs for us.
+                while (batch or calls) and not self._told(way, batch, size, calls):
                     # Away, or still to be registered anew: what ended is kept, and told again.
                     self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
-            except AgentqError as error:
+                    if self._closed and not batch:
+                        return
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing is lost silently
+                with self._changed:
+                    self._ended.extendleft(reversed(batch))
+                if not isinstance(error, AgentqError):
+                    traceback.print_exc()
+                    error = AgentqError(f"The worker cannot go on: {type(error).__name__}: {error}.")
                 self._failed(error)
                 return
             finally:
                 with self._changed:
                     self._telling -= 1
+                    self._asked -= calls
+            if calls and not self.hungry and self._wanted() > self._asked:
+                with self._changed:
+                    self._look = True
+                    self._changed.notify()
 
     def _batch(self) -> tuple[list[Ended], int]:
         """The next to tell of, and how many bytes they are."""
@@ -127,31 +150,44 @@ class Exchange:
             batch.append(ended.popleft())
         return batch, size
 
-    def _told(self, way: int, batch: list[Ended], size: int) -> bool:
-        """Tell of these and get more; false if the server did not hear it."""
-        # Asked without the lock: whoever answers may be about to tell us something.
-        wanted = 0 if self.hungry or self._closed else self._wanted()
-        with self._changed:
-            calls = min(BATCH, max(0, wanted - self._asked))
-            self._asked += calls
-        if not batch and not calls:
-            return True
+    def _reserved(self) -> int:
+        """How many to ask for. Both threads may wonder at the same time, and only one gets what there is room for."""
+        with self._asking:
+            # In this order: what comes in between is counted twice rather than not at all.
+            asked = self._asked
+            # Not under the lock of what changes: whoever answers may be about to tell us something.
+            wanted = 0 if self.hungry or self._closed else self._wanted()
+            calls = min(BATCH, max(0, wanted - asked))
+            with self._changed:
+                self._asked += calls
+            return calls
+
+    def _told(self, way: int, batch: list[Ended], size: int, calls: int) -> bool:
+        """Tell of these and get more; false if the server did not hear it all."""
         try:
             refusals, claims = self._lease.exchange(batch, calls, way=way)
-        except (Unreachable, TryLater, Evicted):
+        except AWAY:
             return False
-        finally:
+        left = [end for end, refusal in zip(batch, refusals, strict=True) if isinstance(refusal, AWAY)]
+        if left:
+            # One of several partitions is away. What the others gave has to reach the children all the same.
+            told = [place for place, refusal in enumerate(refusals) if not isinstance(refusal, AWAY)]
+            self._forget(size - sum(len(end.outcome) for end in left))
+            self._heard([batch[place] for place in told], [refusals[place] for place in told], claims)
+            self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
             with self._changed:
-                self._asked -= calls
-        self._bytes -= size
+                self._ended.extendleft(reversed(left))
+            return True
+        self._forget(size)
         empty = len(claims) < calls
         if empty:
             self.hungry = True
         self._heard(batch, refusals, claims)
         if empty:
             self._on_hungry()
-        elif calls and self._wanted() > self._asked:
-            with self._changed:
-                self._look = True
-                self._changed.notify()
         return True
+
+    def _forget(self, size: int) -> None:
+        """The server has heard outcomes of so many bytes."""
+        with self._changed:
+            self._bytes -= size

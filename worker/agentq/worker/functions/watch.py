@@ -51,6 +51,8 @@ class Watch:
         self._waiting_ms: int | None = None
         """Since when something has waited for a place."""
         self._asleep = False
+        self.deaf = False
+        """Whether it does not listen to children, as too much waits for the server."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentq-functions", daemon=True)
 
@@ -152,7 +154,9 @@ class Watch:
 
     def _register(self) -> None:
         """Poll for what is to be heard now."""
-        full = self._engine.exchange.is_full
+        self.deaf = self._engine.exchange.is_full
+        # Once more: whoever has made room before it could see that we are deaf wakes nobody.
+        self.deaf = full = self.deaf and self._engine.exchange.is_full
         for child in self._engine.children.all:
             wanted = child.awaits & (~select.POLLIN if full else ~0)
             for end, events in ((child.socket.fileno(), wanted), (child.end, select.POLLIN)):
@@ -172,8 +176,10 @@ class Watch:
         for child in list(engine.children.all):
             self._look_at(child, now)
         engine.stops.act(now)
+        engine.children.take_turns(now)
         waits = engine.keep(now)
         times = [self._look_due_ms(child, now) for child in engine.children.all]
+        times.append(engine.children.turns.due_ms(now))
         if waits:
             if self._waiting_ms is None:
                 self._waiting_ms = now

@@ -1,0 +1,127 @@
+"""How the ends of calls reach the server, by two threads that also ask for more."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from callers import Callers
+from servers import Server, until
+from world import World
+
+from agentq.coordinator.connection import Connection
+from agentq.coordinator.errors import AgentqError, NotAllowed
+from agentq.coordinator.lease import Ended, Identity, Lease
+from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.settings import Settings
+from agentq.worker.functions.exchange import Exchange
+
+OK = Outcome().to_wire()
+
+
+class Told:
+    """An exchange, with what it was asked and what it has said."""
+
+    def __init__(self, lease: Lease, wanted: Callable[[], int] = lambda: 0, **options: int) -> None:
+        self.claims: list[Claim] = []
+        self.ended: list[Ended] = []
+        self.failures: list[AgentqError] = []
+        self.before: Callable[[], None] = lambda: None
+        """Done when something was heard, before it counts."""
+        self.exchange = Exchange(lease, wanted, self._heard, lambda: None, self.failures.append, **options)
+        self.exchange.start()
+
+    def _heard(self, ended: Sequence[Ended], _refusals: Sequence[AgentqError | None], claims: Sequence[Claim]) -> None:
+        self.before()
+        self.ended += ended
+        self.claims += claims
+
+
+@contextmanager
+def leased(server: Server, calls: int) -> Iterator[tuple[Lease, list[Claim]]]:
+    """A worker that has claimed so many calls."""
+    settings = Settings(url=server.url)
+    queue = Queue.open(settings)
+    spec = RunSpec(kind="function", function="errands:nothing")
+    list(queue.submit_many(spec for _ in range(calls)))
+    lease = Lease(queue.store, Identity(id="w", queues=("default",)), settings)
+    lease.register()
+    yield lease, lease.claim(0, calls)
+    queue.store.connection.close()
+
+
+def test_the_threads_together_ask_for_no_more_than_there_is_room_for(world: World) -> None:
+    list(world.queue.submit_many(RunSpec(kind="function", function="errands:nothing") for _ in range(100)))
+    lease, asked = world.worker("w1"), threading.Semaphore(0)
+
+    def wanted() -> int:
+        asked.release()
+        return 10 - len(told.claims)
+
+    def before() -> None:
+        told.before = lambda: None
+        while asked.acquire(blocking=False):
+            pass
+        told.exchange.feed()
+        asked.acquire(timeout=5)
+
+    told = Told(lease, wanted)
+    told.before = before
+
+    told.exchange.feed()
+    until(lambda: told.claims, "the calls to come")
+
+    assert told.exchange.close(5_000)
+    assert len(told.claims) == 10
+
+
+def test_what_the_server_refuses_to_hear_is_not_taken_as_told(durable: Server) -> None:
+    with leased(durable, 3) as (lease, claims):
+        told = Told(lease)
+        admin = Connection(durable.url)
+        admin.command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+
+        told.exchange.tell([Ended(claim, "ok", OK) for claim in claims])
+        until(lambda: told.failures, "the refusal")
+        said = told.exchange.close(5_000)
+
+        assert isinstance(told.failures[0], NotAllowed)
+        assert not said
+        assert told.ended == []
+        admin.close()
+
+
+def test_outcomes_are_bounded_and_kept_while_the_server_is_away_and_the_end_does_not_wait_for_it(
+    durable: Server,
+) -> None:
+    with leased(durable, 300) as (lease, claims):
+        told = Told(lease, kept_bytes=200 * len(OK))
+        durable.signal(signal.SIGKILL)
+
+        told.exchange.tell([Ended(claim, "ok", OK) for claim in claims[:150]])
+        early = told.exchange.is_full
+        told.exchange.tell([Ended(claim, "ok", OK) for claim in claims[150:]])
+        late = told.exchange.is_full
+        durable.start()
+        until(lambda: len(told.ended) == 300, "all to be told")
+
+        assert (early, late, told.exchange.is_full) == (False, True, False)
+        durable.signal(signal.SIGKILL)
+        told.exchange.tell([Ended(claims[0], "ok", OK)])
+        began = time.monotonic()
+        assert not told.exchange.close(200)
+        assert time.monotonic() - began < 5
+        durable.start()
+
+
+def test_a_worker_that_has_had_its_runs_hands_back_what_came_beside_them(callers: Callers) -> None:
+    runs = [callers.submit(), callers.call("noted")]
+
+    assert callers.begin(max_runs=1).wait(timeout=30) == 0
+
+    assert sorted(callers.state(run) for run in runs) == ["completed", "pending"]
+    assert sum(callers.effects("begin").values()) == 1
