@@ -249,13 +249,14 @@ class Function:
         # A keyword that is not there is why another is missing.
         first = next((each for each in faults if each["type"] == "unexpected_keyword_argument"), faults[0])
         place, *inner = first["loc"] or ("",)
-        if first["type"] == "unexpected_positional_argument" and self.signature is not None:
-            place = f"number {place + 1}" if isinstance(place, int) else place
         name = self._name_of(place) + "".join(f".{part}" for part in inner)
         more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
         given = "" if first["type"].startswith("missing") else f", not {_shown(first['input'])}"
         what = first["msg"][:1].lower() + first["msg"][1:]
-        return Invalid(f"{self.path} cannot be called so: the argument {name!r}: {what}{given}{more}.")
+        which = f"the argument {name!r}"
+        if first["type"] == "unexpected_positional_argument" and isinstance(place, int):
+            which = f"argument {place + 1}"  # which has no name
+        return Invalid(f"{self.path} cannot be called so: {which}: {what}{given}{more}.")
 
     def _name_of(self, place: int | str) -> str:
         names = list(self.signature.parameters) if self.signature is not None else []
