@@ -104,8 +104,10 @@ def test_the_python_in_the_docs_runs(page: str, valkey_url: str, fresh_home: dic
         assert done.returncode == 0, done.stderr
 
 
+PLACES = ("coordinator", "worker", "cli", "deploy", "tests")
+
+
 def test_every_link_in_the_docs_leads_somewhere() -> None:
-    for page in ("README.md", "coordinator/README.md", "coordinator/agentq/sdk/README.md", "cli/README.md"):
-        path = ROOT / page
+    for path in [ROOT / "README.md", *(path for folder in PLACES for path in sorted((ROOT / folder).rglob("*.md")))]:
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
-            assert (path.parent / target).exists(), f"{page} links to {target}"
+            assert (path.parent / target).exists(), f"{path} links to {target}"

@@ -76,6 +76,14 @@ SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "durable": ([], {}),
 }
 
+CALLS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "positions": (["shop:price", '[1, "tea"]'], {"args": [1, "tea"]}),
+    "keywords": (["shop:price", '{"order": 1}'], {"kwargs": {"order": 1}}),
+    "nothing": (["shop:price"], {}),
+    "after two dashes": (["shop:price", "--", "[1]"], {"args": [1]}),
+    "with other options": (["shop:price", "--queue", "mail", "--retries", "2", "[1]"], {"args": [1], "queue": "mail"}),
+}
+
 
 def spec_of(cli: Cli, run: str) -> dict[str, Any]:
     spec: dict[str, Any] = json.loads(cli("show", run, "--json").out)["spec"]
@@ -231,3 +239,23 @@ def test_of_many_runs_with_the_same_demands_it_is_said_once(cli: Cli) -> None:
 
     assert len(answer.lines) == 5
     assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("typed", "fields"), CALLS.values(), ids=CALLS)
+def test_a_function_is_submitted_by_its_path(cli: Cli, typed: list[str], fields: dict[str, Any]) -> None:
+    run = cli("submit", "--function", *typed).out.strip()
+
+    spec = spec_of(cli, run)
+    assert {name: spec.get(name) for name in ("kind", "function", *fields)} == {
+        "kind": "function",
+        "function": "shop:price",
+        **fields,
+    }
+    assert "argv" not in spec
+    assert "cwd" not in spec
+
+
+def test_a_call_is_shown_with_its_arguments(cli: Cli) -> None:
+    run = cli("submit", "--function", "shop:price", '{"order": 1, "goods": ["tea"]}').out.strip()
+
+    assert 'shop:price(order=1, goods=["tea"])' in cli("show", run).out

@@ -106,7 +106,7 @@ def test_a_wrong_argument_is_refused_by_its_name(
 
 @pytest.mark.parametrize("arguments", ['["1"]', "[]", "[1,2]", '{"n":1}', '{"number":"1"}', "[1.5]"])
 def test_a_wrong_argument_is_refused_at_the_start_too(arguments: str) -> None:
-    with pytest.raises(Invalid, match="double cannot be called so: the argument '"):
+    with pytest.raises(Invalid, match=r"double cannot be called so: (the )?argument "):
         function("double").arguments(arguments)
 
 

@@ -286,3 +286,15 @@ def test_the_first_wait_notices_an_end_that_comes_while_it_begins(client: Client
     with executing(client):
         assert gather(*runs, timeout=30) == [2 * number for number in range(50)]
     until(lambda: all(run.state() == "completed" for run in runs), "all runs to end")
+
+
+def test_what_is_no_run_cannot_be_gathered(client: Client) -> None:
+    run = client.submit(works.add, 1, 2)
+
+    with pytest.raises(Invalid, match=r"is no Run; several are given as in gather\(\*runs\)"):
+        gather([run])  # type: ignore[call-overload]
+
+
+def test_an_argument_too_many_is_told_by_its_place(client: Client) -> None:
+    with pytest.raises(Invalid, match="cannot be called so: argument 3: unexpected positional argument, not 3"):
+        client.submit("sdk.works:add", 1, 2, 3)

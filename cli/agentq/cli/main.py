@@ -26,7 +26,7 @@ PIPE_CLOSED = 141
 
 COMMANDS = {
     "Runs": {
-        "submit": "Submit a run: a command, with all that follows.",
+        "submit": "Submit a run: a command with all that follows, or a function.",
         "ls": "List runs, newest first.",
         "show": "Show all that is known of runs.",
         "logs": "Print what a run wrote.",
@@ -164,6 +164,9 @@ def _usage(error: Any) -> str:
     text = " ".join(error.format_message().split()).rstrip(".")
     option = getattr(error, "option_name", "")
     path = error.ctx.command_path if error.ctx is not None else "agentq"
+    below = getattr(error.ctx and error.ctx.command, "commands", {})
+    if below and text.startswith("Usage:"):
+        return f"`{path}` needs a command after it: {', '.join(below)}. See `{path} --help`."
     if option in ("--url", "--namespace"):
         return f"{option} stands before the command, as in `agentq {option} … {path.partition(' ')[2]}`."
     return f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Any
 
@@ -76,12 +77,22 @@ def what(spec: RunSpec) -> str:
     """What a run is, in a few words: its name, or what it runs."""
     said = {
         "command": lambda: shlex.join(spec.argv),
-        "function": lambda: f"{spec.function}()",
+        "function": lambda: f"{spec.function}({_arguments(spec)})",
         "agent": lambda: f"{spec.agent or 'agent'}: {spec.prompt}",
         "actor": lambda: spec.name or "",
     }[spec.kind]()
     text = spec.name or said
     return text if len(text) <= WHAT_CHARACTERS else text[: WHAT_CHARACTERS - 1] + "…"
+
+
+def _arguments(spec: RunSpec) -> str:
+    """What a function is called with, as far as there is room for it."""
+    said: list[str] = []
+    for name, value in [*(("", each) for each in spec.args), *((f"{key}=", each) for key, each in spec.kwargs.items())]:
+        said.append(name + json.dumps(value, ensure_ascii=False))
+        if sum(map(len, said)) > WHAT_CHARACTERS:
+            break
+    return ", ".join(said)
 
 
 def ending(run: Run) -> str:

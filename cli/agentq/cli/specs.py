@@ -39,6 +39,8 @@ OPTIONS = {
     "labels": "--label",
     "demands": "--demand",
     "argv": "the command",
+    "args": "--function",
+    "kwargs": "--function",
     "due_at_ms": "--at",
     "limits": "--limit",
     "memory_bytes": "--memory",
@@ -49,15 +51,13 @@ OPTIONS = {
 
 def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a spec, from the options of `agentq submit`; `after` is left to those who can look ids up."""
-    if "command" not in given:
-        raise Invalid("There is no command to run; give it after --, as in `agentq submit -- make test`.")
     if "delay" in given and "at" in given:
         raise Invalid("--delay and --at contradict each other; give one of them.")
     for option, needed in NEEDED.items():
         if option in given and needed not in given:
             raise Invalid(f"{flag(option)} means nothing without {flag(needed)}.")
     _check_key(given)
-    fields: dict[str, Any] = {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
+    fields = _call(given) if "function" in given else _command(given)
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
     if "label" in given:
         fields["labels"] = pairs_of(given["label"], "--label")
@@ -73,6 +73,38 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if "stdin" in given:
         fields["stdin"] = read_text(given["stdin"], "--stdin", STDIN_BYTES)
     return fields | _policies(given)
+
+
+def _command(given: Mapping[str, Any]) -> dict[str, Any]:
+    if "command" not in given:
+        raise Invalid("There is no command to run; give it after --, as in `agentq submit -- make test`.")
+    return {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
+
+
+def _call(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A function by its path, which only the workers have, and the JSON of its arguments."""
+    from agentq.sdk.calls import Function
+
+    path, texts = Function.unseen(given["function"]).path, given.get("command", ["[]"])
+    if "stdin" in given:
+        raise Invalid("--stdin is for a command; a function is given its arguments as JSON.")
+    try:
+        (text,) = texts
+        arguments = json.loads(text)
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, list | dict):
+        raise Invalid(
+            f"--function {path} takes its arguments as one JSON array, or one object of keywords, as in "
+            f"""`agentq submit --function {path} '[1, "tea"]'`; not {" ".join(texts)[:80]!r}."""
+        )
+    where = {"cwd": _cwd(given["cwd"])} if "cwd" in given else {}
+    return {
+        "kind": "function",
+        "function": path,
+        "args" if isinstance(arguments, list) else "kwargs": arguments,
+        **where,
+    }
 
 
 def _check_key(given: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`agentq submit`: a command becomes a run."""
+"""`agentq submit`: a command, or a call of a function, becomes a run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ JSONL_BYTES = 256 << 20
 Demands = Annotated[
     list[str] | None, Opt(metavar="K=V", help="What its worker must be: gpu=a, zone=a|b, zone!=c, version>=0.2.")
 ]
+Path = Annotated[
+    str | None, Opt(metavar="MODULE:NAME", help="Call this instead; what follows is its arguments, as JSON.")
+]
 IfLive = Annotated[str | None, Opt(metavar="MODE", help="If one has it: return, reject, replace, debounce or follow.")]
 
 
 def submit(
     ctx: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="What to run.")] = None,
+    function: Path = None,
     queue: Annotated[str | None, Opt(metavar="NAME", help="The queue; default if not given.")] = None,
     priority: Annotated[int | None, Opt(metavar="0-9", help="How urgent, 9 the most; 5 if not given.")] = None,
     name: Annotated[str | None, Opt(metavar="TEXT", help="A name to show.")] = None,
@@ -75,16 +79,16 @@ def submit(
     follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it writes.")] = False,
     json: Json = False,
 ) -> None:
-    """Submit a run: a command, with all that follows. Prints its id.
+    """Submit a run: a command with all that follows, or a function. Prints its id.
 
     \b
     Example: agentq submit -- make test
     Example: agentq submit --queue builds --retries 2 --timeout 10m -- make
     Example: agentq submit --after RUN --wait -- echo done
+    Example: agentq submit --function shop:price '[1, "tea"]'
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
-    del given["ctx"]
-    _submit(ctx, given, wait=wait or follow, json=json)
+    _submit(given.pop("ctx"), given, wait=wait or follow, json=json)
 
 
 def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool) -> None:

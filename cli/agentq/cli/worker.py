@@ -102,6 +102,12 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
         ]
         return Fresh(_options(now, given, slots), tuple(changed))
 
+    if "rq_serializer" in given and "rq" not in given:
+        raise Invalid("--rq-serializer means nothing without --rq.")
+    if "rq_serializer" in given:
+        from agentq.worker.rq.adopting import check_serializer
+
+        check_serializer(given["rq_serializer"])
     settings = located(ctx, start=True)
     many = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
     note(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
@@ -112,8 +118,6 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
 
         adopted = adopting.Adopted(names_in(given["rq"]), given.get("rq_serializer", ""))
         return adopting.serve(settings, options, home_of(settings), reload, adopted)
-    if "rq_serializer" in given:
-        raise Invalid("--rq-serializer means nothing without --rq.")
     return worker.serve(settings, options, home_of(settings), reload)
 
 
@@ -124,7 +128,7 @@ def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions
     fields: dict[str, Any] = {"slots": slots, **found.worker.model_dump(exclude_unset=True)}
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
     if "queue" in given:
-        fields["queues"] = tuple(given["queue"])
+        fields["queues"] = tuple(_one_name(name) for name in given["queue"])
     if "rq" in given:
         from agentq.worker.rq.names import names_in, served
 
@@ -138,6 +142,13 @@ def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions
             fields[name] = size_of(given[name], f"--{name.replace('_', '-')}")
     with of_options(OPTIONS):
         return WorkerOptions(**fields)
+
+
+def _one_name(queue: str) -> str:
+    """A queue, where --rq takes several at once."""
+    if "," in queue:
+        raise Invalid(f"--queue takes one name; say it again for another, not {queue[:80]!r}.")
+    return queue
 
 
 @worker.command("ls")

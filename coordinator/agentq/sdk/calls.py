@@ -237,20 +237,26 @@ class Function:
         try:
             (value,), _ = self._result.validate_json(b"[%b]" % text)
         except ValidationError as error:
-            raise Invalid(f"What {self.path} returned is not what it says it returns: {one_sentence(error)}") from error
+            fault = one_sentence(error).removeprefix("0: ")  # it is the only one
+            raise Invalid(f"What {self.path} returned is not what it says it returns: {fault}") from error
         return value
 
     def _invalid(self, error: ValueError) -> Invalid:
         if not isinstance(error, ValidationError):
-            return Invalid(f"{self.path} cannot be called so: {error}.")
+            fault = str(error).removeprefix("Error serializing to JSON: ").removeprefix("PydanticSerializationError: ")
+            return Invalid(f"{self.path} cannot be called so: {fault}.")
         faults = error.errors(include_url=False)
-        first = faults[0]
+        # A keyword that is not there is why another is missing.
+        first = next((each for each in faults if each["type"] == "unexpected_keyword_argument"), faults[0])
         place, *inner = first["loc"] or ("",)
         name = self._name_of(place) + "".join(f".{part}" for part in inner)
         more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
         given = "" if first["type"].startswith("missing") else f", not {_shown(first['input'])}"
         what = first["msg"][:1].lower() + first["msg"][1:]
-        return Invalid(f"{self.path} cannot be called so: the argument {name!r}: {what}{given}{more}.")
+        which = f"the argument {name!r}"
+        if first["type"] == "unexpected_positional_argument" and isinstance(place, int):
+            which = f"argument {place + 1}"  # which has no name
+        return Invalid(f"{self.path} cannot be called so: {which}: {what}{given}{more}.")
 
     def _name_of(self, place: int | str) -> str:
         names = list(self.signature.parameters) if self.signature is not None else []
@@ -325,6 +331,11 @@ def _import(path: str) -> Function:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        where = "in the folder where it was started, in PYTHONPATH and among what is installed"
+        raise ImportFailed(
+            f"{path} cannot be imported: {type(error).__name__}: {error}. A worker looks {where}."
+        ) from error
     except (Exception, SystemExit) as error:
         raise ImportFailed(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     run = getattr(found, "__agentq_function__", found)

@@ -9,13 +9,14 @@ from typing import Any, Literal, TypeVar, overload
 
 from agentq.coordinator import life
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.sdk.aio import AsyncRun
 from agentq.sdk.errors import RunFailed
 from agentq.sdk.handles import Run, still_going
 from agentq.sdk.options import Span, patience_ms
 
 R = TypeVar("R")
+H = TypeVar("H", Run[Any], AsyncRun[Any])
 
 
 @overload
@@ -50,7 +51,7 @@ def as_completed(runs: Iterable[Run[R]], timeout: float | Span | None = None) ->
 def _as_they_end(runs: Iterable[Run[Any]], timeout: float | Span | None) -> Iterator[tuple[Run[Any], life.Run]]:
     limit_ms = patience_ms(timeout)
     deadline_ms = None if limit_ms is None else monotonic_ms() + limit_ms
-    left = {run.id: run for run in runs}
+    left = {run.id: run for run in _checked(runs, Run)}
     told: SimpleQueue[life.Run | AgentqError] = SimpleQueue()
     for run in left.values():
         run._client.endings.tell(run.id, told.put)
@@ -80,10 +81,18 @@ async def gather_async(
     *runs: AsyncRun[Any], timeout: float | Span | None = None, return_exceptions: bool = False
 ) -> list[Any]:
     """The same, awaited."""
-    waits = [asyncio.ensure_future(run.result(timeout)) for run in runs]
+    waits = [asyncio.ensure_future(run.result(timeout)) for run in _checked(runs, AsyncRun)]
     try:
         return list(await asyncio.gather(*waits, return_exceptions=return_exceptions))
     finally:
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _checked(runs: Iterable[H], kind: type[H]) -> Iterator[H]:
+    """The runs, if they are runs; most often somebody forgets the star."""
+    for run in runs:
+        if not isinstance(run, kind):
+            raise Invalid(f"{repr(run)[:80]} is no {kind.__name__}; several are given as in gather(*runs).")
+        yield run

@@ -183,7 +183,7 @@ def value_of(ended: life.Run) -> Any:
 
 def still_going(run_id: str) -> StillGoing:
     """What is raised when the time of a wait is over."""
-    return StillGoing(f"The run {run_id} has not ended in time. It goes on; wait again, or cancel it.")
+    return StillGoing(f"The run {run_id} has not ended in time. It goes on; `agentq why {run_id}` says where it is.")
 
 
 def _all(entries: Iterator[LogEntry]) -> Generator[LogEntry]:

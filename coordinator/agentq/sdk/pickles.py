@@ -60,7 +60,10 @@ def _signature(key: bytes, path: str, body: bytes) -> str:
 def _keys(path: str) -> list[bytes]:
     keys = [key.strip().encode() for key in os.environ.get(VARIABLE, "").split(",") if key.strip()]
     if not keys:
-        raise NotAllowed(f"{path} asks for pickles, which need {VARIABLE} here and at the workers.")
+        raise NotAllowed(
+            f"{path} asks for pickles, which need {VARIABLE} here and at the workers: a secret of "
+            f"{PICKLE_KEY_BYTES_MIN} bytes or more, the same for both."
+        )
     if any(len(key) < PICKLE_KEY_BYTES_MIN for key in keys):
         raise NotAllowed(f"A key in {VARIABLE} has fewer than {PICKLE_KEY_BYTES_MIN} bytes; make it longer.")
     return keys

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from agentq.coordinator.calling import Calls
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.run import RunSpec
 from agentq.sdk.calls import Function, known, path_of
 from agentq.sdk.options import Options, spec_of
@@ -53,6 +54,9 @@ class Task(Generic[P, R]):
         """Submit a call for each value, or for each row of values of several iterables, thousands at a time."""
         from agentq.sdk.client import default_client
 
+        for each in values:
+            if not isinstance(each, Iterable):
+                raise Invalid(f"map takes the values of each argument, such as a list, and {each!r:.80} is none.")
         return default_client().submit_many(self, zip(*values, strict=True))
 
     def options(self, **options: Unpack[Options]) -> Self:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from redis.exceptions import RedisError
+from rq.serializers import resolve_serializer
 
-from agentq.coordinator.errors import AgentqError, Unreachable
+from agentq.coordinator.errors import AgentqError, Invalid, Unreachable
+from agentq.coordinator.faults import translated
 from agentq.coordinator.settings import Settings
+from agentq.coordinator.url import parse
 from agentq.worker.options import WorkerOptions
 from agentq.worker.reloading import Reload
 from agentq.worker.rq.bridge import Bridge
@@ -65,10 +68,26 @@ class AdoptingWorker(Worker):
         self._on_loop(self._fail)(fault)
 
 
+def check_serializer(name: str) -> None:
+    """Refuse one that RQ does not know before its jobs fail by it."""
+    try:
+        resolve_serializer(name or None)
+    except (ValueError, ImportError, AttributeError, RuntimeError) as error:
+        raise Invalid(
+            f"--rq-serializer: RQ has no serializer {name[:80]!r}; say pickle, json, or a path such as "
+            "rq.serializers.JSONSerializer."
+        ) from error
+
+
 def serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None, adopted: Adopted) -> int:
     """Run such a worker in this process until it is told to stop; returns the exit code."""
 
     async def work() -> int:
-        return await AdoptingWorker(settings, options, home, reload, adopted).run()
+        try:
+            worker = AdoptingWorker(settings, options, home, reload, adopted)
+        except RedisError as error:
+            # RQ's class for a worker greets the server before it is asked to.
+            raise translated(error, str(parse(settings.url))) from error
+        return await worker.run()
 
     return asyncio.run(work())
