@@ -31,7 +31,7 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
 
     assert answer.code == 0, answer.err
     figures = [json.loads(line) for line in answer.lines]
-    assert {figure["part"] for figure in figures} == {"coordinator", "waiting", "worker", "cold"}
+    assert {figure["part"] for figure in figures} == {"coordinator", "waiting", "worker", "functions", "cold"}
     assert {tuple(figure) for figure in figures} == {
         ("part", "measure", "found", "value", "unit", "most", "least", "reached")
     }

@@ -127,7 +127,9 @@ class FunctionBench:
         key = self.place.key("raw")
         words = ("XREADGROUP", "GROUP", "workers", "c", "COUNT", READ, "STREAMS", key, ">")
         while got := self.raw.execute_command(*words):
-            ids = [entry for entry, _ in got[0][1]]
+            # A map or a list, by the version of the protocol.
+            (_, entries), *_ = got.items() if isinstance(got, dict) else got
+            ids = [entry for entry, _ in entries]
             pipe = self.raw.pipeline(transaction=False)
             for entry in ids:
                 pipe.execute_command("SET", f"{key}:{entry}", b"null", "EX", RESULT_S)

@@ -57,4 +57,9 @@ def names_in(texts: Iterable[str]) -> tuple[str, ...]:
     names = [name.strip() for text in texts for name in text.split(",")]
     if not all(names):
         raise Invalid("An RQ queue has a name; write several as in --rq high,default.")
+    spaced = next((name for name in names if len(name.split()) > 1), None)
+    if spaced is not None:
+        raise Invalid(
+            f"{spaced!r} would be one queue; write several with commas, as in --rq {','.join(spaced.split())}."
+        )
     return tuple(dict.fromkeys(names))
