@@ -225,7 +225,7 @@ def test_an_adoption_after_a_claim_whose_reply_was_lost_leaves_nothing_behind(wo
     finish(world, lease.claim(1))
     first, second = world.submit(), world.submit()
     (seat,) = lease._seats
-    world.store.call("claim", 0, "w1", seat.epoch, seat.nonce, 1, 0, "", LANE)
+    world.store.call("claim", 0, "w1", seat.epoch, lease._nonce(seat), 1, 0, "", LANE)
     entries = read(world, "w1")
 
     assert [claim.id for claim in lease.adopt(0, entries)] == [first, second]

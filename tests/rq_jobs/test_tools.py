@@ -35,7 +35,7 @@ def test_rq_info_shows_the_backlog_the_worker_and_what_it_does(fleet: Fleet) -> 
     assert info["workers"] == {worker.removeprefix("rq:worker:"): "busy"}
     in_list = fleet.client.llen("rq:queue:default")
     assert info["queues"] == {"default": in_list}
-    assert in_list == 20 - 7, "all but the few that are about to run"
+    assert in_list in (20 - 7, 20 - 8), "all but the few that are about to run, or on their way"
     ours = fleet.info(RQ_QUEUE_CLASS="agentq.worker.rq.Queue")
     assert ours["queues"]["default"] == in_list + fleet.lanes().waiting(), "and with our class, those in the lane"
     fleet.client.rpush("gate", "open")

@@ -128,12 +128,14 @@ class Life:
 
     def pays(self, class_: str) -> bool:
         """Whether there is budget for one more failure of a class."""
+        return self.spent[self.purse(class_)] < self.most(class_)
+
+    def most(self, class_: str) -> int:
+        """How much there is of what pays for a class."""
         purse = self.purse(class_)
         own = self.policy.get("classes", {}).get(class_, {}).get("retries")
-        default = {"failures": limits.FAILURES, "crashes": limits.CRASHES, "deferrals": limits.DEFERRALS}
-        return bool(purse) and self.spent[purse] < int(
-            own if purse == class_ else self.policy.get(purse, default[purse])
-        )
+        default = {"": 0, "failures": limits.FAILURES, "crashes": limits.CRASHES, "deferrals": limits.DEFERRALS}
+        return int(own if purse == class_ else self.policy.get(purse, default[purse]))
 
     def in_time(self, at: int) -> bool:
         """Whether another try may begin at a time."""

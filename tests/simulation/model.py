@@ -14,7 +14,8 @@ from simulation.heard import Event, Heard, arrows, door_of
 from simulation.life import Life
 from simulation.waits import Waits
 
-from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS
+from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
+from agentq.coordinator.run import is_function_lane
 
 UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "weigh"}
 
@@ -218,13 +219,21 @@ class Model(Waits):
         self.taken_away(heard, life)
         life.fence = ""
         if life.stop_at is None:
-            spent = life.spent[life.purse("lost")]
-            due_at = heard.now + (life.backoff_ms("lost", spent - 1, float(heard["dice"])) if spent else 0)
-            again = life.pays("lost") and life.in_time(due_at)
-            expected = "failed" if not again else "scheduled" if spent else "pending"
-            assert target == expected, f"{life.line} is {target} after {spent} crashes"
-            life.due_at = due_at if spent else None
-            life.spent[life.purse("lost")] += 1
+            purse, most = life.purse("lost"), life.most("lost")
+            # A call that was only claimed may never have begun; a worker that is there says which have not.
+            waited = (
+                most > 0 and life.state == "claimed" and is_function_lane(life.lane) and heard.script != "heartbeat"
+            )
+            if waited:
+                purse, most = "unbegun", UNBEGUN
+            spent = life.spent[purse]
+            at_once = waited or not spent
+            due_at = heard.now + (0 if at_once else life.backoff_ms("lost", spent - 1, float(heard["dice"])))
+            again = spent < most and life.in_time(due_at)
+            expected = "failed" if not again else "pending" if at_once else "scheduled"
+            assert target == expected, f"{life.line} is {target} after {spent} of {purse}"
+            life.due_at = None if at_once else due_at
+            life.spent[purse] += 1
         self.leave(heard, life, "lose", target)
 
     def expire(self, heard: Heard, life: Life, target: str) -> None:
