@@ -28,7 +28,11 @@ COOKIE = f"{NAMESPACE}/run_1/1-a"
 
 READY = "import os, signal, sys, time\ndef ready(): os.write(1, b'ready\\n')\n"
 FOREVER = "while True: time.sleep(1000)\n"
-DETACH = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+DETACH = (
+    "if os.fork(): os._exit(0)\nos.setsid()\nparent = os.getpid()\nif os.fork(): os._exit(0)\n"
+    "while os.getppid() == parent: time.sleep(0.001)\n"
+)
+"""It goes on when the one between is gone, which else might be found beside it."""
 
 
 async def start(*argv: str, cgroups: Cgroups | None = None, **given: Any) -> Process:
