@@ -149,9 +149,7 @@ class Lease:
         seat = self._seats[partition]
         while True:
             lanes = self.lanes(partition)
-            wanted = (min(count, limits.CLAIM_A_CALL), min(calls, limits.CLAIM_A_CALL))
-            words: tuple[Word, ...] = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, "", *lanes)
-            more = self._granted(partition, self.store.call("claim", partition, *words))
+            more = self._granted(partition, self.store.call(*self._claim_words(partition, count, calls)))
             claims += more
             functions = sum(is_function_lane(claim.lane) for claim in more)
             count, calls = count - len(more) + functions, calls - functions
@@ -279,7 +277,7 @@ class Lease:
             reply, granted = reader.block(*words, timeout_ms=block_ms), None
         else:
             reply, granted = self.store.call_after(
-                reader, words, block_ms, *self._claim_words(partitions[0], count, calls)
+                reader, words, block_ms, *self._claim_words(partitions[0], count, calls, fresh="fresh")
             )
             if isinstance(granted, list):
                 claims = self._granted(partitions[0], granted)
@@ -297,10 +295,10 @@ class Lease:
             raise refusal(granted, f"worker {self.identity.id}") or Evicted()
         return watched
 
-    def _claim_words(self, partition: int, count: int, calls: int) -> tuple[Any, ...]:
+    def _claim_words(self, partition: int, count: int, calls: int, *, fresh: str = "") -> tuple[Any, ...]:
         seat = self._seats[partition]
         wanted = (min(max(count, 0), limits.CLAIM_A_CALL), min(max(calls, 0), limits.CLAIM_A_CALL))
-        words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, "fresh")
+        words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, fresh)
         return "claim", partition, *words, *self.lanes(partition)
 
     def _nonce(self, seat: _Seat) -> str:

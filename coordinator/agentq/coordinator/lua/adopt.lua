@@ -13,10 +13,20 @@ what exceeds `count`, or `calls` of function runs, or is from a queue that is pa
 adopt, the reply has what that one
 took, too. ]]
 
+-- Whether an entry is in this worker's pending list and its run not yet in the worker's hands; and the run's id.
+local function is_open(lane, entry)
+  local found = redis.pcall('XPENDING', key_lane(lane), 'workers', entry, entry, 1, worker)
+  if found.err or #found == 0 then return false end
+  local body = call('XRANGE', key_lane(lane), entry, entry)[1]
+  local id = body and body[2][2] or ''
+  local run = load(id)
+  return not (run and is_held(run) and run.worker == worker and is_home(run, lane, entry)), id
+end
+
 local word = refuse_claimant(worker, epoch)
 if word == 'draining' then
   for lane, entry in next_row do
-    if is_open(lane, entry, worker) then give_back(lane, entry, worker) end
+    if is_open(lane, entry) then give_back(lane, entry, worker) end
   end
 end
 if word then return word end
@@ -28,7 +38,7 @@ for at = 5, #given, 4 do
   room[kind] = room[kind] - 1
 end
 for lane, entry in next_row do
-  local open, id = is_open(lane, entry, worker)
+  local open, id = is_open(lane, entry)
   local kind = is_of_functions(lane)
   if is_fair(lane) then uneven[lane] = true end
   if open and (room[kind] <= 0 or is_paused(lane)) then

@@ -86,23 +86,13 @@ local function take(lane, entry, id, worker, nonce, given)
   end
   run.attempt = attempt + 1
   local fence = text_of(run.attempt) .. '-' .. nonce
-  if m[2] and m[2] ~= '' then call('HDEL', key, 'reason') end
+  if present(m[2]) then call('HDEL', key, 'reason') end
   move(id, run, 'claim', 'claimed', '', 'attempt', text_of(run.attempt), 'fence', fence, 'worker', worker, 'claimed_at_ms', stamp)
   push(held, worker, id)
   push(held, worker, fence)
   local place = #given
   given[place + 1], given[place + 2], given[place + 3], given[place + 4] = id, fence, lane, f[5]
   return true
-end
-
--- Whether an entry is in this worker's pending list and its run not yet in the worker's hands; and the run's id.
-local function is_open(lane, entry, worker)
-  local found = redis.pcall('XPENDING', key_lane(lane), 'workers', entry, entry, 1, worker)
-  if found.err or #found == 0 then return false end
-  local body = call('XRANGE', key_lane(lane), entry, entry)[1]
-  local id = body and body[2][2] or ''
-  local run = load(id)
-  return not (run and is_held(run) and run.worker == worker and is_home(run, lane, entry)), id
 end
 
 -- Take from each lane, up to `wanted`, the entry that was read last, if it is in this worker's pending list and nobody's

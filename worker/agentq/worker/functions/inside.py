@@ -35,8 +35,6 @@ READ_BYTES = 64 << 10
 """More would be memory that is mapped anew for each read."""
 RING_EVERY = 100
 """Outcomes that are worth a bell of their own."""
-SIZED_EVERY = 64
-"""Calls between two looks at our own size."""
 _PR_SET_PDEATHSIG = 1
 _LIMITS = {"memory_bytes": "DATA", "cpu_s": "CPU", "open_files": "NOFILE", "file_bytes": "FSIZE"}
 
@@ -56,7 +54,6 @@ class Inside:
         self._told: dict[tuple[str, str], str] = {}
         self._over = self._leaving = False
         self._full = False
-        self._sized = 0
         self._voice = Voice(end, board)
         self._interrupts = Interrupts(board)
         self._host = Inhabited(self._voice, self._interrupts, self._ask)
