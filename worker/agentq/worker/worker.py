@@ -104,7 +104,7 @@ class Worker:
             claimed=self._on_loop(self._begin),
             surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
             ordered=self.pulse.beat_now,
-            idle=self._on_loop(self._idle),
+            idle=self._nothing_claimed,
             failed=self._on_loop(self._fail),
         )
         self.engine = self._engine()
@@ -299,6 +299,10 @@ class Worker:
             self._attempts[claim].refused(refusal)
         elif is_function_lane(claim.lane):
             self.engine.refused(claim, refusal)
+
+    def _nothing_claimed(self) -> None:
+        """In the claiming thread, which looked."""
+        self._on_loop(self._idle)()
 
     def _idle(self) -> None:
         if self.options.burst and self.hands.empty():

@@ -40,6 +40,7 @@ class AdoptingWorker(Worker):
             self.queue.store, settings, self.id, self.hands, adopted.queues, adopted.serializer, self._bridge_failed
         )
         self.hands.on_take(self.bridge.taken)
+        self._was_quiet = False
 
     async def run(self) -> int:
         # It begins at the first wait, when the worker hears signals: whoever sees it in RQ may send it one.
@@ -60,9 +61,15 @@ class AdoptingWorker(Worker):
         await asyncio.to_thread(self.bridge.drain)
         await super()._drain()
 
-    def _idle(self) -> None:
-        if not self.options.burst or self.bridge.empty():
-            super()._idle()
+    def _nothing_claimed(self) -> None:
+        """A burst is over when RQ's lists were empty before the lanes were: a job may move from one to the other."""
+        if not self.options.burst:
+            return
+        was_quiet, self._was_quiet = self._was_quiet, self.hands.empty() and self.bridge.empty()
+        if was_quiet and self._was_quiet:
+            super()._nothing_claimed()
+        elif self._was_quiet:
+            self.claims.look_again()
 
     def _bridge_failed(self, fault: AgentqError) -> None:
         self._on_loop(self._fail)(fault)
