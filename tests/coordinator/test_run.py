@@ -49,7 +49,7 @@ TOO_LARGE = [
     ("DEMANDS", {"demands": {f"d{number}": "v" for number in range(17)}},
      "demands: Dictionary should have at most 16 items after validation, not more."),
     ("PRIORITY_MAX", {"priority": 10}, "priority: Input should be less than or equal to 9."),
-    ("PROMPT_BYTES", {"kind": "agent", "prompt": "ä" * (2 << 20) + "a"},
+    ("PROMPT_BYTES", {"kind": "agent", "agent": "claude", "prompt": "ä" * (2 << 20) + "a"},
      "prompt: the prompt has 4194305 bytes; 4194304 is the most."),
     ("STDIN_BYTES", {"stdin": "s" * ((4 << 20) + 1)}, "stdin: stdin has 4194305 bytes; 4194304 is the most."),
     ("ARGUMENTS_BYTES", {"argv": ["a" * (1 << 20)]}, "argv: the command line has 1048580 bytes; 1048576 is the most."),
@@ -151,7 +151,9 @@ def test_a_reason_is_cut_rather_than_refused(world: World) -> None:
         ({"kind": "nonsense"}, "kind: Input should be 'command', 'function', 'agent' or 'actor'."),
         ({"argv": []}, "a run of kind 'command' needs 'argv'."),
         ({"kind": "function"}, "a run of kind 'function' needs 'function'."),
-        ({"kind": "agent"}, "a run of kind 'agent' needs 'prompt'."),
+        ({"kind": "agent", "prompt": "x"}, "a run of kind 'agent' needs 'agent'."),
+        ({"kind": "agent", "agent": "claude"}, "a run of kind 'agent' needs 'prompt'."),
+        ({"kind": "agent", "agent": "claude", "prompt": " \n"}, "a run of kind 'agent' needs 'prompt'."),
         ({"kind": "actor"}, "a run of kind 'actor' needs 'name'."),
         ({"delay_ms": 1, "due_at_ms": 1}, "give either delay_ms or due_at_ms, not both."),
         ({"argv": "ls -l"}, "argv: Input should be a valid tuple."),
@@ -216,7 +218,7 @@ def test_what_only_looks_like_that_is_taken() -> None:
 def test_text_that_is_not_unicode_is_refused(field: str) -> None:
     broken = "a\udc80"
     fields: dict[str, dict[str, Any]] = {
-        "prompt": {"kind": "agent", "prompt": broken},
+        "prompt": {"kind": "agent", "agent": "claude", "prompt": broken},
         "argv": {"argv": [broken]},
         "env": {"env": {"A": broken}},
         "args": FUNCTION | {"args": [broken]},

@@ -150,15 +150,23 @@ class OutcomeClass(StrEnum):
     OOM = "oom"
     TIMEOUT = "timeout"
     SILENCE = "silence"
+    STARTUP = "startup"
+    LINGER = "linger"
     SPAWN = "spawn"
     LOST = "lost"
     LIMIT = "limit"
+    AUTH = "auth"
+    BUDGET = "budget"
     CONFLICT = "conflict"
     CHECK = "check"
     NO_OUTPUT = "no_output"
     REJECTED = "rejected"
     CANCELLED = "cancelled"
     INTERNAL = "internal"
+
+
+COMPLETING = (OutcomeClass.OK, OutcomeClass.LINGER)
+"""The classes of attempts whose work is in: one that lingers had said its last word, and then did not end."""
 
 
 class Budget(StrEnum):
@@ -175,6 +183,7 @@ BUDGETS = {
     OutcomeClass.OOM: Budget.FAILURES,
     OutcomeClass.TIMEOUT: Budget.FAILURES,
     OutcomeClass.SILENCE: Budget.FAILURES,
+    OutcomeClass.STARTUP: Budget.FAILURES,
     OutcomeClass.CONFLICT: Budget.FAILURES,
     OutcomeClass.CHECK: Budget.FAILURES,
     OutcomeClass.NO_OUTPUT: Budget.FAILURES,

@@ -28,7 +28,8 @@ FOLLOW_MS = 5000
 OUTAGE_MS = 1000
 """How long to wait, at the most, before the next look at a server that was out of reach."""
 
-Stream = Literal["out", "err", "note"]
+Stream = Literal["out", "err", "note", "event"]
+"""What processes wrote, a word of ours, or what an agent did, as a line of JSON (see `doings`)."""
 
 
 class Chunk(NamedTuple):

@@ -22,7 +22,7 @@ from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.errors import AgentqError, Invalid, refusal
 from agentq.coordinator.identity import check_run_id, new_run_id, partition_of
 from agentq.coordinator.keys import Keyspace
-from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.lifecycle import COMPLETING, State
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
@@ -203,8 +203,8 @@ class Queue:
 
     def fail(self, claim: Claim, outcome: Outcome, *, delay_ms: int | None = None) -> State:
         """Say that an attempt did not do its work. Its class and the run's policy decide what comes next."""
-        if outcome.class_ is OutcomeClass.OK:
-            raise Invalid("An attempt that failed has another class than 'ok'.")
+        if outcome.class_ in COMPLETING:
+            raise Invalid(f"An attempt that failed has another class than '{outcome.class_}'.")
         delay = "" if delay_ms is None else min(max(0, delay_ms), limits.DELAY_MS_MAX)
         dice = self.store.dice()
         return self._move("fail", claim.id, claim.fence, outcome.class_.value, outcome.to_wire(), dice, delay)

@@ -47,6 +47,7 @@ from agentq.coordinator.fields import (
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import ClassPolicy
 from agentq.coordinator.policy import RetryPolicy as RetryPolicy
+from agentq.coordinator.turn import AGENT_LABEL, READY, Budgets, Turn
 
 WIRE_VERSION = 1
 
@@ -85,6 +86,8 @@ class RunSpec(_Strict):
     )
     agent: Name | None = None
     prompt: Annotated[str, bounded(most.PROMPT_BYTES, "the prompt")] | None = None
+    turn: Turn | None = None
+    """How the agent is to work."""
     labels: Annotated[dict[Label, Label], Field(max_length=most.LABELS)] = Field(default_factory=dict)
     timeout_ms: Timeout | None = None
     """The longest that one attempt may run."""
@@ -128,7 +131,7 @@ class RunSpec(_Strict):
         missing = {
             "command": "argv" if not self.argv else None,
             "function": "function" if self.function is None else None,
-            "agent": "prompt" if self.prompt is None else None,
+            "agent": "agent" if self.agent is None else "prompt" if not (self.prompt or "").strip() else None,
             "actor": "name" if self.name is None else None,
         }[self.kind]
         if missing:
@@ -163,9 +166,12 @@ class RunSpec(_Strict):
     def lane(self) -> str:
         """The name of the lane that the run waits in."""
         mark = ("f" if self.kind == "function" else "") + ("" if self.fair_key is None else "~")
-        if not self.demands:
+        asked = self.demands
+        if self.kind == "agent":
+            asked = {**asked, f"{AGENT_LABEL}{self.agent}": READY}
+        if not asked:
             return f"{self.queue}:{self.priority}{mark}:"
-        demands = ",".join(f"{name}={value}" for name, value in sorted(self.demands.items()))
+        demands = ",".join(f"{name}={value}" for name, value in sorted(asked.items()))
         return f"{self.queue}:{self.priority}{mark}:{demands}"
 
     def to_wire(self) -> bytes:
@@ -257,6 +263,10 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
     for name, model in (("retry", RetryPolicy), ("caps", Caps)):
         if known.get(name):
             known[name] = known_to(model, known[name])
+    if known.get("turn"):
+        known["turn"] = known_to(Turn, known["turn"])
+        if known["turn"].get("budgets"):
+            known["turn"]["budgets"] = known_to(Budgets, known["turn"]["budgets"])
     if known.get("retry", {}).get("classes"):
         own = known["retry"]["classes"]
         known["retry"]["classes"] = {name: known_to(ClassPolicy, of) for name, of in own.items()}
@@ -282,6 +292,36 @@ class Usage(BaseModel):
     peak_memory_bytes: int
 
 
+class Spending(BaseModel):
+    """What an agent has spent: in an attempt, a run or a session."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    cost_usd: float | None = None
+    """None where nobody knows."""
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    turns: int = 0
+
+
+class AgentsWord(BaseModel):
+    """How an agent's attempt ended, beyond its class."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    verdict: str
+    """One word of the table in `worker/agentq/worker/agents/README.md`."""
+    session: str | None = None
+    """The agent's own id of the conversation."""
+    model: str | None = None
+    account: str | None = None
+    spent: Spending = Spending()
+    """By this attempt."""
+    denials: tuple[str, ...] = ()
+    duration_ms: int = 0
+
+
 class Outcome(BaseModel):
     """How an attempt ended."""
 
@@ -294,6 +334,7 @@ class Outcome(BaseModel):
     tail: Annotated[str, StringConstraints(max_length=most.TAIL_CHARACTERS)] | None = None
     result: Annotated[JsonValue, bounded(most.RESULT_BYTES, "the result")] = None
     usage: Usage | None = None
+    agent: AgentsWord | None = None
 
     def to_wire(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)

@@ -1,0 +1,1 @@
+"""Coding agents: how each is started, read, judged and resumed."""

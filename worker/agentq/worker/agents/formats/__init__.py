@@ -1,0 +1,1 @@
+"""One file for each language that agents speak on stdout."""

@@ -1,0 +1,119 @@
+"""How an agent's attempt ended, in one of a few words, and what each of them does: to the run, to its conversation and
+to the account that it was billed to.
+
+This table is the only place that knows. The README's is made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from agentq.coordinator.lifecycle import OutcomeClass
+
+
+class VerdictKind(StrEnum):
+    """The words."""
+
+    OK = "ok"
+    OK_WITH_DENIALS = "ok_with_denials"
+    LINGERED = "lingered"
+    SLEEPS = "sleeps"
+    AGENT_ERROR = "agent_error"
+    NO_CHANGES = "no_changes"
+    PLAN_ONLY = "plan_only"
+    MAX_TURNS = "max_turns"
+    BUDGET = "budget"
+    NO_PRICE = "no_price"
+    CONTEXT = "context_too_long"
+    REFUSED = "refused"
+    THROTTLED = "throttled"
+    LIMITED = "limited"
+    AUTH = "auth"
+    CREDIT = "credit"
+    INPUT = "input"
+    INTERRUPTED = "interrupted"
+    KILLED = "killed"
+    NO_RESULT = "no_result"
+    NO_SESSION = "no_session"
+    STARTUP = "startup"
+    SILENCE = "silence"
+    TIMEOUT = "timeout"
+
+
+Run = Literal["finish", "park", "fail", "back off", "defer"]
+Conversation = Literal["goes on", "begins anew"]
+Gate = Literal["", "until the reset", "for 10 minutes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What a verdict does."""
+
+    class_: OutcomeClass
+    run: Run
+    """`fail` asks the budget of the class; `back off` and `defer` spend no attempt: the one waits as the run's policy
+    says, or as the service asked, the other until the reset that it told."""
+    conversation: Conversation
+    """Of the next attempt, if there is one."""
+    gate: Gate
+    """For how long the account lets nobody in."""
+    means: str
+
+
+_c = OutcomeClass
+CONSEQUENCES: dict[VerdictKind, Consequence] = {
+    VerdictKind.OK: Consequence(_c.OK, "finish", "goes on", "", "it said that it is done"),
+    VerdictKind.OK_WITH_DENIALS: Consequence(
+        _c.OK, "finish", "goes on", "", "the same, and some tools were not allowed; shown as a warning"
+    ),
+    VerdictKind.LINGERED: Consequence(
+        _c.LINGER, "finish", "goes on", "", "it said that it is done, did not end, and was ended"
+    ),
+    VerdictKind.SLEEPS: Consequence(_c.OK, "park", "goes on", "", "it asked to be woken later"),
+    VerdictKind.AGENT_ERROR: Consequence(_c.EXIT, "fail", "goes on", "", "it says that it failed"),
+    VerdictKind.NO_CHANGES: Consequence(
+        _c.NO_OUTPUT, "fail", "goes on", "", "changes were asked for, there are none, and it did not declare that"
+    ),
+    VerdictKind.PLAN_ONLY: Consequence(_c.NO_OUTPUT, "fail", "goes on", "", "it ended with a plan, and did nothing"),
+    VerdictKind.MAX_TURNS: Consequence(_c.BUDGET, "fail", "goes on", "", "it used all its turns"),
+    VerdictKind.BUDGET: Consequence(_c.BUDGET, "fail", "goes on", "", "it used all its money or tokens"),
+    VerdictKind.NO_PRICE: Consequence(
+        _c.REJECTED, "fail", "goes on", "", "its cost is capped, and nobody knows what its model costs"
+    ),
+    VerdictKind.CONTEXT: Consequence(_c.REJECTED, "fail", "begins anew", "", "the conversation is too long for it"),
+    VerdictKind.REFUSED: Consequence(_c.REJECTED, "fail", "goes on", "", "the model declined to do it"),
+    VerdictKind.THROTTLED: Consequence(
+        _c.LIMIT, "back off", "goes on", "", "its service is overloaded, or asks to slow down"
+    ),
+    VerdictKind.LIMITED: Consequence(
+        _c.LIMIT, "defer", "goes on", "until the reset", "the account is at its limit"
+    ),
+    VerdictKind.AUTH: Consequence(_c.AUTH, "fail", "goes on", "for 10 minutes", "nobody is logged in, or a wrong key"),
+    VerdictKind.CREDIT: Consequence(_c.AUTH, "fail", "goes on", "for 10 minutes", "the account has no money left"),
+    VerdictKind.INPUT: Consequence(_c.REJECTED, "fail", "goes on", "", "it did not take what it was given"),
+    VerdictKind.INTERRUPTED: Consequence(_c.SIGNAL, "fail", "goes on", "", "somebody interrupted it"),
+    VerdictKind.KILLED: Consequence(_c.SIGNAL, "fail", "goes on", "", "somebody killed it"),
+    VerdictKind.NO_RESULT: Consequence(_c.EXIT, "fail", "goes on", "", "it ended without its last word"),
+    VerdictKind.NO_SESSION: Consequence(
+        _c.EXIT, "fail", "begins anew", "", "it does not know the conversation that it was to go on with"
+    ),
+    VerdictKind.STARTUP: Consequence(_c.STARTUP, "fail", "goes on", "", "it was started, said nothing, and was ended"),
+    VerdictKind.SILENCE: Consequence(_c.SILENCE, "fail", "goes on", "", "it fell silent, and was ended"),
+    VerdictKind.TIMEOUT: Consequence(_c.TIMEOUT, "fail", "goes on", "", "it ran longer than it may, and was ended"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one attempt ended."""
+
+    kind: VerdictKind
+    error: str = ""
+    """One sentence; empty where all is well."""
+    reset_at_ms: int | None = None
+
+    @property
+    def consequence(self) -> Consequence:
+        return CONSEQUENCES[self.kind]
