@@ -30,13 +30,19 @@ class Environment:
         """What marks every process of an attempt, wherever it goes."""
         return f"{self.namespace}/{claim.id}/{claim.fence}"
 
-    def of(self, claim: Claim, spec: RunSpec, extra: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of an attempt. What the run sets itself wins, but for what marks it."""
-        passed = {
-            name: value for name, value in self.inherited.items() if name in PASSED or name.startswith(PASSED_PREFIXES)
-        }
+    def passed(self) -> dict[str, str]:
+        """What every run is given of the worker's."""
+        inherited = self.inherited.items()
+        return {name: value for name, value in inherited if name in PASSED or name.startswith(PASSED_PREFIXES)}
+
+    def of(
+        self, claim: Claim, spec: RunSpec, extra: Mapping[str, str], *, beneath: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The whole environment of an attempt. What the run sets itself wins over what is passed to it and what its
+        agent needs (`beneath`), but not over what marks it."""
         return {
-            **passed,
+            **self.passed(),
+            **(beneath or {}),
             **spec.env,
             **extra,
             "AGENTQ_RUN": self.cookie(claim),
