@@ -394,10 +394,7 @@ class Worker:
 
 
 def serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> int:
-    """Run a worker in this process until it is told to stop; returns the exit code.
-
-    With `reload`, SIGHUP changes what can change.
-    """
+    """Run a worker in this process until it is told to stop; the exit code. With `reload`, SIGHUP changes settings."""
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
     return asyncio.run(Worker(settings, options, home, reload).run())

@@ -28,7 +28,7 @@ from agentq.coordinator.waiting import Resumption
 from agentq.worker.agents import accounts
 from agentq.worker.agents.budgeting import Allowance, Purse
 from agentq.worker.agents.continuing import question
-from agentq.worker.agents.formats import reader_of
+from agentq.worker.agents.formats.readers import reader_of
 from agentq.worker.agents.profile import Profile
 from agentq.worker.agents.reading import Before, Reader
 from agentq.worker.agents.surroundings import Agents
