@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
@@ -36,13 +37,14 @@ class Environment:
         return {name: value for name, value in inherited if name in PASSED or name.startswith(PASSED_PREFIXES)}
 
     def of(
-        self, claim: Claim, spec: RunSpec, extra: Mapping[str, str], *, beneath: Mapping[str, str] | None = None
+        self, claim: Claim, spec: RunSpec, extra: Mapping[str, str], beneath: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, str]:
-        """The whole environment of an attempt. What the run sets itself wins over what is passed to it and what its
-        agent needs (`beneath`), but not over what marks it."""
+        """The whole environment of an attempt. What the run sets itself wins, over `beneath` as well, but not over what
+        marks it.
+        """
         return {
             **self.passed(),
-            **(beneath or {}),
+            **beneath,
             **spec.env,
             **extra,
             "AGENTQ_RUN": self.cookie(claim),

@@ -30,7 +30,7 @@ class Keeping:
         self._out = out
         self._agents = agents
         self._ask = ask
-        self._bound: tuple[str, str | None, bool] | None = None
+        self._bound: tuple[str | None, str | None, bool] | None = None
         self._carried_ms = monotonic_ms()
         self._movable = out.profile.transcript is not None
         self._errand: asyncio.Task[None] | None = None
@@ -54,7 +54,7 @@ class Keeping:
         if self._errand is not None:
             await self._errand
         if verdict.consequence.conversation == "begins anew":
-            await self._bind("", None)
+            await self._bind(None, None)
         else:
             await self._keep(self._out.reader.facts, carry=self._movable)
 
@@ -78,13 +78,13 @@ class Keeping:
             # It is too long to travel: from now on the conversation stays on this machine.
             self._movable = False
 
-    async def _bind(self, session: str, model: str | None) -> None:
+    async def _bind(self, session: str | None, model: str | None) -> None:
         self._bound = (session, model, self._movable)
-        account, movable = self._out.account, self._movable
+        host, account, movable = socket.gethostname(), self._out.account, self._movable
 
         def bind() -> None:
             self._agents.conversations.bind(
-                self._claim, session, host=socket.gethostname(), account=account, model=model, movable=movable
+                self._claim, session, host=host, account=account, model=model or "", movable=movable
             )
 
         await self._ask(bind)

@@ -119,6 +119,7 @@ class SettingOut:
         self._environment = environment
         self._ask = ask
         self._notes: list[str] = []
+        self._is_first = claim.fence.partition("-")[0] == "1"
 
     async def decide(self, resumption: Resumption | None, noted: Path) -> SetOut:
         """Raises `Undone` where the run ends by that, and `Shut` where it has to wait."""
@@ -142,7 +143,7 @@ class SettingOut:
             conversation=conversation,
             how=how,
             session=session or (str(uuid.uuid4()) if self.profile.takes_id else None),
-            question=question(self.spec, resumption, interrupted=how == "resume" and conversation.interrupted),
+            question=question(self.spec, resumption, interrupted=how == "resume" and not self._is_first),
             reader=reader_of(self.profile.format, before),
             purse=self._purse(conversation),
             cwd=cwd,
@@ -195,16 +196,19 @@ class SettingOut:
         return session
 
     def _purse(self, conversation: Conversation) -> Purse:
-        of_run = Allowance("run", self.turn.budgets, conversation.spent) if self.turn.budgets else None
-        budgets = conversation.session_budgets
-        of_session = Allowance("session", budgets, conversation.session_spent) if budgets else None
-        return Purse(*(each for each in (of_run, of_session) if each is not None))
+        spent = conversation.spent
+        allowances = []
+        if self.turn.budgets is not None:
+            allowances.append(Allowance("run", self.turn.budgets, spent.run))
+        if conversation.budgets is not None and spent.session is not None:
+            allowances.append(Allowance("session", conversation.budgets, spent.session))
+        return Purse(*allowances)
 
     async def _before(self, cwd: Path, noted: Path) -> Fingerprint | None:
         """What the folder was like before the first attempt, which notes it for the others on this machine."""
         if self.turn.expects != "changes":
             return None
-        if self.claim.fence.partition("-")[0] != "1":
+        if not self._is_first:
             return Fingerprint.read(noted)
         before = await Fingerprint.of(cwd)
         if before is not None:
