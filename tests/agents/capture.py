@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,14 +25,14 @@ from agents.real import AGENTS, settle
 from agents.sealed import Sealed
 
 LINES = Path(__file__).parent / "lines"
-LIST_ITEMS, LINE_CHARACTERS, ERROR_CHARACTERS = 4, 6000, 1500
+LIST_ITEMS, ERROR_CHARACTERS = 4, 1500
 SESSION = "0c1f7e5a-8a52-4b5e-9c1e-2f6d3b7a9e10"
 TAKES_LONG_S = 20.0
 
-CLAUDE = "claude -p --output-format stream-json --verbose".split()
-CODEX = "codex exec --json --skip-git-repo-check".split()
-GEMINI = "gemini --skip-trust --yolo -m gemini-2.5-pro -o stream-json".split()
-OPENCODE = "opencode run --format json".split()
+CLAUDE = ["claude", "-p", "--output-format", "stream-json", "--verbose"]
+CODEX = ["codex", "exec", "--json", "--skip-git-repo-check"]
+GEMINI = ["gemini", "--skip-trust", "--yolo", "-m", "gemini-2.5-pro", "-o", "stream-json"]
+OPENCODE = ["opencode", "run", "--format", "json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +163,11 @@ def _plain(text: str, home: Path) -> str:
 
 
 def _trimmed(line: str, home: Path) -> str:
+    """What is no JSON is a line of prose, and stays one."""
     line = _plain(line, home)
-    try:
+    with suppress(ValueError):
         line = json.dumps(_short(json.loads(line)), ensure_ascii=False)
-    except ValueError:
-        pass  # It is a line of prose, and stays one.
-    return re.sub(r"/[^\s\"]*/node_modules/", "/usr/lib/node_modules/", line)[:LINE_CHARACTERS]
+    return re.sub(r"/[^\s\"]*/node_modules/", "/usr/lib/node_modules/", line)
 
 
 def _short(value: object) -> object:
