@@ -31,17 +31,19 @@ class Environment:
         """What marks every process of an attempt, wherever it goes."""
         return f"{self.namespace}/{claim.id}/{claim.fence}"
 
+    def passed(self) -> dict[str, str]:
+        """What every run is given of the worker's."""
+        inherited = self.inherited.items()
+        return {name: value for name, value in inherited if name in PASSED or name.startswith(PASSED_PREFIXES)}
+
     def of(
         self, claim: Claim, spec: RunSpec, extra: Mapping[str, str], beneath: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, str]:
         """The whole environment of an attempt. What the run sets itself wins, over `beneath` as well, but not over what
         marks it.
         """
-        passed = {
-            name: value for name, value in self.inherited.items() if name in PASSED or name.startswith(PASSED_PREFIXES)
-        }
         return {
-            **passed,
+            **self.passed(),
             **beneath,
             **spec.env,
             **extra,
