@@ -63,7 +63,7 @@ def _kind(facts: Facts, end: End) -> VerdictKind:
     if end.why == "sleep" and facts.sleep is not None:
         return _k.SLEEPS
     if facts.concluded:
-        return _concluded(facts, end) if facts.ok else facts.kind or _k.AGENT_ERROR
+        return _concluded(facts, end) if facts.ok else _failed(facts, end)
     if end.why is not None:
         known = facts.kind if end.why in _EXPLAINED_BY_THE_AGENT else None
         return known or _FORCED[end.why]
@@ -76,6 +76,11 @@ def _concluded(facts: Facts, end: End) -> VerdictKind:
     if not ended_by_force and end.exit_code not in (0, None):
         return facts.exits.get(end.exit_code, _k.AGENT_ERROR)
     return _good(facts, end, _k.LINGERED if ended_by_force else _k.OK)
+
+
+def _failed(facts: Facts, end: End) -> VerdictKind:
+    """It said that it failed: its flags say why, or its exit code."""
+    return facts.kind or facts.exits.get(end.exit_code or 0, _k.AGENT_ERROR)
 
 
 def _good(facts: Facts, end: End, kind: VerdictKind) -> VerdictKind:
@@ -113,9 +118,15 @@ _DEADLY = (signals.SIGHUP, signals.SIGINT, signals.SIGKILL, signals.SIGTERM)
 def _with_limits(kind: VerdictKind, facts: Facts, end: End) -> tuple[VerdictKind, int | None]:
     """A limit of the account has an end that we know and that lies ahead; everything else is a throttle, for which one
     waits as the service asks, or as the run's policy says."""
-    if kind not in (_k.THROTTLED, _k.LIMITED):
+    if kind not in (_k.THROTTLED, _k.LIMITED, _k.CREDIT):
         return kind, None
     reset = facts.reset_at_ms or reset_of(facts.error, end.now_ms, end.zone)
+    if kind is _k.CREDIT:  # what comes back by itself is a limit
+        return (kind, None) if reset is None else _with_reset(_k.LIMITED, reset, facts, end)
+    return _with_reset(kind, reset, facts, end)
+
+
+def _with_reset(kind: VerdictKind, reset: int | None, facts: Facts, end: End) -> tuple[VerdictKind, int | None]:
     if reset is None or not end.now_ms < reset < end.now_ms + FAR_MS:
         return _k.THROTTLED, None
     return (_k.LIMITED if kind is _k.LIMITED or is_limit(facts.error) else _k.THROTTLED), reset
@@ -124,7 +135,7 @@ def _with_limits(kind: VerdictKind, facts: Facts, end: End) -> tuple[VerdictKind
 def _error(kind: VerdictKind, facts: Facts, end: End) -> str:
     """One sentence: the agent's own words, if it has any for this, else what the verdict means."""
     forced = end.why is not None and kind is _FORCED[end.why]
-    if facts.error and not (forced or kind is _k.NO_CHANGES):
+    if facts.error and not forced and kind not in (_k.NO_CHANGES, _k.KILLED):
         return facts.error
     means = CONSEQUENCES[kind].means
     if kind in (_k.AGENT_ERROR, _k.NO_RESULT, _k.KILLED):

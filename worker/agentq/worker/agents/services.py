@@ -28,7 +28,7 @@ _PHRASES = (
         rf"{_START}(?:your )?credit balance is too low|insufficient[_ ](?:quota|credits|funds|balance)"
         rf"|{_START}(?:you (?:have )?)?exceeded your current quota, please check your plan and billing"
         rf"|{_START}quota exceeded\. check your plan and billing|billing_(?:error|hard_limit_reached|not_active)"
-        rf"|{_START}your workspace is out of credits",
+        rf"|{_START}your workspace is out of credits|requires billing to be enabled",
     ),
     (
         _k.CONTEXT,
@@ -44,9 +44,10 @@ _PHRASES = (
     ),
     (
         _k.THROTTLED,
-        r"overloaded_error|rate_limit_(?:error|exceeded)|model is at capacity|resource_exhausted"
+        r"overloaded_error|rate_limit_(?:error|exceeded)|model is at capacity|resource[_ ](?:has been )?exhausted"
         rf"|{_START}(?:the )?(?:model|server|service) is (?:currently )?overloaded|experiencing high demand",
     ),
+    (_k.INPUT, r"invalid_request_error|invalid_argument"),
     (_k.REFUSED, r"content[_ ](?:filter|policy)|appears to violate our usage policy|safety (?:settings|filter)"),
 )
 _COMPILED = tuple((kind, re.compile(phrase, re.IGNORECASE)) for kind, phrase in _PHRASES)

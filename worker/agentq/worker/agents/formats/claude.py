@@ -8,6 +8,7 @@ from the text of a result that is marked as an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from agentq.coordinator.doings import (
@@ -47,7 +48,6 @@ from agentq.worker.agents.verdicts import VerdictKind
 
 _k = VerdictKind
 _WRITES = ("Edit", "Write", "MultiEdit", "NotebookEdit", "edit", "write_file", "create_file", "edit_file", "replace")
-_WORKS = (*_WRITES, "Bash", "run_shell_command")
 _SUBTYPES = {
     "error_max_turns": _k.MAX_TURNS,
     "error_max_budget_usd": _k.BUDGET,
@@ -69,6 +69,9 @@ _MARKS = {
 }
 """What an answer is marked with that is no answer, but a failed request."""
 _NO_SESSION = "No conversation found with session ID"
+_INTERRUPTED = "[Request interrupted by user"
+_IN_USE = re.compile(r"^(?:Error: )?Session ID (\S{1,100}) is already in use")
+_NOT_TAKEN = re.compile(r"^(?:error: unknown option|error: option '|Error: Input must be provided)")
 _DENIALS = 100
 
 
@@ -106,8 +109,14 @@ class ClaudeReader(EventReader):
         return [unknown(event)]
 
     def plain(self, line: str) -> None:
-        if line.startswith(_NO_SESSION) and not self.facts.told:
-            self.facts.kind = _k.NO_SESSION
+        """What it prints when it does not even begin."""
+        if not self.facts.told:
+            if line.startswith(_NO_SESSION):
+                self.facts.kind = _k.NO_SESSION
+            elif _NOT_TAKEN.match(line):
+                self.facts.kind = _k.INPUT
+            elif in_use := _IN_USE.match(line):
+                self.facts.session = in_use[1]  # an attempt before this one began it: it can be gone on with
         self.complained(line)
 
     def read_error(self, line: str) -> None:
@@ -198,14 +207,12 @@ class ClaudeReader(EventReader):
                 for_ms=int(seconds * 1_000), prompt=answer(text_of(given, "prompt")), why=cut(text_of(given, "reason"))
             )
             yield self.facts.sleep
-        elif tool in ("EnterPlanMode", "ExitPlanMode"):
-            self._planning = True
-        elif tool in _WORKS:
-            self._planning = False
 
     def _user(self, event: Record) -> Iterator[Doing]:
-        """The ends of tools."""
+        """The ends of tools; and words that Claude Code itself puts there."""
         for part in records_of(record_of(event, "message"), "content"):
+            if text_of(part, "type") == "text" and text_of(part, "text").startswith(_INTERRUPTED):
+                self.facts.kind = _k.INTERRUPTED
             if text_of(part, "type") != "tool_result":
                 continue
             called = self.returned(text_of(part, "tool_use_id"))
@@ -214,6 +221,7 @@ class ClaudeReader(EventReader):
             text = text_within(part.get("content"))
             yield Returned(id=text_of(part, "tool_use_id")[:200], tool=tool, ok=ok, text=cut(text))
             if called and ok:
+                self._planning = {"EnterPlanMode": True, "ExitPlanMode": False}.get(tool, self._planning)
                 yield from self._changed(called)
             elif tool == "ScheduleWakeup":
                 self.facts.sleep = None
@@ -278,7 +286,9 @@ class ClaudeReader(EventReader):
             return flagged
         if self._refused or text_of(event, "stop_reason") == "refusal":
             return _k.REFUSED
-        limited = self.facts.kind is _k.LIMITED
+        if self.facts.error.startswith(_NO_SESSION):
+            return _k.NO_SESSION
+        limited = self.facts.kind is _k.LIMITED or text_of(event, "api_error") == "usage_limit_reached"
         known = kind_of(count_of(event, "api_error_status"), self.facts.error) or self._mark
         return _k.LIMITED if limited and known in (None, _k.THROTTLED, _k.LIMITED) else known
 

@@ -58,6 +58,7 @@ class CodexReader(EventReader):
 
     def __init__(self, before: Before) -> None:
         super().__init__(before)
+        self.facts.exits = {2: VerdictKind.INPUT}
         self._turns = 0
         self._said = ""
 

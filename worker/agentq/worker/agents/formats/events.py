@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from agentq.worker.agents.pricing import cost_of
 from agentq.worker.agents.reading import Before, Facts
 
 _COMPLAINT_CHARACTERS = 600
+_ERROR = re.compile(r"(?:\w*error|fatal|panic)\b", re.IGNORECASE)
 _OPEN_TOOLS = 256
 _PLAN_ITEMS = 100
 
@@ -45,8 +47,10 @@ class EventReader(ABC):
         self.complained(clean(line))
 
     def complained(self, line: str) -> None:
-        """The last words outside of the agent's language are all that there is, when it dies without a word in it."""
-        if line.strip():
+        """The last words outside of the agent's language are all that there is, when it dies without a word in it. One
+        that says that it is an error counts for more than what follows it.
+        """
+        if line.strip() and (_ERROR.match(line) or not _ERROR.match(self._complaint)):
             self._complaint = one_line(line, _COMPLAINT_CHARACTERS)
 
     def ended(self) -> None:

@@ -4,6 +4,7 @@ stderr, and as an exit code: its own, or what a byte can hold of the status of H
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from agentq.coordinator.doings import (
@@ -53,6 +54,9 @@ _NO_SESSION = (
     "Error resuming session: No previous sessions found",
     "Error resuming session: Invalid session identifier",
 )
+_IN_USE = re.compile(r'^Error starting session: Session ID "([^"]{1,100})" already exists')
+_RETRY = re.compile(r"^Attempt \d+ failed")
+_CODE = re.compile(r"""^\[?(?:API Error:)?\s*\{"error":\{"code":(\d{3})\b""")
 _COMPLAINT_LINES = 200
 
 
@@ -92,7 +96,7 @@ class GeminiReader(EventReader):
     def _message(self, event: Record) -> Iterator[Doing]:
         if text_of(event, "role") != "assistant":
             return
-        self.facts.concluded, self.facts.ok = False, None
+        self.facts.concluded, self.facts.ok, self.facts.kind = False, None, None
         yield from self._turn()
         if not event.get("delta"):
             yield from self._pieces.told()
@@ -146,7 +150,9 @@ class GeminiReader(EventReader):
         yield Concluded(ok=not failed, text=cut(self.facts.text or self.facts.error))
 
     def _failed(self, error: Record) -> None:
-        message, code = text_of(error, "message"), count_of(error, "code", "status")
+        message = text_of(error, "message")
+        within = _CODE.match(message)
+        code = count_of(error, "code", "status") or (int(within[1]) if within else 0)
         self.facts.error = error_text(message) or self.facts.error
         self.facts.kind = _OWN_EXITS.get(code) or kind_of(code, message) or self.facts.kind
 
@@ -159,6 +165,10 @@ class GeminiReader(EventReader):
         super().read_error(line)
         if line.startswith(_NO_SESSION):
             self.facts.kind = _k.NO_SESSION
+        elif in_use := _IN_USE.match(line):  # an attempt before this one began it: it can be gone on with
+            self.facts.session, self.facts.kind = in_use[1], _k.AGENT_ERROR
+        elif _RETRY.match(line) and not self.facts.concluded:
+            self.facts.kind = kind_of(0, line.partition(": ")[2]) or _k.THROTTLED
         if line.rstrip() == "{":
             self._complaints = []
         if self._complaints is None:
