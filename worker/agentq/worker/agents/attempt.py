@@ -14,9 +14,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from agentq.worker.agents.accounts import in_order
-from agentq.worker.agents.judge import End, Why, judged
-
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.doings import Doing, Spent
@@ -26,7 +23,9 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import AgentsWord, Outcome, RunSpec, Spending
 from agentq.coordinator.turn import Turn
 from agentq.coordinator.waiting import Resumption, Wait
+from agentq.worker.agents.accounts import in_order
 from agentq.worker.agents.continuing import NO_CHANGES, WOKEN
+from agentq.worker.agents.judge import End, Why, judged
 from agentq.worker.agents.keeping import Keeping
 from agentq.worker.agents.setting_out import SetOut, SettingOut, Shut
 from agentq.worker.agents.surroundings import Agents

@@ -13,11 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from agentq.worker.agents.accounts import gate, in_order
-
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.flow import Flow
+from agentq.worker.agents.accounts import gate, in_order
 from agentq.worker.agents.installed import Installed
 from agentq.worker.agents.profiles import Profiles
 

@@ -14,11 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 from agentq.coordinator.conversations import Conversation
-from agentq.worker.agents.changes import Fingerprint
-from agentq.worker.agents.launching import How, Start, is_passed, start
-from agentq.worker.agents.transcripts import packed, restored, transcripts
-from agentq.worker.agents.trust import refusal
-
 from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
@@ -27,11 +22,15 @@ from agentq.coordinator.turn import Turn
 from agentq.coordinator.waiting import Resumption
 from agentq.worker.agents import accounts
 from agentq.worker.agents.budgeting import Allowance, Purse
+from agentq.worker.agents.changes import Fingerprint
 from agentq.worker.agents.continuing import question
 from agentq.worker.agents.formats.readers import reader_of
+from agentq.worker.agents.launching import How, Start, is_passed, start
 from agentq.worker.agents.profile import Profile
 from agentq.worker.agents.reading import Before, Reader
 from agentq.worker.agents.surroundings import Agents
+from agentq.worker.agents.transcripts import packed, restored, transcripts
+from agentq.worker.agents.trust import refusal
 from agentq.worker.attempt import Answer, Undone
 from agentq.worker.channel import Channel
 from agentq.worker.environment import Environment
@@ -181,7 +180,7 @@ class SettingOut:
         if self.profile.transcript is None:
             return session
         at_home = conversation.host == socket.gethostname() and conversation.account in (None, account)
-        if at_home and await asyncio.to_thread(transcripts, self.profile, env, session):
+        if at_home and await asyncio.to_thread(lambda: bool(transcripts(self.profile, env, session))):
             return session
         body = await self._ask(lambda: self._agents.conversations.carried(self.claim))
         if body is None:
