@@ -37,7 +37,8 @@ AT_MS = 1_900_000_000_000
 
 def lines(*doings: AnyDoing, width: int | None = None, attempts: Iterable[int] = ()) -> list[str]:
     """What a person reads of these."""
-    teller, found = Teller(lambda: width), []
+    teller = Teller(lambda: width)
+    found: list[str] = []
     numbers = iter(attempts)
     for doing in doings:
         entry = LogEntry(id=f"{AT_MS}-0", attempt=next(numbers, 1), stream="event", text="", at=0)
@@ -156,7 +157,7 @@ EVERYTHING = "".join(map(chr, (*range(0x2100), *range(0xD800, 0xD810), 0xFFFF, 0
 @pytest.mark.parametrize("width", [None, 1, 2, 3, 20, 79, 100_000])
 def test_nothing_that_an_agent_says_commands_a_terminal(width: int | None) -> None:
     text = EVERYTHING + "\n\x1b]0;owned\x07" + EVERYTHING[::-1]
-    said = [
+    said: list[AnyDoing] = [
         Said(text=text), Thought(text=text), Called(tool=text, about=text), Returned(text=text), Changed(path=text),
         Planned(items=[(text, "todo")]), Held(why=text), Denied(tool=text, why=text), Concluded(ok=False, text=text),
         Limited(reached=True, what=text), Began(session=text), Other(raw=text),

@@ -78,11 +78,17 @@ def what(spec: RunSpec) -> str:
     said = {
         "command": lambda: shlex.join(spec.argv),
         "function": lambda: f"{spec.function}({_arguments(spec)})",
-        "agent": lambda: f"{spec.agent or 'agent'}: {spec.prompt}",
+        "agent": lambda: f"{spec.agent or 'agent'}: {first_words(spec.prompt or '')}",
         "actor": lambda: spec.name or "",
     }[spec.kind]()
     text = spec.name or said
     return text if len(text) <= WHAT_CHARACTERS else text[: WHAT_CHARACTERS - 1] + "…"
+
+
+def first_words(prompt: str, most: int = WHAT_CHARACTERS) -> str:
+    """The beginning of a prompt, on one line."""
+    text = " ".join(prompt[: 4 * most].split())
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _arguments(spec: RunSpec) -> str:

@@ -28,6 +28,7 @@ from agentq.sdk.options import Options
 from agentq.sdk.stores import Store, register_store
 
 if TYPE_CHECKING:
+    from agentq.sdk.agents import AgentOptions
     from agentq.sdk.aio import AsyncClient, AsyncRun, connect_async
     from agentq.sdk.client import Client, connect, default_client, set_default_client
     from agentq.sdk.gathering import as_completed, gather, gather_async
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from agentq.sdk.tasks import Task, task
 
 __all__ = [
+    "AgentOptions",
     "AgentqError",
     "Approval",
     "AsyncClient",
@@ -74,6 +76,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "agents": ("AgentOptions",),
     "aio": ("AsyncClient", "AsyncRun", "connect_async"),
     "client": ("Client", "connect", "default_client", "set_default_client"),
     "gathering": ("as_completed", "gather", "gather_async"),
