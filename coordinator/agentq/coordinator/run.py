@@ -203,6 +203,8 @@ class RunSpec(_Strict):
             door["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
         if self.fair_key is not None:
             door["fair"] = self.fair_key
+        if self.kind == "agent" and self.session is not None:
+            door["turn"] = self.agent
         if self.retry is not None:
             door["retry"] = self.retry.model_dump_json(exclude_defaults=True, exclude_none=True)
         return door
