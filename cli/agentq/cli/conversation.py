@@ -16,6 +16,7 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.logs import Logs
+from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.story import Story, Told
 
@@ -37,10 +38,13 @@ def print_conversation(server: Server, name: str, *, follow: bool, everything: b
                 _print_record(server, run, number, follow=follow)
             else:
                 _print_turn(server, run, number, follow=follow, everything=everything)
-        if not turns and not number and not json:
-            note(f'nothing was said yet; `agentq session send {name} "…"` does.')
-        if not follow or not sessions.line(name, 1):
-            return
+        line = sessions.line(name, 1) if follow else []
+        if not line:
+            break
+        if not turns:
+            _wait(server, line[0])  # an early turn that was told already, and began again
+    if not number and not json:
+        note(f'nothing was said yet; `agentq session send {name} "…"` does.')
 
 
 def _after(server: Server, sessions: Sessions, name: str, last: str) -> Iterator[Run]:
@@ -60,6 +64,14 @@ def _after(server: Server, sessions: Sessions, name: str, last: str) -> Iterator
             continue  # it was forgotten meanwhile
 
 
+def _wait(server: Server, run_id: str) -> None:
+    outcomes = Outcomes(server.store)
+    try:
+        outcomes.wait(run_id)
+    finally:
+        outcomes.close()
+
+
 def _print_turn(server: Server, run: Run, number: int, *, follow: bool, everything: bool) -> None:
     if number > 1:
         print()
@@ -76,8 +88,8 @@ def _print_turn(server: Server, run: Run, number: int, *, follow: bool, everythi
         print(line, flush=True)
     ended = server.records.get(run.id) if follow else run
     if ended.state in TERMINAL and ended.state is not State.COMPLETED:
-        error = (ended.outcome and ended.outcome.error) or ended.reason
-        print(paint(clean(": ".join(filter(None, (ended.state.value, ending(ended), error)))), like="fail"))
+        words = (ended.state.value, ending(ended), (ended.outcome and ended.outcome.error) or ended.reason)
+        print(paint(clean(": ".join(dict.fromkeys(filter(None, words)))), like="fail"))
 
 
 def _told(server: Server, run: Run, follow: bool) -> Iterator[Told]:

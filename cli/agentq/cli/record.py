@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from agentq.cli.turns import turn_record
 from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.moments import iso
@@ -32,6 +33,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "started_at": _time(run.started_at_ms),
         "finished_at": _time(run.finished_at_ms),
         "waits_for": _wait_record(run),
+        "agent": turn_record(run),
         "outcome": outcome_record(run.outcome),
         "attempts": [_attempt_record(attempt) for attempt in run.attempts],
         "spec": {"kind": run.spec.kind, **run.spec.model_dump(mode="json", exclude_defaults=True)},

@@ -27,6 +27,8 @@ from agentq.coordinator.turn import Budgets, Turn
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the session is called.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="What the sessions are called.")]
+Called = Annotated[str | None, typer.Argument(metavar="[NAME]", help="What to call it; it gets a name if none.")]
+Words = Annotated[list[str] | None, typer.Argument(metavar="PROMPT", help="What to say; - for what comes in here.")]
 Model = Annotated[str | None, Opt(metavar="NAME", help="The model; as the agent has it if not given.")]
 Folder = Annotated[str | None, Opt(metavar="FOLDER", help="Where it works; this folder if not given.")]
 MaxCost = Annotated[float | None, Opt(metavar="DOLLARS", help="What it may cost, in all.")]
@@ -47,7 +49,9 @@ def _session() -> None:
 @session.command("new")
 def new(
     ctx: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="What to call it; it gets a name if none.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="What to call it; it gets a name if none.")
+    ] = None,
     agent: Annotated[str | None, Opt(metavar="NAME", help="The agent, such as claude; see `agentq agents`.")] = None,
     cwd: Folder = None,
     model: Model = None,
@@ -95,7 +99,9 @@ def fork(
 def send(
     ctx: typer.Context,
     name: Name,
-    words: Annotated[list[str] | None, typer.Argument(metavar="PROMPT", help="What to say; - for what comes in.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="PROMPT", help="What to say; - for what comes in.")
+    ] = None,
     prompt_file: Annotated[str | None, Opt(metavar="FILE", help="Say what stands in this file.")] = None,
     model: Model = None,
     permissions: May = None,

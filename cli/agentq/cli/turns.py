@@ -21,14 +21,15 @@ def word_of(run: Run) -> AgentsWord | None:
 def turn_pairs(run: Run) -> Iterator[tuple[str, str]]:
     """For people."""
     word, turn = word_of(run), run.spec.turn or Turn()
-    yield "model", (word and word.model) or turn.model or ""
-    yield "may", ", ".join(filter(None, (turn.permissions, "what the repository brings" * (turn.trust == "repo"))))
-    yield "account", (word and word.account) or turn.account or ""
-    yield "conversation", (word and word.session) or ""
+    trusts = "trusts its repository" if turn.trust == "repo" else ""
+    yield "model", run.model or turn.model or ""
+    yield "may", ", ".join(filter(None, (turn.permissions, trusts)))
+    yield "account", run.account or turn.account or ""
+    yield "conversation", run.agent_session or (word and word.session) or ""
+    yield "host", f"{run.host}, where its conversation has to stay" if run.host and run.tied else run.host or ""
     yield "budgets", budget_words(turn.budgets)
-    if word is not None:
-        yield "verdict", word.verdict
-        yield "spent", spent_words(word.spent)
+    yield "spent", "" if run.spending is None else spent_words(run.spending)
+    yield "verdict", word.verdict if word is not None else ""
 
 
 def denied(word: AgentsWord | None) -> str:
@@ -38,18 +39,15 @@ def denied(word: AgentsWord | None) -> str:
 
 
 def budget_words(budgets: Budgets | None) -> str:
+    """What may be spent, at the most."""
     if budgets is None:
         return ""
-    return ", ".join(
-        filter(
-            None,
-            (
-                budgets.cost_usd is not None and dollars(budgets.cost_usd),
-                budgets.tokens is not None and f"{budgets.tokens:,} tokens",
-                budgets.turns is not None and f"{budgets.turns:,} turns",
-            ),
-        )
+    words = (
+        "" if budgets.cost_usd is None else dollars(budgets.cost_usd),
+        "" if budgets.tokens is None else f"{budgets.tokens:,} tokens",
+        "" if budgets.turns is None else f"{budgets.turns:,} turns",
     )
+    return ", ".join(filter(None, words))
 
 
 def turn_record(run: Run) -> dict[str, Any] | None:
@@ -59,13 +57,15 @@ def turn_record(run: Run) -> dict[str, Any] | None:
     word, turn = word_of(run), run.spec.turn or Turn()
     return {
         "name": run.spec.agent,
-        "model": (word and word.model) or turn.model,
-        "account": (word and word.account) or turn.account,
+        "model": run.model or turn.model,
+        "account": run.account or turn.account,
         "session": run.spec.session,
-        "conversation": word and word.session,
+        "agent_session": run.agent_session or (word and word.session),
+        "host": run.host,
+        "stays": run.tied,
         "verdict": word and word.verdict,
         "denials": list(word.denials) if word is not None else [],
-        "spent": spent_record(word.spent if word is not None else Spending()),
+        "spent": None if run.spending is None else spent_record(run.spending),
     }
 
 
