@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agentq.sdk.client import Client, connect, default_client, set_default_client
     from agentq.sdk.gathering import as_completed, gather, gather_async
     from agentq.sdk.handles import Run
+    from agentq.sdk.sessions import AsyncSession, Session
     from agentq.sdk.tasks import Task, task
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Approval",
     "AsyncClient",
     "AsyncRun",
+    "AsyncSession",
     "Cancelled",
     "Client",
     "Fail",
@@ -58,6 +60,7 @@ __all__ = [
     "RunContext",
     "RunFailed",
     "RunSkipped",
+    "Session",
     "SoftTimeout",
     "State",
     "StillGoing",
@@ -81,6 +84,7 @@ _LATER = {
     "client": ("Client", "connect", "default_client", "set_default_client"),
     "gathering": ("as_completed", "gather", "gather_async"),
     "handles": ("Run",),
+    "sessions": ("AsyncSession", "Session"),
     "tasks": ("Task", "task"),
 }
 

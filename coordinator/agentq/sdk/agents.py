@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -37,6 +37,21 @@ class AgentOptions(Options, total=False):
     silence_timeout: Span
     startup_timeout: Span
     linger_timeout: Span
+
+
+class SessionOptions(TypedDict, total=False):
+    """What may be said of a session that is to begin."""
+
+    agent: str
+    cwd: str
+    """The folder that it works in, on the worker's machine."""
+    model: str
+    max_cost: float
+    """In dollars, for all turns together; so are the next two."""
+    max_tokens: int
+    max_turns: int
+    fork: str
+    """The session to go on from, which goes on by itself."""
 
 
 _BUDGETS = {"max_cost": "cost_usd", "max_tokens": "tokens", "max_turns": "turns"}

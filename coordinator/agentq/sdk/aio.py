@@ -20,7 +20,7 @@ from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.events import BEGINNING, Event
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.logs import LogEntry
-from agentq.sdk.agents import AgentOptions
+from agentq.sdk.agents import AgentOptions, SessionOptions
 from agentq.sdk.handles import Run, still_going
 from agentq.sdk.options import Span, patience_ms
 from agentq.sdk.streaming import streamed
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agentq.sdk.client import Client
     from agentq.sdk.endings import Endings
     from agentq.sdk.following import Placed
+    from agentq.sdk.sessions import AsyncSession
 
 THREADS = 4
 """Calls of one client that are on their way at the same time. Waiting is no call."""
@@ -71,6 +72,12 @@ class AsyncClient:
     async def submit_agent(self, agent: str, prompt: str, **options: Unpack[AgentOptions]) -> AsyncRun[Any]:
         """Have an agent do what the prompt asks for."""
         return AsyncRun(self, await self.call(self.sync.submit_agent, agent, prompt, **options))
+
+    async def session(self, name: str | None, **options: Unpack[SessionOptions]) -> AsyncSession:
+        """A conversation with an agent, by its name, which begins if there is none and an agent is named."""
+        from agentq.sdk.sessions import AsyncSession
+
+        return AsyncSession(self, await self.call(self.sync.session, name, **options))
 
     def run(self, run_id: str) -> AsyncRun[Any]:
         """A handle of any run, whoever submitted it."""

@@ -29,9 +29,10 @@ from agentq.sdk.handles import Run, value_of
 from agentq.sdk.tasks import Task, task_of
 
 if TYPE_CHECKING:
-    from agentq.sdk.agents import AgentOptions
+    from agentq.sdk.agents import AgentOptions, SessionOptions
     from agentq.sdk.aio import AsyncClient
     from agentq.sdk.following import Placed
+    from agentq.sdk.sessions import Session
     from agentq.sdk.streaming import Stream
 
 P = ParamSpec("P")
@@ -114,6 +115,13 @@ class Client:
         if found is None:
             found = self._tasks[func] = task_of(func)
         return found
+
+    def session(self, name: str | None, **options: Unpack[SessionOptions]) -> Session:
+        """A conversation with an agent, by its name. With `agent`, or `fork`, it begins if there is none of that name,
+        and only then the rest counts."""
+        from agentq.sdk.sessions import opened
+
+        return opened(self, name, options)
 
     # ---- finding
 
