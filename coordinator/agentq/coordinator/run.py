@@ -136,6 +136,8 @@ class RunSpec(_Strict):
         }[self.kind]
         if missing:
             raise ValueError(f"a run of kind {self.kind!r} needs {missing!r}")
+        if self.kind == "agent" and any(name.startswith("AGENTQ_") for name in self.env):
+            raise ValueError("an agent is given no variable of agentq's own, such as the address of the server")
         if self.delay_ms is not None and self.due_at_ms is not None:
             raise ValueError("give either delay_ms or due_at_ms, not both")
         self._dedupes()

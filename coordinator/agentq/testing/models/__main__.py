@@ -1,0 +1,35 @@
+"""`python -m agentq.testing.models [--port N] [--record FILE] [--sealed]`: the service, until it is ended."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from agentq.testing.models import StubModels
+from agentq.testing.models.loopback import bring_up
+
+PORT = 8399
+
+
+def main() -> int:
+    """Serve until a signal comes."""
+    parser = argparse.ArgumentParser(prog="python -m agentq.testing.models", description=__doc__)
+    parser.add_argument("--port", type=int, default=PORT, help=f"where to listen on 127.0.0.1; {PORT} by default")
+    parser.add_argument("--record", type=Path, help="write every request to this file, a line of JSON each")
+    parser.add_argument("--sealed", action="store_true", help="first bring up the loopback of a new network namespace")
+    chosen = parser.parse_args()
+    if chosen.sealed:
+        bring_up()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: models.stopping.set())
+    with StubModels(chosen.port, chosen.record) as models:
+        sys.stdout.write(f"The stub models listen at {models.url}\n")
+        sys.stdout.flush()
+        models.stopping.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
