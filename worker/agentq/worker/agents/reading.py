@@ -35,6 +35,8 @@ class Facts:
     structured: JsonValue = None
     kind: VerdictKind | None = None
     """What its own flags and error codes make of it; None where they say nothing."""
+    exits: Mapping[int, VerdictKind] = field(default_factory=dict)
+    """What exit codes of this agent mean by themselves, when it has not said its last word."""
     error: str = ""
     reset_at_ms: int | None = None
     """When the limit that it met ends, where it says so."""

@@ -1,0 +1,111 @@
+"""The reader that all agents have in common whose output is one JSON object a line."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from agentq.coordinator.doings import Called, Doing, Other, Planned, Spent, cut
+from agentq.worker.agents.formats.values import Record, about, clean, event_of, one_line, small, text_of
+from agentq.worker.agents.pricing import cost_of
+from agentq.worker.agents.reading import Before, Facts
+
+_COMPLAINT_CHARACTERS = 600
+_ERROR = re.compile(r"(?:\w*error|fatal|panic)\b", re.IGNORECASE)
+_OPEN_TOOLS = 256
+_PLAN_ITEMS = 100
+
+
+class EventReader(ABC):
+    """A format says what an event means, in `told`; lines that are no events are passed over, or read by `plain`."""
+
+    def __init__(self, before: Before) -> None:
+        self.before = before
+        self.facts = Facts(model=before.model)
+        self._complaint = ""
+        self._open: dict[str, Called] = {}
+
+    def read(self, line: str) -> Iterable[Doing]:
+        event = event_of(clean(line))
+        if event is None:
+            self.plain(clean(line))
+            return []
+        kind = text_of(event, "type")
+        return list(self.told(kind, event)) if kind else []
+
+    @abstractmethod
+    def told(self, kind: str, event: Record) -> Iterable[Doing]:
+        """What an event means."""
+
+    def plain(self, line: str) -> None:
+        """A line that is no event: a complaint, perhaps."""
+        self.complained(line)
+
+    def read_error(self, line: str) -> None:
+        self.complained(clean(line))
+
+    def complained(self, line: str) -> None:
+        """The last words outside of the agent's language are all that there is, when it dies without a word in it. One
+        that says that it is an error counts for more than what follows it.
+        """
+        if line.strip() and (_ERROR.match(line) or not _ERROR.match(self._complaint)):
+            self._complaint = one_line(line, _COMPLAINT_CHARACTERS)
+
+    def ended(self) -> None:
+        if not self.facts.ok and not self.facts.error:
+            self.facts.error = self._complaint
+
+    def calls(self, id_: str, tool: str, given: Any) -> Called:
+        """A tool is used; it is remembered until it ends, and the oldest is forgotten where there are too many."""
+        called = Called(id=id_[:200], tool=one_line(tool), about=about(given), input=small(given))
+        if len(self._open) >= _OPEN_TOOLS:
+            del self._open[next(iter(self._open))]
+        self._open[called.id] = called
+        return called
+
+    def returned(self, id_: str) -> Called | None:
+        """The tool that has ended, if it is known."""
+        return self._open.pop(id_[:200], None)
+
+    def since(self, name: str, total: float) -> float:
+        """What one of the agent's running totals has grown by in this attempt. One that is smaller than it was has
+        begun anew.
+        """
+        before = self.before.totals.get(name, 0)
+        return total - before if total >= before else total
+
+    def spent(self, input_: int, cached: int, output: int, turns: int, cost: float | None = None) -> Spent:
+        """Keep what was spent so far; a cost that the agent does not tell is reckoned, where the price is known."""
+        if cost is None:
+            cost = cost_of(self.before.prices, self.facts.model, input_, cached, output)
+        now = Spent(cost_usd=cost, input_tokens=input_, cached_tokens=cached, output_tokens=output, turns=turns)
+        self.facts.spent = now
+        return now
+
+
+def planned(items: list[Record]) -> Planned:
+    """A plan whose items have a text and, by one word, how far they are."""
+    return Planned(items=[_item(item) for item in items[:_PLAN_ITEMS]])
+
+
+def _item(item: Record) -> tuple[str, Literal["todo", "doing", "done"]]:
+    done = item.get("completed") is True
+    return one_line(text_of(item, "content", "text")), "done" if done else _STATES.get(text_of(item, "status"), "todo")
+
+
+_STATES: dict[str, Literal["todo", "doing", "done"]] = {
+    "in_progress": "doing",
+    "completed": "done",
+    "cancelled": "done",
+}
+
+
+def unknown(event: Record) -> Other:
+    return Other(raw=small(event))
+
+
+def error_text(text: str) -> str:
+    """As much of an error as is kept."""
+    return cut(text.strip())
