@@ -32,8 +32,8 @@ BATCH_BYTES = 1 << 20
 MEMORY_BYTES = 8 << 20
 """The words that wait in memory during an outage; more go to the disk."""
 
-Verb = Literal["start", "finish", "fail", "release", "park"]
-FINAL: tuple[Verb, ...] = ("finish", "fail", "release", "park")
+Verb = Literal["start", "finish", "fail", "defer", "release", "park"]
+FINAL: tuple[Verb, ...] = ("finish", "fail", "defer", "release", "park")
 BATCHED: tuple[Verb, ...] = ("start", "finish")
 
 
@@ -48,6 +48,10 @@ class Report:
     wait: Wait | None = None
     delay_ms: int | None = None
     """The wait before another try that the attempt asks for itself."""
+    due_at_ms: int | None = None
+    """Until when it is put off; without either, as the run's policy backs off."""
+    gate: str = ""
+    """The key of the limit that it met, under which nobody is let in before that."""
 
 
 @dataclass(slots=True)
@@ -187,6 +191,9 @@ class Reports:
             if first.verb == "fail":
                 assert first.outcome is not None
                 self.queue.fail(first.claim, first.outcome, delay_ms=first.delay_ms)
+            elif first.verb == "defer":
+                assert first.outcome is not None
+                self.queue.defer(first.claim, first.due_at_ms, first.outcome, delay_ms=first.delay_ms, gate=first.gate)
             elif first.verb == "park":
                 assert first.wait is not None
                 self.queue.park(first.claim, first.reason, first.wait)
