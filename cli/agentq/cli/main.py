@@ -26,7 +26,7 @@ PIPE_CLOSED = 141
 
 COMMANDS = {
     "Runs": {
-        "submit": "Submit a run: a command with all that follows, or a function.",
+        "submit": "Submit a run: a command with all that follows, a function, or a prompt for an agent.",
         "ls": "List runs, newest first.",
         "show": "Show all that is known of runs.",
         "logs": "Print what a run wrote.",
@@ -51,6 +51,7 @@ COMMANDS = {
         "up": "Run a worker here, and the server that agentq brings.",
         "down": "Stop the server that agentq brought.",
         "worker": "Run a worker here, or, with a command, look after those that run.",
+        "agents": "See which coding agents are here, and check them.",
         "queue": "Look at queues; pause, drain, purge and move them.",
         "limit": "Say how much may run at once, or in a time, under a key.",
         "rq": "Look after queues that were adopted from RQ.",
