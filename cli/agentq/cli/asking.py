@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,7 +81,7 @@ def fields_of_agent(given: Mapping[str, Any]) -> dict[str, Any]:
     turn: dict[str, Any] = {field: given[option] for option, field in FIELDS.items() if option in given}
     turn |= {f"{option}_timeout_ms": span_of(given, option) for option in ("startup", "linger") if option in given}
     with of_options(SAID):
-        budgets = _budgets(given)
+        budgets = budgets_of(given)
         if budgets is not None:
             turn["budgets"] = budgets
         fields: dict[str, Any] = {"turn": Turn(**turn)} if turn else {}
@@ -102,7 +102,7 @@ def _check_words(words: Sequence[str]) -> None:
             )
 
 
-def _budgets(given: Mapping[str, Any]) -> Any:
+def budgets_of(given: Mapping[str, Any]) -> Any:
     from agentq.coordinator.turn import Budgets
 
     budgets: dict[str, Any] = {}
@@ -134,15 +134,19 @@ def _many(text: str) -> int:
 
 
 def check_agents(server: Server, specs: Sequence[RunSpec]) -> None:
+    """Whether somebody knows the agents of these runs."""
+    check_names(server, {spec.agent for spec in specs if spec.agent is not None})
+
+
+def check_names(server: Server, names: Set[str]) -> None:
     """Whether somebody knows each agent: this machine, by a profile, or a worker, which offers it."""
-    names = sorted({spec.agent for spec in specs if spec.agent is not None})
     if not names:
         return
     from agentq.coordinator.turn import AGENT_LABEL
     from agentq.worker.agents.profiles import Profiles
 
     profiles = Profiles.found()
-    strange = [name for name in names if name not in profiles.names()]
+    strange = [name for name in sorted(names) if name not in profiles.names()]
     if strange:
         offered = {label for worker in server.records.workers() for label in worker.identity.labels}
         for name in strange:

@@ -42,6 +42,7 @@ COMMANDS = {
         "events": "Print what happened, in order.",
     },
     "Agents": {
+        "agents": "See which coding agents are here, and check them.",
         "session": "Talk with agents, turn by turn.",
     },
     "Schedules": {
@@ -51,7 +52,6 @@ COMMANDS = {
         "up": "Run a worker here, and the server that agentq brings.",
         "down": "Stop the server that agentq brought.",
         "worker": "Run a worker here, or, with a command, look after those that run.",
-        "agents": "See which coding agents are here, and check them.",
         "queue": "Look at queues; pause, drain, purge and move them.",
         "limit": "Say how much may run at once, or in a time, under a key.",
         "rq": "Look after queues that were adopted from RQ.",

@@ -87,7 +87,7 @@ def _what(given: Mapping[str, Any]) -> dict[str, Any]:
         from agentq.cli.asking import fields_of_agent
 
         # A conversation has a folder of its own.
-        where = {} if "session" in given and "cwd" not in given else {"cwd": _cwd(given.get("cwd"))}
+        where = {} if "session" in given and "cwd" not in given else {"cwd": folder_of(given.get("cwd"))}
         return fields_of_agent(given) | where
     if not given.keys().isdisjoint(FOR_AGENTS):
         raise Invalid(f"{flag(next(name for name in FOR_AGENTS if name in given))} means nothing without --agent.")
