@@ -11,6 +11,7 @@ from crew import Crew
 from servers import Server, until
 
 from agentq.coordinator.doings import AnyDoing, doing_of
+from agentq.coordinator.explanation import Explanation
 from agentq.coordinator.life import Run
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.run import AgentsWord, RunSpec
@@ -26,11 +27,22 @@ class Studio:
         self.folder = folder / "work"
         self.folder.mkdir()
         self.home = folder / "agents"
+        self.config = folder / "config"
         self.sessions = Sessions(self.crew.queue.store)
 
     def worker(self, environment: dict[str, str] | None = None, **options: object) -> subprocess.Popen[bytes]:
         """One more; what its agents know is in a folder of this test's."""
-        return self.crew.worker(environment={"CLAUDE_CONFIG_DIR": str(self.home), **(environment or {})}, **options)
+        own = {"CLAUDE_CONFIG_DIR": str(self.home), "XDG_CONFIG_HOME": str(self.config)}
+        return self.crew.worker(environment={**own, **(environment or {})}, **options)
+
+    def configure(self, text: str) -> None:
+        """What the user's own settings say, for workers that begin from now on."""
+        (self.config / "agentq").mkdir(parents=True)
+        (self.config / "agentq" / "config.toml").write_text(text)
+
+    def why(self, run: str) -> str:
+        """What `agentq why` says."""
+        return " ".join(Explanation(self.crew.queue.store, self.crew.settings).of(run)[1])
 
     def submit(self, *lines: str, agent: str = "standin", turn: dict[str, Any] | None = None, **fields: Any) -> str:
         """Ask the agent to do what these lines say."""

@@ -18,6 +18,8 @@ Why = Literal["startup", "silence", "timeout", "linger", "budget", "no_price", "
 
 FAR_MS = 40 * 86_400_000
 """No limit lasts longer than a month; a reset beyond that was misread, or is a mistake of the service's."""
+_MINUTE_MS = 60_000
+"""Words name the minute in which a limit ends, and it may be in the last second of it."""
 
 _k = VerdictKind
 _GOOD = (_k.OK, _k.OK_WITH_DENIALS, _k.LINGERED, _k.SLEEPS)
@@ -117,19 +119,18 @@ _DEADLY = (signals.SIGHUP, signals.SIGINT, signals.SIGKILL, signals.SIGTERM)
 
 def _with_limits(kind: VerdictKind, facts: Facts, end: End) -> tuple[VerdictKind, int | None]:
     """A limit of the account has an end that we know and that lies ahead; everything else is a throttle, for which one
-    waits as the service asks, or as the run's policy says."""
+    waits as the service asks, or as the run's policy says. A credit that comes back by itself is a limit.
+    """
     if kind not in (_k.THROTTLED, _k.LIMITED, _k.CREDIT):
         return kind, None
-    reset = facts.reset_at_ms or reset_of(facts.error, end.now_ms, end.zone)
-    if kind is _k.CREDIT:  # what comes back by itself is a limit
-        return (kind, None) if reset is None else _with_reset(_k.LIMITED, reset, facts, end)
-    return _with_reset(kind, reset, facts, end)
-
-
-def _with_reset(kind: VerdictKind, reset: int | None, facts: Facts, end: End) -> tuple[VerdictKind, int | None]:
-    if reset is None or not end.now_ms < reset < end.now_ms + FAR_MS:
+    told = facts.reset_at_ms or reset_of(facts.error, end.now_ms, end.zone)
+    if kind is _k.CREDIT and told is None:
+        return kind, None
+    if told is None or not end.now_ms < told < end.now_ms + FAR_MS:
         return _k.THROTTLED, None
-    return (_k.LIMITED if kind is _k.LIMITED or is_limit(facts.error) else _k.THROTTLED), reset
+    if kind is _k.THROTTLED and not is_limit(facts.error):
+        return _k.THROTTLED, told
+    return _k.LIMITED, told if facts.reset_at_ms else told + _MINUTE_MS
 
 
 def _error(kind: VerdictKind, facts: Facts, end: End) -> str:

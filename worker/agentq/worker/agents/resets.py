@@ -12,7 +12,7 @@ _LIMIT = re.compile(
     r"^(?:API Error: )?(?:"
     r"you(?:'ve| have) (?:hit|reached|exceeded) your (?:[\w-]+ ){0,3}limit"
     r"|you're out of (?:extra )?usage"
-    r"|(?:claude )?(?:ai )?(?:[\w-]+ ){0,3}limit reached"
+    r"|(?!rate )(?:claude )?(?:ai )?(?:[\w-]+ ){0,3}limit reached"
     r"|your (?:[\w-]+ ){0,2}limit will reset"
     r"|(?:you have )?exhausted your (?:capacity|(?:[\w-]+ ){0,2}quota)"
     r")",
@@ -31,7 +31,7 @@ _AT = re.compile(
     re.IGNORECASE,
 )
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_ONE = r"\d+(?:\.\d+)?\s*(?:days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])\b"
+_ONE = r"\d+(?:\.\d+)?\s*(?:days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])(?![a-z])"
 _IN = re.compile(rf"\b(?:try again in|retry in|retry after|resets? in)\s+((?:{_ONE}[\s,]*(?:and\s+)?)+)", re.IGNORECASE)
 _EACH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])", re.IGNORECASE)
 _JUST_NOW = timedelta(minutes=10)

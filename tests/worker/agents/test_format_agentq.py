@@ -1,0 +1,115 @@
+"""Our own language, for programs that were made to run here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from readings import read
+
+from agentq.coordinator.doings import Called, Other, Said, Spent
+from agentq.worker.agents.reading import Before
+from agentq.worker.agents.verdicts import VerdictKind as Kind
+
+RESULT = {"type": "result", "ok": True, "text": "Done."}
+
+
+def facts(**told: Any) -> dict[str, Any]:
+    return {"type": "facts", **told}
+
+
+def test_each_line_is_a_doing() -> None:
+    lines: list[dict[str, Any]] = [
+        {"type": "began", "session": "s1", "model": "m"},
+        {"type": "turn", "number": 1},
+        {"type": "thought", "text": "hm"},
+        {"type": "tool", "id": "t", "tool": "sh", "about": "ls", "input": {"a": [1]}},
+        {"type": "tool_end", "id": "t", "tool": "sh", "ok": True, "text": "x"},
+        {"type": "file", "path": "a", "how": "added"},
+        {"type": "plan", "items": [["a", "todo"]]},
+        {"type": "spent", "cost_usd": 0.5, "input_tokens": 10, "output_tokens": 2, "turns": 1},
+        {"type": "text", "text": "Hi"},
+        RESULT,
+    ]
+    reading = read("agentq", lines)
+
+    assert reading.types == [line["type"] for line in lines]
+    assert reading.of(Called)[0].input == {"a": [1]}
+    assert (reading.facts.session, reading.facts.model, reading.facts.text) == ("s1", "m", "Done.")
+    assert reading.facts.spent == Spent(cost_usd=0.5, input_tokens=10, output_tokens=2, turns=1)
+    assert reading.judged(0).kind is Kind.OK
+
+
+def test_without_a_result_there_is_none() -> None:
+    assert read("agentq", [{"type": "text", "text": "Hi"}]).judged(0).kind is Kind.NO_RESULT
+
+
+def test_a_bad_result_says_why() -> None:
+    verdict = read("agentq", [{"type": "result", "ok": False, "text": "It broke."}]).judged(0)
+
+    assert verdict.kind is Kind.AGENT_ERROR
+    assert verdict.error == "It broke."
+
+
+def test_facts_say_how_it_went_and_are_not_told() -> None:
+    told = facts(session="s2", kind="limited", reset_at_ms=1_795_049_782_000, error="Full.", totals={"cost": 2})
+    reading = read("agentq", [told, {"type": "result", "ok": False}, facts(structured=[1], denials=["sh"])])
+
+    assert reading.types == ["result"]
+    assert reading.facts.totals == {"cost": 2}
+    assert reading.facts.structured == [1]
+    verdict = reading.judged(1)
+    assert (verdict.kind, verdict.reset_at_ms) == (Kind.LIMITED, 1_795_049_782_000)
+    assert reading.facts.session == "s2"
+
+
+def test_what_is_left_out_of_facts_stays_as_it_was() -> None:
+    reading = read("agentq", [facts(session="s1", denials=["sh"], text="a"), facts(model="m")])
+
+    assert (reading.facts.session, reading.facts.denials, reading.facts.text) == ("s1", ["sh"], "a")
+
+
+def test_work_after_a_result_takes_it_back() -> None:
+    assert not read("agentq", [RESULT, {"type": "text", "text": "And"}]).facts.concluded
+    assert read("agentq", [RESULT, {"type": "spent", "input_tokens": 1}]).facts.concluded
+
+
+def test_a_wish_to_be_woken_and_denials_are_facts() -> None:
+    sleep = {"type": "sleep", "for_ms": 5000, "prompt": "go on"}
+    reading = read("agentq", [{"type": "denied", "tool": "sh"}, sleep, RESULT])
+
+    assert reading.facts.denials == ["sh"]
+    assert reading.judged(0).kind is Kind.SLEEPS
+
+
+def test_tokens_without_a_cost_are_priced() -> None:
+    before = Before(prices={"m": {"input": 1.0, "output": 1.0}}, model="m")
+    reading = read("agentq", [{"type": "spent", "input_tokens": 10, "output_tokens": 2}], before=before)
+
+    assert reading.of(Spent)[0].cost_usd == pytest.approx(12e-6)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "news", "a": 1},
+        {"type": "turn", "number": "many"},
+        {"type": "text"},
+        facts(kind="splendid"),
+        facts(denials="sh"),
+        facts(totals={"a": -1}),
+        facts(reset_at_ms="soon"),
+    ],
+)
+def test_what_is_not_of_the_language_passes_through_and_changes_nothing(line: dict[str, Any]) -> None:
+    reading = read("agentq", [line])
+
+    assert reading.of(Other)[0].raw == line
+    assert reading.facts.kind is None
+
+
+def test_texts_are_cut_and_lines_of_no_json_are_passed_over() -> None:
+    reading = read("agentq", ["hello", {"type": "text", "text": "x" * 100_000}, {"type": "began", "model": "a\nb"}])
+
+    assert len(reading.of(Said)[0].text) < 5_000
+    assert reading.facts.model == "a b"

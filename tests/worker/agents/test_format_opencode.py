@@ -1,0 +1,129 @@
+"""opencode's language: each of its traps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from readings import read
+
+from agentq.coordinator.doings import Called, Changed, Concluded, Denied, Planned, Returned, Said, Spent, Turned
+from agentq.worker.agents.reading import Before
+from agentq.worker.agents.verdicts import VerdictKind as Kind
+
+
+def event(kind: str, **part: Any) -> dict[str, Any]:
+    return {"type": kind, "sessionID": "ses_1", "part": part}
+
+
+def finish(reason: str, cost: float = 0.01) -> dict[str, Any]:
+    tokens = {"input": 100, "output": 10, "reasoning": 5, "cache": {"read": 50, "write": 20}}
+    return event("step_finish", reason=reason, cost=cost, tokens=tokens)
+
+
+def failed(name: str = "APIError", **told: Any) -> dict[str, Any]:
+    return {"type": "error", "sessionID": "ses_1", "error": {"name": name, "data": told}}
+
+
+START = event("step_start")
+
+
+def used(tool: str, **state: Any) -> dict[str, Any]:
+    return event("tool_use", tool=tool, callID="c1", state={"status": "completed", **state})
+
+
+def test_a_turn_of_two_steps_is_told_and_its_costs_are_added() -> None:
+    writes = used("write", input={"filePath": "a.txt", "content": "x"}, output="ok")
+    said = event("text", text="Done.")
+    reading = read("opencode", [START, writes, finish("tool-calls"), START, said, finish("stop")])
+
+    assert reading.types == [*("began", "turn", "tool", "tool_end", "file", "spent", "turn", "text", "spent", "result")]
+    assert reading.of(Spent)[-1] == Spent(cost_usd=0.02, input_tokens=340, cached_tokens=100, output_tokens=30, turns=2)
+    assert reading.facts.session == "ses_1"
+    assert reading.facts.text == "Done."
+    assert reading.judged(0).kind is Kind.OK
+
+
+def test_a_step_that_ends_for_a_tool_is_not_the_end() -> None:
+    reading = read("opencode", [START, finish("tool-calls")])
+
+    assert not reading.facts.concluded
+    assert reading.judged(0).kind is Kind.NO_RESULT
+
+
+def test_a_step_after_the_last_is_not_ended() -> None:
+    assert not read("opencode", [START, finish("stop"), START]).facts.concluded
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (failed(statusCode=401, message="Invalid"), Kind.AUTH),
+        (failed(statusCode=402, message="Pay"), Kind.CREDIT),
+        (failed(statusCode=429, message="Slow down", isRetryable=True), Kind.THROTTLED),
+        (failed(statusCode=529, message="Overloaded", isRetryable=True), Kind.THROTTLED),
+        (failed(statusCode=400, message="No", isRetryable=False), Kind.INPUT),
+        (failed(statusCode=400, message="This model's maximum context length is 8192 tokens"), Kind.CONTEXT),
+        (failed(statusCode=429, message="You exceeded your current quota, please check your plan and billing details"),
+         Kind.CREDIT),
+        (failed(message="socket hang up", isRetryable=True), Kind.THROTTLED),
+        (failed(message="who knows"), Kind.AGENT_ERROR),
+        (failed("ProviderAuthError", message="no key"), Kind.AUTH),
+        (failed("MessageAbortedError", message="aborted"), Kind.INTERRUPTED),
+    ],
+)  # fmt: skip
+def test_an_error_is_called_by_its_status_and_its_name(error: dict[str, Any], kind: Kind) -> None:
+    reading = read("opencode", [START, error])
+
+    assert reading.judged(1).kind is kind
+    assert reading.judged(1).error == error["error"]["data"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [("content-filter", Kind.REFUSED), ("length", Kind.AGENT_ERROR), ("error", Kind.AGENT_ERROR)]
+)
+def test_a_step_that_ended_badly_is_no_good_last_word(reason: str, kind: Kind) -> None:
+    reading = read("opencode", [START, event("text", text="I ca"), finish(reason)])
+
+    assert reading.of(Concluded) == [Concluded(ok=False, text="I ca")]
+    assert reading.judged(0).kind is kind
+
+
+def test_a_silence_of_which_it_says_nothing_is_a_silence() -> None:
+    """It asks again for ever, and prints nothing in JSON."""
+    assert read("opencode", [START]).judged(None, why="silence").kind is Kind.SILENCE
+
+
+def test_a_permission_that_was_rejected_is_a_denial() -> None:
+    error = "The user rejected permission to use this specific tool call."
+    reading = read("opencode", [START, used("bash", status="error", input={"command": "rm x"}, error=error)])
+
+    assert [denied.tool for denied in reading.of(Denied)] == ["bash"]
+    assert reading.of(Returned)[0].ok is False
+    assert reading.of(Called)[0].about == "rm x"
+
+
+def test_a_model_without_a_price_costs_what_the_profile_says() -> None:
+    prices = {"big": {"input": 1.0, "cached": 0.0, "output": 0.0}}
+    priced = read("opencode", [START, finish("stop", cost=0)], before=Before(prices=prices, model="maker/big-1"))
+    unknown = read("opencode", [START, finish("stop", cost=0)])
+
+    assert priced.facts.spent.cost_usd == pytest.approx(120 / 1e6)
+    assert unknown.facts.spent.cost_usd is None
+
+
+def test_plans_and_words_are_told() -> None:
+    plan = used("todowrite", input={"todos": [{"content": "a", "status": "in_progress"}]})
+    reading = read("opencode", [START, plan, event("text", text="Hm")])
+
+    assert reading.of(Planned)[0].items == [("a", "doing")]
+    assert reading.of(Said)[0].text == "Hm"
+    assert [turned.number for turned in reading.of(Turned)] == [1]
+
+
+def test_a_read_changes_no_file() -> None:
+    assert read("opencode", [START, used("read", input={"filePath": "a.txt"})]).of(Changed) == []
+
+
+def test_a_session_that_it_does_not_know_is_called_so() -> None:
+    assert read("opencode", [], ["Error: Session not found"]).judged(1).kind is Kind.NO_SESSION
