@@ -126,6 +126,7 @@ class WorkerSettings(BaseModel):
         int | None, Field(ge=1 << 20, description="bytes of resident memory after which a child is replaced")
     ] = None
     child_runs: Annotated[int | None, Field(ge=1, description="calls after which a child is replaced")] = None
+    redact: Annotated[bool, Field(description="replace the secrets in what runs write")] = True
 
     @field_validator("queues", mode="before")
     @classmethod

@@ -94,7 +94,7 @@ class Worker:
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
         self.surroundings = Surroundings(
-            environment=Environment(settings.namespace, self.id),
+            environment=Environment(settings.namespace, self.id, redacts=options.redact),
             cgroups=Cgroups.found(),
             logs=home / "logs",
             channels=Channels(home / "channels"),

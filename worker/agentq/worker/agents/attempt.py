@@ -96,7 +96,7 @@ class AgentAttempt(Attempt):
 
     def _output(self, process: Process) -> Output:
         log = partial(self._around.narration.log, self.claim)
-        output = Output(process.stdout, process.stderr, self._log_file(), log, tap=self._telling.tap)
+        output = Output(process.stdout, process.stderr, self._log_file(), log, self._telling.tap, self._secrets)
         for note in self._set_out.notes:
             output.note(note)
         return output
@@ -154,7 +154,7 @@ class AgentAttempt(Attempt):
         if self._stop is None:
             await self._bill(verdict)
         self._verdict, self._wait = verdict, result.wait
-        value = result.value if result.value is not None else out.reader.facts.structured
+        value = self._redacted(result.value if result.value is not None else out.reader.facts.structured)
         about["result"] = value if value is not None else out.reader.facts.text[: limits.TAIL_CHARACTERS] or None
         return self._told(verdict, about)
 
