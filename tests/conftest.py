@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from crew import Crew
 from servers import Server, redis_binary, valkey_binary
 from world import World, checked
 
@@ -103,3 +104,17 @@ def fresh_home(folder: Path) -> dict[str, str]:
     """The environment of a user who has set nothing and has a home of their own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENTQ_")}
     return {**kept, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")}
+
+
+@pytest.fixture
+def make_crew(folder: Path) -> Iterator[Callable[..., Crew]]:
+    """Makes crews; their workers end with the test."""
+    crews: list[Crew] = []
+
+    def make(server: Server, **settings: object) -> Crew:
+        crews.append(Crew(server, folder, **settings))
+        return crews[-1]
+
+    yield make
+    for crew in crews:
+        crew.close()

@@ -97,6 +97,7 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
         _check_limits(snapshot)
         _check_fair_lanes(snapshot)
         _check_waits(snapshot)
+    _check_turns(snapshot)
     _check_dedupe(snapshot)
     _check_ends(snapshot)
     _check_logs(snapshot)
@@ -154,7 +155,7 @@ def _check_holders(snapshot: Snapshot) -> None:
 
 
 def _check_timers(snapshot: Snapshot) -> None:
-    timers = {run: int(float(at)) for run, at in snapshot.one("timers").items() if not run.startswith("limit ")}
+    timers = {run: int(float(at)) for run, at in snapshot.one("timers").items() if run.startswith("run_")}
     for run, fields in runs(snapshot).items():
         expected = _timer(fields)
         if expected is not None:
@@ -189,7 +190,8 @@ def _check_dependencies(snapshot: Snapshot) -> None:
             assert not ended or parent in snapshot.one("settling"), f"{parent} has ended and {child} was never told"
     for run, fields in all_runs.items():
         if fields["state"] == State.BLOCKED:
-            waits = snapshot.of("needs").get((run,)) or fields.get("open") or _line_of(fields)
+            behind = fields.get("reason") == "turn" and next(iter(_line(snapshot, fields["turn"]))) != run
+            waits = snapshot.of("needs").get((run,)) or fields.get("open") or _line_of(fields) or behind
             assert waits, f"{run} is blocked and waits for nothing"
 
 
@@ -258,6 +260,38 @@ def _check_waits(snapshot: Snapshot) -> None:
             mode = fields["awaits_children"]
             assert not mode or snapshot.of("children").get((run,)), f"{run} waits for children, and has none"
             assert mode != "any" or not snapshot.of("returned").get((run,)), f"{run} waits for what has come home"
+
+
+def _line(snapshot: Snapshot, session: str) -> list[str]:
+    """The turns of a session that have not ended, the first first."""
+    return list(snapshot.of("turns").get((session,), {}))
+
+
+def _check_turns(snapshot: Snapshot) -> None:
+    """The live turns of a session stand in its line, and only the first is let go; what it carries goes with it."""
+    all_runs, sessions = runs(snapshot), {name: fields for (name,), fields in snapshot.of("session").items()}
+    assert set(sessions) == set(snapshot.one("sessions")), "sessions and their list differ"
+    for (name,) in snapshot.of("turns"):
+        line = _line(snapshot, name)
+        assert name in sessions, f"the session {name} is gone and left its line"
+        for run in line:
+            assert all_runs[run].get("turn") == name, f"{run} is no turn of {name}"
+            assert State(all_runs[run]["state"]) not in TERMINAL, f"{run} has ended and stands in the line of {name}"
+        going = [run for run in line if all_runs[run]["state"] != State.BLOCKED]
+        assert going in ([], line[:1]), f"of the line {line} of {name}, {going} were let go"
+    for run, fields in all_runs.items():
+        if "turn" in fields and State(fields["state"]) not in TERMINAL:
+            assert run in _line(snapshot, fields["turn"]), f"{run} is live and stands in no line"
+            stays, ends = sessions[fields["turn"]].get("stays"), fields["lane"].split(":", 2)[2].split(",")
+            moving = State(fields["state"]) in (State.SCHEDULED, State.PENDING, State.WAITING)
+            assert not moving or not stays or f"host={stays}" in ends, f"{run} is to go to {stays}: {fields['lane']}"
+    for (name,) in snapshot.of("session_carried"):
+        assert "carried_of" in sessions[name], f"nobody knows what the session {name} carries"
+    for (run,) in snapshot.of("carried"):
+        assert "carried_of" in all_runs[run], f"nobody knows what {run} carries"
+    for name, fields in sessions.items():
+        ends = fields["state"] == "closed" and not _line(snapshot, name)
+        assert ends == (f"session {name}" in snapshot.one("timers")), f"the session {name} is {fields['state']}"
 
 
 def _check_dedupe(snapshot: Snapshot) -> None:

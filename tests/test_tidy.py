@@ -124,7 +124,10 @@ def test_the_wheel_works_without_the_sources(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("*.whl")
     subprocess.run([sys.executable, "-m", "zipfile", "-e", str(wheel), str(tmp_path / "site")], check=True)
-    program = "import agentq.coordinator.scripts as s, agentq.cli.main; print(s.__file__, len(s.SCRIPTS))"
+    program = (
+        "import agentq.coordinator.scripts as s, agentq.cli.main; print(s.__file__, len(s.SCRIPTS))\n"
+        "from agentq.worker.agents.profiles import Profiles; Profiles.found({}).get('claude')"
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, cwd=tmp_path

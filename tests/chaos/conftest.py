@@ -1,13 +1,8 @@
-"""Crews for the tests that break things."""
+"""Seeds for the tests that break things."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
-from crew import Crew
-from servers import Server
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -21,17 +16,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """A replay runs its seeds and nothing else."""
     if config.getoption("chaos_seed") is not None:
         items[:] = [item for item in items if "chaos_seed" in getattr(item, "fixturenames", ())]
-
-
-@pytest.fixture
-def make_crew(folder: Path) -> Iterator[Callable[..., Crew]]:
-    """Makes crews; their workers end with the test."""
-    crews: list[Crew] = []
-
-    def make(server: Server, **settings: object) -> Crew:
-        crews.append(Crew(server, folder, **settings))
-        return crews[-1]
-
-    yield make
-    for crew in crews:
-        crew.close()

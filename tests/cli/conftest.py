@@ -87,7 +87,7 @@ def background(real: World) -> Iterator[Callable[[Act], None]]:
     threads: list[threading.Thread] = []
 
     def work(act: Act) -> None:
-        lease = real.worker("hand", "default", slots=10)
+        lease = real.worker("hand", "default", slots=10, labels={"agent.claude": "ready"})
 
         def loop() -> None:
             while not stopped.wait(0.01):

@@ -20,6 +20,7 @@ from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.schedules import rule_of
+from agentq.coordinator.sessions import Sessions
 
 EXAMPLES = [
     example
@@ -46,6 +47,7 @@ def test_an_example_in_the_help_works(
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
     real.schedules.add("SCHEDULE", rule_of(cron="@daily"), RunSpec(kind="command", argv=["true"]))
     run = real.submit(queue="other") if example.startswith(OF_LIVE_RUNS) else done.id
+    Sessions(real.store).new("SESSION", "claude")
     real.flow.shut("some:limit", wall_ms() + 3_600_000)
     real.flow.limit("some:limit", most=1)
     real.flow.pause("other")

@@ -14,8 +14,8 @@ from agentq.coordinator.run import Outcome
 
 FIELDS = [
     "id", "kind", "state", "reason", "queue", "priority", "attempt", "worker",
-    "schedule", "created_at", "due_at", "claimed_at", "started_at", "finished_at", "waits_for", "outcome", "attempts",
-    "spec",
+    "schedule", "created_at", "due_at", "claimed_at", "started_at", "finished_at", "waits_for", "agent", "outcome",
+    "attempts", "spec",
 ]  # fmt: skip
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 NASTY = "a\x1b[31m\x07\tb\nc\u202e\x9b"
@@ -43,6 +43,7 @@ def test_a_run_in_json_has_exactly_these_fields(cli: Cli, real: World) -> None:
     assert record["spec"] == {"kind": "command", "argv": ["echo", "hi"], "labels": {"a": "b"}}
     assert [record[name] for name in FIELDS[1:8]] == ["command", "completed", None, "default", 5, 1, "w1"]
     assert record["due_at"] is None
+    assert record["agent"] is None
     times = [record[name] for name in ("created_at", "claimed_at", "started_at", "finished_at")]
     assert all(TIME.fullmatch(time) for time in times)
     assert times == sorted(times)

@@ -54,6 +54,28 @@ def forgotten(stage: Stage) -> None:
 # ---- waiting for others
 
 
+def imagined_turn(stage: Stage) -> None:
+    stage.imagine(**stage.as_turn())
+
+
+def turn(**fields: object) -> Build:
+    return lambda stage: stage.submit(**stage.as_turn() | fields)
+
+
+def rival(stage: Stage) -> None:
+    stage.add_rival()
+
+
+def rivals_end(stage: Stage) -> None:
+    for run in stage.rivals:
+        stage.queue.cancel(run)
+
+
+def turn_on_others(stage: Stage) -> None:
+    """A turn that waits for a run, too."""
+    stage.submit(**stage.as_turn(), after=stage.add_parents())
+
+
 def blocked(parents: int = 1, **fields: object) -> Build:
     return lambda stage: stage.submit(after=stage.add_parents(parents), **fields)
 

@@ -15,9 +15,11 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.waiting import Resumption, Wait
 
 COMMAND = {"kind": "command", "argv": ["true"]}
+TURN = {"kind": "agent", "agent": "claude", "prompt": "go on", "argv": ()}
 ABOUT_WORKERS = ("worker", "alive", "workers", "inbox", "holds", "watch")
 """What a change of workers, and not of runs, may change."""
 
@@ -43,6 +45,8 @@ class Stage:
         """Runs that wait for it."""
         self.own_children: list[str] = []
         """Runs that it submitted."""
+        self.rivals: list[str] = []
+        """Other turns of its session."""
         self.leases: dict[str, Lease] = {}
         self.neighbours: dict[str, str] = {}
 
@@ -50,7 +54,7 @@ class Stage:
 
     def imagine(self, **fields: object) -> None:
         """Say what the run is to be."""
-        self.spec = RunSpec.checked(**COMMAND, **self.fields, **fields)
+        self.spec = RunSpec.checked(**COMMAND | self.fields | fields)
 
     def submit(self, **fields: object) -> None:
         """The run is born, and those that wait for it."""
@@ -61,7 +65,7 @@ class Stage:
 
     def submit_other(self, **fields: object) -> str:
         """Another run in the same partition."""
-        return self.queue.submit(RunSpec.checked(**COMMAND, **fields), run_id=new_run_id(self.partition)).id
+        return self.queue.submit(RunSpec.checked(**COMMAND | fields), run_id=new_run_id(self.partition)).id
 
     def add_parents(self, count: int = 1) -> list[str]:
         """Runs to depend on, in the hands of a worker of their own."""
@@ -69,6 +73,21 @@ class Stage:
         claims = self.lease("parents", "parents").claim(count)
         self.parents += sorted(claims, key=lambda claim: ids.index(claim.id))
         return [claim.id for claim in self.parents]
+
+    def begin_session(self) -> str:
+        """A session that lives in the stage's partition; the same one each time."""
+        sessions = Sessions(self.world.store)
+        session = next(f"chat-{number}" for number in count() if sessions.partition(f"chat-{number}") == self.partition)
+        sessions.new(session, "claude", operation="begun-once")
+        return session
+
+    def as_turn(self) -> dict[str, object]:
+        """What makes the run a turn of that session."""
+        return TURN | {"session": self.begin_session()}
+
+    def add_rival(self) -> None:
+        """Another turn comes, and is in nobody's hands."""
+        self.rivals.append(self.submit_other(**self.as_turn(), queue="rivals"))
 
     def end_parent(self, class_: OutcomeClass = OutcomeClass.OK) -> None:
         """The first of the parents ends."""
@@ -79,13 +98,15 @@ class Stage:
             self.queue.fail(parent, Outcome(class_=class_))
 
     def add_neighbours(self) -> None:
-        """A completed and a failed run that have nothing to do with this one, in its lane."""
+        """A completed and a failed run that have nothing to do with this one, in its lane; and one in the lane of turns."""
         for ending in ("completed", "failed"):
             self.neighbours[ending] = self.submit_other()
         lease = self.lease("neighbours")
         completed, failed = sorted(lease.claim(2), key=lambda claim: claim.id == self.neighbours["failed"])
         self.queue.finish([(completed, Outcome())])
         self.queue.fail(failed, Outcome(class_=OutcomeClass.REJECTED))
+        self.submit_other(**TURN)
+        self.queue.finish([(claim, Outcome()) for claim in lease.claim(1)])
         self.leases.pop("neighbours").deregister()
 
     def take(self, worker: str = "w1", *, start: bool = False) -> Claim:
@@ -166,7 +187,7 @@ class Stage:
     def lease(self, worker: str, *queues: str) -> Lease:
         """A registered worker."""
         if worker not in self.leases:
-            self.leases[worker] = self.world.worker(worker, *queues)
+            self.leases[worker] = self.world.worker(worker, *queues, labels={"agent.claude": "ready"})
         return self.leases[worker]
 
     def beat(self, worker: str) -> None:
@@ -261,5 +282,6 @@ def _standing(dump: dict[str, object], name: str) -> object:
     if " lane (" not in name or not isinstance(entries, dict):
         return entries
     runs = [value for key, value in dump.items() if " run (" in key and isinstance(value, dict)]
-    homes = {fields["entry"] for fields in runs if fields["state"] in (State.PENDING, *HELD)}
+    here = [fields for fields in runs if f"({fields['lane']!r},)" in name]
+    homes = {fields["entry"] for fields in here if fields["state"] in (State.PENDING, *HELD)}
     return {entry: body for entry, body in entries.items() if entry in homes}

@@ -61,7 +61,7 @@ def check_answer(way: Way, reply: object, target: State) -> None:
 
 def check_others(stage: Stage, events: list[Event], waiting: list[str], target: State) -> None:
     """The parents and children told of themselves only, and the dependents learned of an end and of nothing else."""
-    family = (stage.run, *(parent.id for parent in stage.parents), *stage.own_children)
+    family = (stage.run, *(parent.id for parent in stage.parents), *stage.own_children, *stage.rivals)
     others = [event for event in events if event.run not in family]
     learned = ("unblocked", "pending") if target is State.COMPLETED else ("skipped", "skipped")
     expected = [(child, *learned) for child in waiting if target in TERMINAL]

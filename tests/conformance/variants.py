@@ -54,6 +54,10 @@ def _not_there() -> tuple[Variant, ...]:
         Variant("unborn, due later", None, lives.unborn(delay_ms=1000), {"submit": ("submit", S.SCHEDULED)}),
         Variant("unborn, behind a live run", None, lives.unborn_behind, {"submit": ("submit", S.BLOCKED)}),
         Variant("unborn, shut out", None, lives.unborn_and_shut_out, {"submit": ("submit", S.BLOCKED)}),
+        Variant("unborn, a turn", None, lives.imagined_turn, {"submit": ("submit", S.PENDING)}),
+        Variant(
+            "unborn, behind a turn", None, then(lives.rival, lives.imagined_turn), {"submit": ("submit", S.BLOCKED)}
+        ),
         Variant("forgotten", None, lives.forgotten, {"submit": ("submit", S.PENDING)}),
     )
 
@@ -71,8 +75,27 @@ def _blocked() -> tuple[Variant, ...]:
     later = {"parents complete": ("unblock", S.SCHEDULED)}
     several = then(blocked(3), lives.one_parent_ends, lives.one_parent_ends)
     timed = {"time comes": EXPIRED}
+    in_turn = anyway | {"turns before it end": UNBLOCKED}
+    turn_later = then(lives.rival, lives.turn(delay_ms=1000))
     return (
         Variant("blocked", S.BLOCKED, blocked(), moves),
+        Variant("blocked behind a turn", S.BLOCKED, then(lives.rival, lives.turn()), in_turn),
+        Variant(
+            "blocked behind a turn, in time", S.BLOCKED, then(lives.rival, lives.turn(expires_ms=1000)), in_turn | timed
+        ),
+        Variant(
+            "blocked behind a turn, due later",
+            S.BLOCKED,
+            turn_later,
+            in_turn | {"turns before it end": ("unblock", S.SCHEDULED)},
+        ),
+        Variant("blocked, the first turn", S.BLOCKED, then(lives.turn_on_others, lives.rival), moves),
+        Variant(
+            "blocked behind a turn, since a run has ended",
+            S.BLOCKED,
+            then(lives.rival, lives.turn_on_others, lives.one_parent_ends),
+            in_turn,
+        ),
         Variant("blocked on several", S.BLOCKED, blocked(3), moves),
         Variant("blocked on the last of several", S.BLOCKED, several, moves),
         Variant("blocked, run", S.BLOCKED, blocked(2, on_failed="run"), moves | {"parents fail": UNBLOCKED}),
@@ -114,6 +137,10 @@ def _pending() -> tuple[Variant, ...]:
         Variant("pending, in time", S.PENDING, submitted(expires_ms=1000), moves | timed),
         Variant("pending, too late", S.PENDING, lives.out_of_patience, too_late),
         Variant("pending when unblocked", S.PENDING, then(blocked(), lives.one_parent_ends), moves),
+        Variant("pending, the first turn", S.PENDING, then(lives.turn(), lives.rival), moves),
+        Variant(
+            "pending, now that it is its turn", S.PENDING, then(lives.rival, lives.turn(), lives.rivals_end), moves
+        ),
         Variant("pending in line", S.PENDING, submitted(fair_key="a"), moves),
         Variant("pending, to be held up", S.PENDING, lives.held_up, held_up),
         Variant("pending when let in", S.PENDING, then(lives.limited(), lives.open_gate), moves),
@@ -166,8 +193,10 @@ def _held(state: State) -> tuple[Variant, ...]:
         return {way: (verb, into) for way, (verb, _) in moves.items() if verb == "lose"}
 
     parks = {way: ("park", S.PENDING) for way, (verb, _) in moves.items() if verb == "park"}
+    turn = then(lives.turn(retry=lives.RETRY), lives.rival, lives.take)
     return (
         variant("", lives.claimed, {}),
+        variant(", the first turn", turn, {}),
         variant(" and alone", then(submitted(), lives.take), {"fail": ("fail", S.FAILED)}, children=0),
         variant(" for the last failure", lives.claimed_on_the_last_failure, {"fail": ("fail", S.FAILED)}),
         variant(" for the last deferral", lives.claimed_on_the_last_deferral, {"defer": ("defer", S.FAILED)}),
@@ -239,7 +268,17 @@ def _ended() -> tuple[Variant, ...]:
     asleep, out = then(lives.asleep, lives.cancel), then(submitted(expires_ms=1000), lives.come)
     lost = then(stopping(lives.running), lives.lose)
     orphan = then(blocked(on_failed="fail"), lives.dependency_failed)
+    behind = {"requeue": ("requeue", S.BLOCKED)}
+    done, gave_up = then(lives.turn(), lives.take, lives.finish), then(lives.turn(expires_ms=1000), lives.come)
+    waited = then(lives.turn_on_others, lives.dependency_failed)
     return (
+        Variant("completed, a turn", S.COMPLETED, done, moves, valid),
+        Variant("completed, another turn being live", S.COMPLETED, then(done, lives.rival), behind, valid),
+        Variant("failed, another turn being live", S.FAILED, then(gave_up, lives.rival), behind),
+        Variant(
+            "cancelled, another turn being live", S.CANCELLED, then(lives.turn(), lives.cancel, lives.rival), behind
+        ),
+        Variant("skipped, another turn being live", S.SKIPPED, then(waited, lives.rival), behind),
         Variant("completed", S.COMPLETED, lives.completed, moves, valid),
         Variant("completed before it began", S.COMPLETED, then(lives.claimed, lives.finish), moves, valid),
         Variant("failed", S.FAILED, lives.failed, moves, valid),

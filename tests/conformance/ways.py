@@ -232,6 +232,12 @@ def children_end(stage: Stage) -> None:
         stage.queue.cancel(child)
 
 
+def turns_end(stage: Stage) -> None:
+    """Of the turns of its session, those before it."""
+    for rival in stage.rivals:
+        stage.queue.cancel(rival)
+
+
 def told_late(ending: str) -> Say:
     """A run that ended long ago tells this one how, as after a crash of whoever told it first."""
 
@@ -316,6 +322,7 @@ WAYS = {
         _way("approve", "signal", approve, again=approve),
         _way("children end", "wake", children_end, lambda _: None),
         _way("requeue", "requeue", requeue),
+        _way("turns before it end", "unblock", turns_end, lambda _: None),
         _way("claim", "claim", claim, with_stray_entry(claim)),
         _way("claim: fresh", "claim", claim_fresh, with_stray_entry(claim_fresh)),
         _way("adopt", "claim", adopt, with_stray_entry(adopt)),

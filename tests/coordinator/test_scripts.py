@@ -15,7 +15,21 @@ from agentq.coordinator.connection import Connection
 from agentq.coordinator.lifecycle import VERBS
 from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, read_header
 
-SHARED = {"prelude", "limiting", "waiting", "ending", "claiming", "retiring", "forgetting", "birth", "scheduling", "rq"}
+SHARED = {
+    "prelude",
+    "limiting",
+    "waiting",
+    "ending",
+    "claiming",
+    "retiring",
+    "forgetting",
+    "birth",
+    "scheduling",
+    "rq",
+} | {
+    "turns",
+    "conversing",
+}
 REFUSED_WHEN_FULL = {
     "submit",
     "depend",
@@ -27,7 +41,7 @@ REFUSED_WHEN_FULL = {
     "schedule",
     "fire",
     "trigger",
-} | {"intake", "deliver"}
+} | {"intake", "deliver", "begin", "carry"}
 """What lets work, or words, in."""
 
 

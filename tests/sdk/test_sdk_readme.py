@@ -14,7 +14,8 @@ from docs import ROOT
 
 import agentq.sdk
 import agentq.testing
-from agentq.sdk import Options, RunContext, Task
+from agentq.sdk import AgentOptions, Options, RunContext, Session, Task
+from agentq.sdk.agents import SessionOptions
 from agentq.sdk.handles import Run
 
 PAGE = (ROOT / "coordinator/agentq/sdk/README.md").read_text(encoding="utf-8")
@@ -24,13 +25,30 @@ FILES = {block.split()[1]: block for block in BLOCKS if block.startswith("# ")}
 WORK = """
 import signal, threading
 from agentq.sdk import connect, set_default_client
+from agentq.coordinator.doings import Called, Said, Spent
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.logs import Chunk
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.settings import Settings
 from agentq.testing import Worker
 over = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: over.set())
 client = connect()
 set_default_client(client)
+
+# An agent that says the same to everybody.
+doings = [Called(tool="Bash", about="make test"), Said(text="All is well."), Spent(cost_usd=0.1, turns=1)]
+story = [Chunk("event", doing.model_dump_json() + "\\n") for doing in doings]
+identity = Identity(id="agent", queues=("default",), labels={"agent.claude": "ready"})
+agent = Lease(client.queue.store, identity, Settings(lease_ms=600_000))
+agent.register()
+
 while not over.wait(0.01):
     Worker(client).run_all()
+    for claim in agent.claim(1):
+        client.queue.start([claim])
+        client.queue.log(claim, 1, story)
+        client.queue.finish([(claim, Outcome(exit_code=0))])
 """
 
 
@@ -73,14 +91,18 @@ def test_the_examples_of_tests_pass(environment: dict[str, str], tmp_path: Path)
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", [*agentq.sdk.__all__, *agentq.testing.__all__, *Options.__annotations__])
+OPTIONS = {**Options.__annotations__, **AgentOptions.__annotations__, **SessionOptions.__annotations__}
+NAMES = [*agentq.sdk.__all__, *agentq.testing.__all__, *OPTIONS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_and_option_is_documented(name: str) -> None:
     assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`|import [^\n]*\b{name}\b", PAGE)
 
 
-@pytest.mark.parametrize("kind", [Run, Task, RunContext])
+@pytest.mark.parametrize("kind", [Run, Session, Task, RunContext])
 def test_every_public_method_is_documented(kind: type) -> None:
-    inner = {"of", "returned", "function", "spec", "calls", "durable"}
+    inner = {"of", "returned", "function", "spec", "calls", "durable", "name"}
     names = [name for name in vars(kind) if not name.startswith("_") and name not in inner]
 
     assert [name for name in names if f".{name}" not in PAGE] == []

@@ -41,6 +41,9 @@ COMMANDS = {
         "dead": "Look after failed runs: list them, let them begin again, forget them.",
         "events": "Print what happened, in order.",
     },
+    "Agents": {
+        "session": "Talk with agents, turn by turn.",
+    },
     "Schedules": {
         "schedule": "Run something again and again, or at a time.",
     },

@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from agentq.cli.turns import turn_record
 from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.moments import iso
@@ -32,6 +33,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "started_at": _time(run.started_at_ms),
         "finished_at": _time(run.finished_at_ms),
         "waits_for": _wait_record(run),
+        "agent": turn_record(run),
         "outcome": outcome_record(run.outcome),
         "attempts": [_attempt_record(attempt) for attempt in run.attempts],
         "spec": {"kind": run.spec.kind, **run.spec.model_dump(mode="json", exclude_defaults=True)},
@@ -78,11 +80,17 @@ def what(spec: RunSpec) -> str:
     said = {
         "command": lambda: shlex.join(spec.argv),
         "function": lambda: f"{spec.function}({_arguments(spec)})",
-        "agent": lambda: f"{spec.agent or 'agent'}: {spec.prompt}",
+        "agent": lambda: f"{spec.agent or 'agent'}: {first_words(spec.prompt or '')}",
         "actor": lambda: spec.name or "",
     }[spec.kind]()
     text = spec.name or said
     return text if len(text) <= WHAT_CHARACTERS else text[: WHAT_CHARACTERS - 1] + "…"
+
+
+def first_words(prompt: str, most: int = WHAT_CHARACTERS) -> str:
+    """The beginning of a prompt, on one line."""
+    text = " ".join(prompt[: 4 * most].split())
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _arguments(spec: RunSpec) -> str:

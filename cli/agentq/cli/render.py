@@ -75,7 +75,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]], *, indent: int = 0) -> None:
     shown = [(name, clean(value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        print(f"{'':{indent}}{_dim(f'{name:{width}}')}  {value}")
+        print(f"{'':{indent}}{dim(f'{name:{width}}')}  {value}")
 
 
 def print_sentence(text: str) -> None:
@@ -95,7 +95,7 @@ def bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m" if _colourful() else text
 
 
-def _dim(text: str) -> str:
+def dim(text: str) -> str:
     return f"\x1b[2m{text}\x1b[0m" if _colourful() else text
 
 

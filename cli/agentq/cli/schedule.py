@@ -77,7 +77,7 @@ def add(
     if "command" not in fields:
         raise Invalid(f"There is no command to run; give it after --, as in {EXAMPLE}.")
     rule, policy, spec = _rule(given), _overlap(given.get("overlap", "skip")), spec_of(fields_of(fields))
-    check_folder(ctx, spec, asked="cwd" in fields)
+    check_folder(ctx, spec.cwd, asked="cwd" in fields)
     server = reach(ctx, start=True)
     made = Schedules(server.store).add(schedule, rule, spec, overlap=policy, replace=replace)
     if json:

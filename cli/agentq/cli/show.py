@@ -12,10 +12,12 @@ from agentq.cli.options import Json, RunIds
 from agentq.cli.record import ending, run_record, what
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
 from agentq.cli.server import reach
+from agentq.cli.turns import denied, turn_pairs, word_of
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.demands import spelled as written
 from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.turn import AGENT_LABEL
 from agentq.coordinator.waiting import Message, mail
 
 TAIL_LINES = 10
@@ -47,6 +49,8 @@ def print_run(run: Run, messages: Sequence[Message] = ()) -> None:
     reason = f": {clean(run.reason)}" if run.reason else ""
     print(f"{bold(run.id)}  {paint(run.state.value)}{f', {end}' if end else ''}{reason}")
     print_pairs(_pairs(run), indent=2)
+    if refused := denied(word_of(run)):
+        print("  " + paint(f"It was not allowed to use {clean(refused)}.", like="warn"))
     if messages:
         print("  mail that it has not taken")
         for message in messages:
@@ -66,10 +70,12 @@ def _pairs(run: Run) -> Iterator[tuple[str, str]]:
     spec, outcome = run.spec, run.outcome
     yield "name", spec.name or ""
     yield spec.kind, shlex.join(spec.argv) if spec.kind == "command" else what(spec)
+    if spec.kind == "agent":
+        yield from turn_pairs(run)
     yield "in", spec.cwd or ""
     yield "environment", ", ".join(sorted(spec.env))
     yield "queue", f"{spec.queue}, priority {spec.priority}"
-    yield "demands", ", ".join(written(spec.demands))
+    yield "demands", ", ".join(written(_own_demands(run)))
     yield "labels", _joined(spec.labels)
     yield "plan", spec.plan or ""
     yield "session", spec.session or ""
@@ -120,6 +126,12 @@ def _attempt_line(attempt: Attempt, progress: object) -> str:
     else:
         words.append({"release": "handed back", "park": "parked"}.get(attempt.verb or "", attempt.verb or ""))
     return "  ".join(filter(None, words))
+
+
+def _own_demands(run: Run) -> dict[str, str]:
+    """Those that somebody asked for; what follows from its agent and its conversation is told as such."""
+    follows = {f"{AGENT_LABEL}{run.spec.agent}", "host" if run.tied else ""}
+    return {name: value for name, value in run.spec.demands.items() if name not in follows}
 
 
 def _joined(pairs: dict[str, str]) -> str:

@@ -78,7 +78,7 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
 def _command(given: Mapping[str, Any]) -> dict[str, Any]:
     if "command" not in given:
         raise Invalid("There is no command to run; give it after --, as in `agentq submit -- make test`.")
-    return {"kind": "command", "argv": given["command"], "cwd": _cwd(given.get("cwd"))}
+    return {"kind": "command", "argv": given["command"], "cwd": folder_of(given.get("cwd"))}
 
 
 def _call(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _call(given: Mapping[str, Any]) -> dict[str, Any]:
             f"--function {path} takes its arguments as one JSON array, or one object of keywords, as in "
             f"""`agentq submit --function {path} '[1, "tea"]'`; not {" ".join(texts)[:80]!r}."""
         )
-    where = {"cwd": _cwd(given["cwd"])} if "cwd" in given else {}
+    where = {"cwd": folder_of(given["cwd"])} if "cwd" in given else {}
     return {
         "kind": "function",
         "function": path,
@@ -136,7 +136,7 @@ def _spec_of_line(line: str, place: str) -> RunSpec:
     try:
         fields = json.loads(line)
         if isinstance(fields, dict) and fields.setdefault("kind", "command") == "command":
-            fields.setdefault("cwd", _cwd(None))
+            fields.setdefault("cwd", folder_of(None))
         return RunSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         raise Invalid(f"{place} is not a run: {one_sentence(error)}") from error
@@ -203,7 +203,8 @@ def size_of(text: str, option: str) -> int:
     return int(number) * UNITS[unit]
 
 
-def _cwd(folder: str | None) -> str:
+def folder_of(folder: str | None) -> str:
+    """The whole path of a folder; of this one, if none is named."""
     try:
         return os.path.abspath(os.path.expanduser(folder or "."))
     except FileNotFoundError:

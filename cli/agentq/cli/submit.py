@@ -101,7 +101,7 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         after, parent = given.get("after", []), _parent(given)
         fields = fields_of(given)
         spec = spec_of(fields)
-        check_folder(ctx, spec, asked="cwd" in given)
+        check_folder(ctx, spec.cwd, asked="cwd" in given)
         server = reach(ctx, start=True)
         family: dict[str, Any] = {"after": server.find(after)} if after else {}
         family |= {"parent": server.find([parent])[0]} if parent else {}
@@ -113,7 +113,7 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         server = reach(ctx, start=True)
     ids, code = _send(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
     if wait:
-        code = max(code, _stay(server, ids, follow=how["follow"], json=json))
+        code = max(code, stay(server, ids, follow=how["follow"], json=json))
     raise typer.Exit(code)
 
 
@@ -138,11 +138,11 @@ def _names(given: dict[str, Any]) -> str:
     return ", ".join("the command" if name == "command" else f"--{name.replace('_', '-')}" for name in given)
 
 
-def check_folder(ctx: typer.Context, spec: RunSpec, *, asked: bool) -> None:
+def check_folder(ctx: typer.Context, folder: str | None, *, asked: bool) -> None:
     """Whether the folder is there, where the worker is surely on this machine; elsewhere, the worker finds out."""
     url = settings_of(ctx).settings.url
-    if asked and spec.cwd is not None and (not url or url.startswith("unix:")) and not os.path.isdir(spec.cwd):
-        raise Invalid(f"--cwd: there is no folder {spec.cwd}.")
+    if asked and folder is not None and (not url or url.startswith("unix:")) and not os.path.isdir(folder):
+        raise Invalid(f"--cwd: there is no folder {folder}.")
 
 
 def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, json: bool) -> tuple[list[str], int]:
@@ -193,7 +193,7 @@ def _receipts(server: Server, specs: list[RunSpec], durable: bool) -> Iterator[R
             yield Receipt("", created=False, refused=refused)
 
 
-def _stay(server: Server, ids: list[str], *, follow: bool, json: bool) -> int:
+def stay(server: Server, ids: list[str], *, follow: bool, json: bool) -> int:
     """Wait for the ends of runs; they do not need us for that."""
     from agentq.cli.record import ending
     from agentq.cli.wait import exit_code, wait_for

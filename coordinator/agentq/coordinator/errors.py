@@ -125,6 +125,19 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         TryLater,
         "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",
     ),
+    "no_session": (
+        NotFound,
+        "The {subject} is to be a turn of the session {detail}, which does not exist; begin it with "
+        "`agentq session new`.",
+    ),
+    "closed_session": (
+        WrongState,
+        "The {subject} is to be a turn of the session {detail}, which is closed; begin another, or go on from where it "
+        "is with `agentq session fork`.",
+    ),
+    "wrong_agent": (Invalid, "The {subject} is for another agent than the session {detail}."),
+    "existing": (Duplicate, "The {subject} exists already, and is {detail}; give the new one another name."),
+    "unbound": (WrongState, "The {subject} has said nothing of its conversation yet, so there is none to carry."),
     "full": (TryLater, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
     "cycle": (
         Invalid,

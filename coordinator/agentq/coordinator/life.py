@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.run import Outcome, RunSpec, known_to, spec_from_wire
+from agentq.coordinator.run import Outcome, RunSpec, Spending, known_to, spec_from_wire
 from agentq.coordinator.waiting import Wait
 
 
@@ -67,6 +67,16 @@ class Run(BaseModel):
     deferrals: int
     spent: dict[OutcomeClass, int]
     """Tries that were spent on classes with a number of their own."""
+    agent_session: str | None
+    """What its agent calls the conversation."""
+    host: str | None
+    """The host that the conversation was last gone on with."""
+    account: str | None
+    model: str | None
+    spending: Spending | None
+    """What its agent has spent in all attempts; None if none told anything."""
+    tied: bool
+    """Its conversation cannot travel: the demand `host` is not its submit's, but follows from that."""
     progress: JsonValue
     outcome: Outcome | None
     wait: Wait | None
@@ -74,6 +84,11 @@ class Run(BaseModel):
     parked_at_ms: int | None
     attempts: list[Attempt]
     """All attempts kept, oldest first, with the present one at the end."""
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that it is for."""
+        return self.spec.agent
 
     @classmethod
     def from_hash(cls, run_id: str, fields: dict[str, str]) -> Run:
@@ -92,6 +107,9 @@ class Run(BaseModel):
             "state": State(fields["state"]),
             "submitted_at_ms": int(fields["submitted_at_ms"]),
             "spent": {name[6:]: int(times) for name, times in fields.items() if name.startswith("spent:")},
+            "spending": spending_of(fields["spending"]) if "spending" in fields else None,
+            "tied": "tied" in fields,
+            **{name: fields.get(name) or None for name in ("agent_session", "host", "account", "model")},
             "progress": parsed("progress"),
             "outcome": _outcome(parsed("outcome")),
             "wait": Wait.from_hash(fields),
@@ -99,6 +117,21 @@ class Run(BaseModel):
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }
         return cls.model_validate(run | {"attempts": _attempts(run, fields)})
+
+
+def spending_of(sums: str) -> Spending:
+    """A sum as the scripts keep it: micro-dollars, attempts of unknown cost, tokens read, cached, written, turns."""
+    _, unknown, *rest = [int(number) for number in sums.split()] or [0] * 6
+    cost_usd = None if unknown else known_usd(sums)
+    return Spending.model_validate({"cost_usd": cost_usd, **dict(zip(_COUNTED, rest, strict=True))})
+
+
+def known_usd(sums: str) -> float:
+    """How much of the cost of such a sum is known."""
+    return int(sums.split()[0]) / 1_000_000 if sums else 0.0
+
+
+_COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "turns")
 
 
 def _attempts(run: dict[str, Any], fields: dict[str, str]) -> list[dict[str, Any]]:

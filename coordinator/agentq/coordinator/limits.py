@@ -98,6 +98,12 @@ LET_IN_A_CALL = 100
 LIMITS_A_RUN = 16
 UNITS_MAX = 1_000_000_000_000
 
+CARRIED_BYTES = 8 << 20
+"""A transcript, compressed, that travels to other hosts; with a larger one, a conversation stays where it is."""
+FACT_CHARACTERS = 512
+"""What an agent tells of its conversation: its id, its model."""
+TOTALS_BYTES = 4 << 10
+
 SIGNALS_A_WAIT = 16
 """Names of signals that a run may wait for at once."""
 SIGNAL_BYTES = 64 << 10

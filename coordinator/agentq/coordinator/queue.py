@@ -71,7 +71,7 @@ class Queue:
         (word,) = call("submit", partition, *_row(spec, run_id))
         receipt = receipt_of(run_id, word)
         if receipt.refused is not None:
-            raise receipt.refused
+            raise self._advised(receipt.refused, word)
         if receipt.created and len(spec.after) > limits.DEPENDENCIES_A_CALL:
             self._depend(run_id, spec)
         return receipt
@@ -209,12 +209,19 @@ class Queue:
         dice = self.store.dice()
         return self._move("fail", claim.id, claim.fence, outcome.class_.value, outcome.to_wire(), dice, delay)
 
-    def defer(self, claim: Claim, due_at_ms: int, outcome: Outcome, *, gate: str = "") -> State:
+    def defer(
+        self, claim: Claim, due_at_ms: int | None, outcome: Outcome, *, delay_ms: int | None = None, gate: str = ""
+    ) -> State:
         """Put an attempt off until a usage limit has passed; it costs the run no attempt.
 
-        With a gate, the key that the limit is of, nobody else is let in under it before that time either.
+        Without a time it goes on after `delay_ms`, and without that as its policy backs off. With a gate, the key that
+        the limit is of, nobody else is let in under it before that time either.
         """
-        return self._move("defer", claim.id, claim.fence, _a_time(due_at_ms), outcome.to_wire(), gate)
+        if due_at_ms is not None and delay_ms is not None:
+            raise Invalid("An attempt is put off until a time or for a while, not both.")
+        due = "" if due_at_ms is None else _a_time(due_at_ms)
+        delay = "" if delay_ms is None else min(max(0, delay_ms), limits.DELAY_MS_MAX)
+        return self._move("defer", claim.id, claim.fence, due, delay, outcome.to_wire(), gate, self.store.dice())
 
     def release(self, claim: Claim, reason: str = "released") -> State:
         """Hand a run back, its processes ended; it costs the run nothing."""
@@ -312,6 +319,14 @@ class Queue:
                 "submit it without that, or the parent with it."
             )
         return run_id or new_run_id(partition), partition
+
+    def _advised(self, refused: AgentqError, word: str) -> AgentqError:
+        """A refusal, with the name that may have been meant."""
+        if not word.startswith("no_session "):
+            return refused
+        from agentq.coordinator.sessions import suggestion
+
+        return type(refused)(f"{refused}{suggestion(self.store, word.removeprefix('no_session '))}")
 
     def _batches(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None) -> Iterator[_Batch]:
         ids: Iterator[str | None] = repeat(None) if run_ids is None else iter(run_ids)

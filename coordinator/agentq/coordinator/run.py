@@ -136,6 +136,8 @@ class RunSpec(_Strict):
         }[self.kind]
         if missing:
             raise ValueError(f"a run of kind {self.kind!r} needs {missing!r}")
+        if self.kind == "agent" and any(name.startswith("AGENTQ_") for name in self.env):
+            raise ValueError("an agent is given no variable of agentq's own, such as the address of the server")
         if self.delay_ms is not None and self.due_at_ms is not None:
             raise ValueError("give either delay_ms or due_at_ms, not both")
         self._dedupes()
@@ -203,6 +205,8 @@ class RunSpec(_Strict):
             door["limits"] = " ".join(f"{key} {units}" for key, units in self.limits.items())
         if self.fair_key is not None:
             door["fair"] = self.fair_key
+        if self.kind == "agent" and self.session is not None:
+            door["turn"] = self.agent
         if self.retry is not None:
             door["retry"] = self.retry.model_dump_json(exclude_defaults=True, exclude_none=True)
         return door

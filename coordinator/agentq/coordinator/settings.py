@@ -23,6 +23,8 @@ PREFIX = "AGENTQ_"
 FILE = "agentq.toml"
 WORKER = "worker"
 """The table of a file that holds what only workers ask for."""
+AGENTS = "agents"
+"""The table of a file that holds the profiles of coding agents, which only workers and those who ask them read."""
 DEFAULT = "default"
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
@@ -158,7 +160,7 @@ def layered(
     """Put the layers on top of each other, for somebody who stands in a folder."""
     general: dict[str, tuple[object, str]] = {}
     of_worker: dict[str, tuple[object, str]] = {}
-    for path in _files(environment, folder or Path.cwd()):
+    for path in files(environment, folder or Path.cwd()):
         values = _read(path)
         of_worker |= {name: (value, str(path)) for name, value in values.pop(WORKER, {}).items()}
         general |= {name: (value, str(path)) for name, value in values.items()}
@@ -189,7 +191,7 @@ def _made(model: type[AnyModel], found: Mapping[str, tuple[object, str]]) -> tup
         raise Invalid(f"A setting{place} is wrong: {one_sentence(error)}") from error
 
 
-def _files(environment: Mapping[str, str], folder: Path) -> Iterator[Path]:
+def files(environment: Mapping[str, str], folder: Path) -> Iterator[Path]:
     """The files that there are, the one that counts least first."""
     own = environment.get("XDG_CONFIG_HOME", "")
     base = Path(own) if own.startswith("/") else Path(environment.get("HOME", "/"), ".config")
@@ -208,8 +210,9 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise Invalid(f"The settings in {path} cannot be read: {error}.") from error
     of_worker = values.get(WORKER, {})
-    if not isinstance(of_worker, dict):
-        raise Invalid(f"The settings in {path} cannot be read: [{WORKER}] is a table.")
+    for table, of_table in ((WORKER, of_worker), (AGENTS, values.pop(AGENTS, {}))):
+        if not isinstance(of_table, dict):
+            raise Invalid(f"The settings in {path} cannot be read: [{table}] is a table.")
     known = [*Settings.model_fields, *(f"{WORKER}.{name}" for name in WorkerSettings.model_fields)]
     for name in (*(name for name in values if name != WORKER), *(f"{WORKER}.{name}" for name in of_worker)):
         if name not in known:

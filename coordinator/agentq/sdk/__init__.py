@@ -28,17 +28,21 @@ from agentq.sdk.options import Options
 from agentq.sdk.stores import Store, register_store
 
 if TYPE_CHECKING:
+    from agentq.sdk.agents import AgentOptions
     from agentq.sdk.aio import AsyncClient, AsyncRun, connect_async
     from agentq.sdk.client import Client, connect, default_client, set_default_client
     from agentq.sdk.gathering import as_completed, gather, gather_async
     from agentq.sdk.handles import Run
+    from agentq.sdk.sessions import AsyncSession, Session
     from agentq.sdk.tasks import Task, task
 
 __all__ = [
+    "AgentOptions",
     "AgentqError",
     "Approval",
     "AsyncClient",
     "AsyncRun",
+    "AsyncSession",
     "Cancelled",
     "Client",
     "Fail",
@@ -56,6 +60,7 @@ __all__ = [
     "RunContext",
     "RunFailed",
     "RunSkipped",
+    "Session",
     "SoftTimeout",
     "State",
     "StillGoing",
@@ -74,10 +79,12 @@ __all__ = [
 ]
 
 _LATER = {
+    "agents": ("AgentOptions",),
     "aio": ("AsyncClient", "AsyncRun", "connect_async"),
     "client": ("Client", "connect", "default_client", "set_default_client"),
     "gathering": ("as_completed", "gather", "gather_async"),
     "handles": ("Run",),
+    "sessions": ("AsyncSession", "Session"),
     "tasks": ("Task", "task"),
 }
 

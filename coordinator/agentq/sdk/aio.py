@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from pydantic import JsonValue
 
@@ -20,15 +20,18 @@ from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.events import BEGINNING, Event
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.logs import LogEntry
+from agentq.sdk.agents import AgentOptions, SessionOptions
 from agentq.sdk.handles import Run, still_going
 from agentq.sdk.options import Span, patience_ms
 from agentq.sdk.streaming import streamed
 from agentq.sdk.tasks import Task
 
 if TYPE_CHECKING:
+    from agentq.coordinator.doings import AnyDoing
     from agentq.sdk.client import Client
     from agentq.sdk.endings import Endings
     from agentq.sdk.following import Placed
+    from agentq.sdk.sessions import AsyncSession
 
 THREADS = 4
 """Calls of one client that are on their way at the same time. Waiting is no call."""
@@ -65,6 +68,16 @@ class AsyncClient:
         """Submit many calls, each a tuple of arguments or a dict of keywords."""
         runs = await self.call(self.sync.submit_many, func, calls)
         return [AsyncRun(self, run) for run in runs]
+
+    async def submit_agent(self, agent: str, prompt: str, **options: Unpack[AgentOptions]) -> AsyncRun[Any]:
+        """Have an agent do what the prompt asks for."""
+        return AsyncRun(self, await self.call(self.sync.submit_agent, agent, prompt, **options))
+
+    async def session(self, name: str | None, **options: Unpack[SessionOptions]) -> AsyncSession:
+        """A conversation with an agent, by its name, which begins if there is none and an agent is named."""
+        from agentq.sdk.sessions import AsyncSession
+
+        return AsyncSession(self, await self.call(self.sync.session, name, **options))
 
     def run(self, run_id: str) -> AsyncRun[Any]:
         """A handle of any run, whoever submitted it."""
@@ -172,6 +185,10 @@ class AsyncRun(Generic[R_co]):
     def logs(self, *, follow: bool = False, after: str = BEGINNING) -> AsyncGenerator[LogEntry]:
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""
         return streamed(lambda: self.sync.logs(follow=follow, after=after))
+
+    def doings(self, *, follow: bool = False) -> AsyncGenerator[AnyDoing]:
+        """What its agent said and did, in order; with `follow`, until it has ended."""
+        return streamed(lambda: self.sync.doings(follow=follow))
 
     def events(self, *, follow: bool = True, after: str | None = None) -> AsyncGenerator[Event]:
         """What has happened to it, and with `follow` what does until it has ended."""

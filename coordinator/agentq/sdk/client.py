@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import Invalid
@@ -29,8 +29,10 @@ from agentq.sdk.handles import Run, value_of
 from agentq.sdk.tasks import Task, task_of
 
 if TYPE_CHECKING:
+    from agentq.sdk.agents import AgentOptions, SessionOptions
     from agentq.sdk.aio import AsyncClient
     from agentq.sdk.following import Placed
+    from agentq.sdk.sessions import Session
     from agentq.sdk.streaming import Stream
 
 P = ParamSpec("P")
@@ -89,6 +91,13 @@ class Client:
             raise PartlyRefused(runs, refused)
         return runs
 
+    def submit_agent(self, agent: str, prompt: str, **options: Unpack[AgentOptions]) -> Run[Any]:
+        """Have an agent do what the prompt asks for. The names of the options are those of `agentq submit --agent`."""
+        from agentq.sdk.agents import agent_spec
+
+        spec = agent_spec(agent, prompt, options)
+        return Run(self, self.queue.submit(spec, durable=options.get("durable", False)).id, None)
+
     def submit_child(
         self, parent: str, seen: Counter[str], func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Run[Any]:
@@ -106,6 +115,13 @@ class Client:
         if found is None:
             found = self._tasks[func] = task_of(func)
         return found
+
+    def session(self, name: str | None, **options: Unpack[SessionOptions]) -> Session:
+        """A conversation with an agent, by its name. With `agent`, or `fork`, it begins if there is none of that name,
+        and only then the rest counts."""
+        from agentq.sdk.sessions import opened
+
+        return opened(self, name, options)
 
     # ---- finding
 

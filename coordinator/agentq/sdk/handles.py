@@ -23,6 +23,7 @@ from agentq.sdk.options import Span, patience_ms
 from agentq.sdk.streaming import Stream
 
 if TYPE_CHECKING:
+    from agentq.coordinator.doings import AnyDoing
     from agentq.coordinator.events import Event
     from agentq.sdk.client import Client
 
@@ -76,10 +77,11 @@ class Run(Generic[R_co]):
     def returned(self, ended: life.Run) -> R_co:
         """What the function returned, from the record of the ended run."""
         text = result_text(ended)
-        path = ended.spec.function or ""
-        function = self._function or (known(path) if path else None)
-        if function is None:
-            function = Function.unseen(path)
+        path = ended.spec.function
+        if path is None:
+            # A command or an agent, whose result is JSON and nothing else.
+            return cast(R_co, json.loads(stores.fetched(text)))
+        function = self._function or known(path) or Function.unseen(path)
         value: R_co = function.returned(text)
         return value
 
@@ -109,6 +111,13 @@ class Run(Generic[R_co]):
         if not follow:
             return Stream(_all(logs.read(self.id, after)))
         return Stream(_closing(logs, logs.follow(self.id, after)), logs.close)
+
+    def doings(self, *, follow: bool = False) -> Stream[AnyDoing]:
+        """What its agent said and did, in order; with `follow`, until it has ended."""
+        from agentq.coordinator.story import doings_of
+
+        entries = self.logs(follow=follow)
+        return Stream(_closed_with(entries, doings_of(entries)), entries.interrupt)
 
     def events(self, *, follow: bool = True, after: str | None = None) -> Stream[Event]:
         """What has happened to it, and with `follow` what does until it has ended. `after` is the id of an event."""
@@ -195,6 +204,13 @@ def _closing(logs: Logs, entries: Iterator[LogEntry]) -> Generator[LogEntry]:
         yield from entries
     finally:
         logs.close()
+
+
+def _closed_with(entries: Stream[LogEntry], doings: Iterator[AnyDoing]) -> Generator[AnyDoing]:
+    try:
+        yield from doings
+    finally:
+        entries.close()
 
 
 def _whoami() -> str:

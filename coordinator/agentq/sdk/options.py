@@ -57,6 +57,9 @@ class Options(TypedDict, total=False):
 
 _SPANS = {
     "timeout": "timeout_ms",
+    "silence_timeout": "silence_timeout_ms",
+    "startup_timeout": "startup_timeout_ms",
+    "linger_timeout": "linger_timeout_ms",
     "stop_grace": "stop_grace_ms",
     "delay": "delay_ms",
     "expires": "expires_ms",
@@ -64,15 +67,19 @@ _SPANS = {
     "debounce_max": "debounce_max_ms",
     "result_ttl": "keep_ms",
 }
-_MAPPINGS = ("labels", "demands", "limits")
+_MAPPINGS = ("labels", "demands", "limits", "env")
 
 
 def spec_of(path: str, options: Options, **more: Any) -> RunSpec:
     """The spec of a run of this function, without arguments."""
-    unknown = options.keys() - Options.__annotations__.keys()
+    return RunSpec.checked(kind="function", function=path, **fields_of(options, Options.__annotations__), **more)
+
+
+def fields_of(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a spec that options fill. One that is not known is refused; `durable` concerns the submit alone."""
+    unknown = options.keys() - known.keys()
     if unknown:
-        known = ", ".join(Options.__annotations__)
-        raise Invalid(f"There is no option {sorted(unknown)[0]!r}; there are {known}.")
+        raise Invalid(f"There is no option {sorted(unknown)[0]!r}; there are {', '.join(known)}.")
     given: dict[str, Any] = dict(options)
     retries, due_at, after, _ = (given.pop(name, None) for name in ("retries", "due_at", "after", "durable"))
     fields: dict[str, Any] = {_SPANS.get(name, name): _field(name, value) for name, value in given.items()}
@@ -82,7 +89,7 @@ def spec_of(path: str, options: Options, **more: Any) -> RunSpec:
         fields["due_at_ms"] = round(due_at.timestamp() * 1000)
     if after is not None:
         fields["after"] = ids_of(after)
-    return RunSpec.checked(kind="function", function=path, **fields, **more)
+    return fields
 
 
 def ids_of(runs: Any) -> tuple[str, ...]:

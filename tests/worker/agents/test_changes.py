@@ -55,6 +55,22 @@ def test_a_tree_that_nobody_touched_is_the_same(repository: Path) -> None:
     assert since(look(repository), look(repository)) == []
 
 
+def test_a_fingerprint_is_noted_and_read_again(repository: Path, tmp_path: Path) -> None:
+    (repository / "ne\udcffw").write_text("x")
+    before = look(repository)
+    before.write(tmp_path / "notes" / "before")
+
+    assert Fingerprint.read(tmp_path / "notes" / "before") == before == look(repository)
+
+
+@pytest.mark.parametrize("noted", ["", "{", "[]", "{}", '{"top":"/","head":"x","entries":[],"more":""}', "null", "é"])
+def test_a_note_that_cannot_be_read_is_none(noted: str, tmp_path: Path) -> None:
+    (tmp_path / "before").write_text(noted, encoding="utf-8")
+
+    assert Fingerprint.read(tmp_path / "before") is None
+    assert Fingerprint.read(tmp_path / "missing") is None
+
+
 def test_each_kind_of_change_is_seen_and_named(repository: Path) -> None:
     before = look(repository)
     (repository / "a").write_text("other\n")

@@ -5,7 +5,8 @@
 3. End the whole tree, whatever it was that ended the attempt, and see that nothing is left.
 4. Say how it ended, or that it wants to wait. An attempt that was superseded says nothing.
 
-`attempt.py` decides; `process.py`, `output.py` and `channel.py` obey.
+`attempt.py` decides; `process.py`, `output.py` and `channel.py` obey. This is the attempt of a command, and what every
+other process of a run has in common with it; an agent's is in `agents/attempt.py`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Fenced, Stopping, TryLater, Unreachable
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage, spec_from_wire
+from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage
 from agentq.coordinator.waiting import Resumption, Wait
 from agentq.worker.channel import Channel, Channels
 from agentq.worker.environment import Environment
@@ -40,6 +41,8 @@ from agentq.worker.tree import Cgroups, sweep
 DRAINED_MS = 2_000
 """How long the last output may take to arrive once no process is left."""
 RETRY_MS = 1_000
+
+Answer = TypeVar("Answer")
 
 
 class Stop(Enum):
@@ -64,15 +67,25 @@ class Surroundings:
     """What an attempt resumes with; asked in a thread, as the server may be slow or away."""
 
 
+class Undone(Exception):
+    """It is over before its processes have begun; the argument is its outcome."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
 class Attempt:
     """One claim being executed. Lives on the worker's event loop."""
 
-    def __init__(self, claim: Claim, surroundings: Surroundings) -> None:
+    def __init__(self, claim: Claim, spec: RunSpec, surroundings: Surroundings) -> None:
         self.claim = claim
-        self.spec = spec_from_wire(claim.spec, claim.lane)
+        self.spec = spec
         self._around = surroundings
         self._stopped = asyncio.Event()
         self._hurried = asyncio.Event()
+        self._poked = asyncio.Event()
+        """Something has changed that its limits depend on."""
         self._interrupted = True
         """Whether the process was ended before it ended by itself."""
         self._stop: Stop | None = None
@@ -121,18 +134,26 @@ class Attempt:
             await sweep(f"{self._around.environment.namespace}/{self.claim.id}", cgroups=self._around.cgroups)
 
     async def _received(self) -> Resumption | None:
-        """What it resumes with, if it is not the first attempt; asked until the server answers, or it is stopped."""
+        """What it resumes with, if it is not the first attempt."""
         if self.claim.fence.partition("-")[0] == "1":
             return None
+        return await self._answered(partial(self._around.receive, self.claim))
+
+    async def _answered(self, ask: Callable[[], Answer]) -> Answer | None:
+        """Ask the server, in a thread, until it answers; None if the attempt was stopped before that."""
         while self._stop is None:
             try:
-                return await asyncio.to_thread(self._around.receive, self.claim)
+                return await asyncio.to_thread(ask)
             except (Unreachable, TryLater):
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+                await self._pause()
             except Fenced:
                 self.stop(Stop.FENCED)
         return None
+
+    async def _pause(self) -> None:
+        """Wait a moment before the next try, unless it is stopped."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
 
     def _say_how_it_ended(self, outcome: Outcome) -> None:
         say, claim = self._around.say, self.claim
@@ -143,27 +164,27 @@ class Attempt:
             say(Report("release", claim, reason=self._reason))
         elif outcome.class_ is OutcomeClass.OK and self._wait is not None:
             say(Report("park", claim, wait=self._wait))
-        elif outcome.class_ is OutcomeClass.OK:
+        elif outcome.class_ in COMPLETING:
             say(Report("finish", claim, outcome))
         else:
             say(Report("fail", claim, outcome))
 
     async def _execute(self, resumption: Resumption | None) -> Outcome:
-        if self.spec.kind != "command":
-            return _rejected(f"this worker does not execute runs of kind {self.spec.kind!r}")
         channel = self._around.channels.open(self.claim)
         try:
             if resumption is not None:
                 channel.resume(resumption)
-            process = await Process.spawn(self._launch(channel), cgroups=self._cgroups())
+            process = await Process.spawn(await self._prepared(channel, resumption), cgroups=self._cgroups())
         except (SpawnFailed, OSError) as failed:
             self._around.channels.give_back(channel)
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
+        except Undone as undone:
+            self._around.channels.give_back(channel)
+            return undone.outcome
         self._pid = process.pid
         self._around.say(Report("start", self.claim))
-        tell = self._around.narration
-        output = Output(process.stdout, process.stderr, self._log_file(), partial(tell.log, self.claim))
-        channel.listen(partial(tell.progress, self.claim), output.note)
+        output = self._output(process)
+        channel.listen(partial(self._around.narration.progress, self.claim), output.note)
         try:
             return await self._watch(process, output, channel)
         except BaseException:
@@ -182,7 +203,7 @@ class Attempt:
         await output.drained(DRAINED_MS)
         if leaked:
             output.note(f"{leaked} processes had left the run's group; they were killed")
-        return self._outcome(late, exit_, output, channel)
+        return await self._outcome(late, exit_, output, channel)
 
     async def _end(self, process: Process, grace_ms: int) -> int:
         """End its processes; the grace is over when there is a reason to hurry."""
@@ -200,7 +221,7 @@ class Attempt:
     async def _until_over(self, ended: asyncio.Future[Exit], output: Output) -> OutcomeClass | None:
         """Wait until the process ends, somebody stops it, or it takes too long; says which limit it broke, if any."""
         started_ms = monotonic_ms()
-        stopped = asyncio.ensure_future(self._stopped.wait())
+        stopped, poked = asyncio.ensure_future(self._stopped.wait()), asyncio.ensure_future(self._poked.wait())
         try:
             while True:
                 left = self._limits_left(started_ms, output)
@@ -208,10 +229,14 @@ class Attempt:
                 if late is not None or ended.done() or stopped.done():
                     return None if ended.done() or stopped.done() else late
                 timeout = min(left.values()) / 1000 if left else None
-                futures: list[asyncio.Future[Any]] = [ended, stopped]
+                futures: list[asyncio.Future[Any]] = [ended, stopped, poked]
                 await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                if poked.done():
+                    self._poked.clear()
+                    poked = asyncio.ensure_future(self._poked.wait())
         finally:
             stopped.cancel()
+            poked.cancel()
 
     def _limits_left(self, started_ms: int, output: Output) -> dict[OutcomeClass, int]:
         now, left = monotonic_ms(), dict[OutcomeClass, int]()
@@ -222,14 +247,8 @@ class Attempt:
             left[OutcomeClass.SILENCE] = heard_ms + self.spec.silence_timeout_ms - now
         return left
 
-    def _outcome(self, late: OutcomeClass | None, exit_: Exit, output: Output, channel: Channel) -> Outcome:
-        result = channel.result()
-        about = {
-            "exit_code": exit_.code,
-            "signal": exit_.signal,
-            "tail": output.tail()[-limits.TAIL_CHARACTERS :] or None,
-            "usage": self._usage(exit_),
-        }
+    async def _outcome(self, late: OutcomeClass | None, exit_: Exit, output: Output, channel: Channel) -> Outcome:
+        result, about = channel.result(), self._about(exit_, output)
         if self._stop is Stop.CANCELLED:
             return Outcome.model_validate({"class": OutcomeClass.CANCELLED, "error": self._reason, **about})
         kind, error = _judged(late, exit_, self.spec)
@@ -237,6 +256,18 @@ class Attempt:
             kind, error = OutcomeClass.CHECK, result.error
         self._wait = result.wait
         return Outcome.model_validate({"class": kind, "error": error, "result": result.value, **about})
+
+    def _about(self, exit_: Exit, output: Output) -> dict[str, Any]:
+        """What is told of any end."""
+        return {
+            "exit_code": exit_.code,
+            "signal": exit_.signal,
+            "tail": output.tail()[-limits.TAIL_CHARACTERS :] or None,
+            "usage": self._usage(exit_),
+        }
+
+    def _output(self, process: Process) -> Output:
+        return Output(process.stdout, process.stderr, self._log_file(), partial(self._around.narration.log, self.claim))
 
     def _cgroups(self) -> Cgroups | None:
         """A group of its own for a run whose memory is bounded; the others are found without, at half the price."""
@@ -256,8 +287,12 @@ class Attempt:
     def _cwd(self) -> Path:
         return Path(self.spec.cwd) if self.spec.cwd else Path.home()
 
-    def _launch(self, channel: Channel) -> Launch:
+    async def _prepared(self, channel: Channel, resumption: Resumption | None) -> Launch:  # noqa: ARG002
+        """All that has to be there before its process begins."""
         spec = self.spec
+        if spec.kind != "command":
+            refusal = f"this worker does not execute runs of kind {spec.kind!r}"
+            raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=refusal))
         return Launch(
             argv=spec.argv,
             env=self._around.environment.of(self.claim, spec, channel.variables()),
@@ -286,7 +321,3 @@ def _judged(late: OutcomeClass | None, exit_: Exit, spec: RunSpec) -> tuple[Outc
     if exit_.code:
         return OutcomeClass.EXIT, f"exited with code {exit_.code}"
     return OutcomeClass.OK, None
-
-
-def _rejected(why: str) -> Outcome:
-    return Outcome(class_=OutcomeClass.REJECTED, error=why)

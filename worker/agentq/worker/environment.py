@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
@@ -30,13 +31,20 @@ class Environment:
         """What marks every process of an attempt, wherever it goes."""
         return f"{self.namespace}/{claim.id}/{claim.fence}"
 
-    def of(self, claim: Claim, spec: RunSpec, extra: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of an attempt. What the run sets itself wins, but for what marks it."""
-        passed = {
-            name: value for name, value in self.inherited.items() if name in PASSED or name.startswith(PASSED_PREFIXES)
-        }
+    def passed(self) -> dict[str, str]:
+        """What every run is given of the worker's."""
+        inherited = self.inherited.items()
+        return {name: value for name, value in inherited if name in PASSED or name.startswith(PASSED_PREFIXES)}
+
+    def of(
+        self, claim: Claim, spec: RunSpec, extra: Mapping[str, str], beneath: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, str]:
+        """The whole environment of an attempt. What the run sets itself wins, over `beneath` as well, but not over what
+        marks it.
+        """
         return {
-            **passed,
+            **self.passed(),
+            **beneath,
             **spec.env,
             **extra,
             "AGENTQ_RUN": self.cookie(claim),

@@ -1,4 +1,4 @@
-"""What runs say while they run, output and progress, on its way to the server. Its tasks:
+"""What runs say while they run, output, progress and what they spend, on its way to the server. Its tasks:
 
 1. Send what each attempt wrote, in order, one call for all that has gathered; numbered, so that none is doubled.
 2. Keep it through an outage, a bounded part of it in memory and the rest on the disk; where the disk is full, a note
@@ -15,10 +15,13 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 
+from agentq.coordinator.conversations import Conversations
+
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.run import Spending
 from agentq.worker.spill import Spill
 from agentq.worker.tale import Tale, packed, unpacked
 
@@ -34,6 +37,7 @@ class Narration:
 
     def __init__(self, queue: Queue, spill: Spill, answering_since_ms: Callable[[], int | None]) -> None:
         self.queue = queue
+        self._conversations = Conversations(queue.store)
         self._spill = spill
         self._answering_since_ms = answering_since_ms
         """Since when the server has answered without a break; None if it does not."""
@@ -63,6 +67,12 @@ class Narration:
         """The newest word counts; those that were not sent yet are forgotten."""
         with self._changed:
             self._tales.setdefault(claim, Tale()).progress = progress
+            self._changed.notify_all()
+
+    def spent(self, claim: Claim, spending: Spending, totals: Mapping[str, float]) -> None:
+        """What an agent's attempt has spent so far; the newest word has all that those before it had."""
+        with self._changed:
+            self._tales.setdefault(claim, Tale()).spent = (spending, totals)
             self._changed.notify_all()
 
     def told(self, claim: Claim) -> bool:
@@ -133,7 +143,7 @@ class Narration:
 
     def _tell(self, claim: Claim, tale: Tale) -> None:
         chunks = self._next_chunks(tale)
-        progress = tale.progress
+        progress, spent = tale.progress, tale.spent
         if chunks:
             self.queue.log(claim, tale.logged + 1, chunks)
             tale.logged += 1
@@ -141,9 +151,13 @@ class Narration:
         if progress is not None:
             self.queue.report(claim, tale.reported + 1, progress)
             tale.reported += 1
+        if spent is not None:
+            self._conversations.spend(claim, *spent)
         with self._changed:
             if tale.progress is progress:
                 tale.progress = None
+            if tale.spent is spent:
+                tale.spent = None
 
     def _next_chunks(self, tale: Tale) -> list[Chunk]:
         """What is to be sent next of a tale, from the disk if it is there."""

@@ -38,17 +38,20 @@ SAMPLE_BYTES = 128 << 10
 LINE_BYTES = 4 << 10
 
 Send = Callable[[list[Chunk]], None]
+Tap = Callable[[Stream, bytes], None]
+"""Who reads along, byte by byte."""
 
 
 class Output:
     """The two pipes of one attempt. It owns their descriptors, which must not block."""
 
-    def __init__(self, stdout_fd: int, stderr_fd: int, file: Path, send: Send) -> None:
+    def __init__(self, stdout_fd: int, stderr_fd: int, file: Path, send: Send, tap: Tap | None = None) -> None:
         self.file = LogFile(file, self._on_written)
         self.last_byte_ms = monotonic_ms()
         self.bytes_out = 0
         self.bytes_err = 0
         self._send = send
+        self._tap = tap
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, Stream] = {stdout_fd: "out", stderr_fd: "err"}
         self._ended = asyncio.Event()
@@ -119,6 +122,8 @@ class Output:
         else:
             self.bytes_err += len(piece)
         self.file.write(piece)
+        if self._tap is not None:
+            self._tap(stream, piece)
         if self.file.backlog > BACKLOG_BYTES:
             self._pause()
         self._tell_of_file()

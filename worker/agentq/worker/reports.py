@@ -32,8 +32,8 @@ BATCH_BYTES = 1 << 20
 MEMORY_BYTES = 8 << 20
 """The words that wait in memory during an outage; more go to the disk."""
 
-Verb = Literal["start", "finish", "fail", "release", "park"]
-FINAL: tuple[Verb, ...] = ("finish", "fail", "release", "park")
+Verb = Literal["start", "finish", "fail", "defer", "release", "park"]
+FINAL: tuple[Verb, ...] = ("finish", "fail", "defer", "release", "park")
 BATCHED: tuple[Verb, ...] = ("start", "finish")
 
 
@@ -48,6 +48,8 @@ class Report:
     wait: Wait | None = None
     delay_ms: int | None = None
     """The wait before another try that the attempt asks for itself."""
+    due_at_ms: int | None = None
+    """When it may be tried again, if it is put off; without that, its policy says."""
 
 
 @dataclass(slots=True)
@@ -187,6 +189,9 @@ class Reports:
             if first.verb == "fail":
                 assert first.outcome is not None
                 self.queue.fail(first.claim, first.outcome, delay_ms=first.delay_ms)
+            elif first.verb == "defer":
+                assert first.outcome is not None
+                self.queue.defer(first.claim, first.due_at_ms, first.outcome, delay_ms=first.delay_ms)
             elif first.verb == "park":
                 assert first.wait is not None
                 self.queue.park(first.claim, first.reason, first.wait)

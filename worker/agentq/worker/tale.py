@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNKS_A_CALL
 from agentq.coordinator.logs import Chunk
+from agentq.coordinator.run import Spending
 from agentq.worker.spill import Piece
 
 KEPT_CHARACTERS = LOG_BYTES
@@ -47,13 +48,15 @@ class Tale:
     sending: list[Chunk] = field(default_factory=list)
     """What a call that was not answered yet has in it; it is sent again as it was."""
     progress: Mapping[str, object] | None = None
+    spent: tuple[Spending, Mapping[str, float]] | None = None
     logged: int = 0
     reported: int = 0
     ended_ms: int | None = None
     """Since when its last word waits for it."""
 
     def empty(self) -> bool:
-        return not (self.chunks or self.parts or self.sending or self.missing) and self.progress is None
+        words = self.chunks or self.parts or self.sending or self.missing
+        return not words and self.progress is None and self.spent is None
 
     def add(self, chunks: list[Chunk]) -> None:
         self.chunks.extend(chunks)
@@ -108,7 +111,7 @@ class Tale:
         self.chunks.clear()
         self.in_memory = self.missing = 0
         self.sending = []
-        self.progress = None
+        self.progress = self.spent = None
 
     def _miss_first(self) -> None:
         first = self.parts.popleft()

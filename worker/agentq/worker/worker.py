@@ -37,10 +37,12 @@ from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome, is_function_lane
 from agentq.coordinator.settings import Settings
+from agentq.worker.agents.surroundings import Agents
 from agentq.worker.attempt import Attempt, Stop, Surroundings
 from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
 from agentq.worker.environment import Environment
+from agentq.worker.executing import attempt_of
 from agentq.worker.functions.engine import LEAVING, SURPLUS, Around, Engine
 from agentq.worker.functions.making import Making
 from agentq.worker.hands import Hands
@@ -67,16 +69,16 @@ class Worker:
     def __init__(self, settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> None:
         self.settings = settings
         self.options = options
-        host = socket.gethostname()
-        self.id = f"{options.name or host}-{os.getpid()}-{new_nonce()}"
+        self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
         self.queue = Queue.open(settings, client_name="agentq-worker")
+        self.agents = Agents.here(self.queue, self._offer)
         self.identity = Identity(
             id=self.id,
             queues=options.queues,
-            labels=options.labels | {HOST: host, WORKER: self.id, VERSION: installed_version("agentq")},
+            labels=options.labels | self._own_labels(),
             only_matching=options.only_matching,
             slots=options.slots,
-            about={"host": host, "pid": os.getpid()},
+            about={"host": socket.gethostname(), "pid": os.getpid()},
         )
         self.lease = Lease(self.queue.store, self.identity, settings)
         self.hands = Hands(options.slots, options.max_runs)
@@ -159,6 +161,7 @@ class Worker:
         await self._drain()
         sweeping.cancel()
         self.surroundings.channels.close()
+        self.agents.availability.close()
         if self._fault is not None:
             raise self._fault
         return 0
@@ -222,7 +225,7 @@ class Worker:
 
     def _begin(self, claim: Claim) -> None:
         try:
-            attempt = Attempt(claim, self.surroundings)
+            attempt = attempt_of(claim, self.surroundings, self.agents)
         except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
             self._say_fault(claim, error)
             return
@@ -342,7 +345,8 @@ class Worker:
         try:
             fresh = reload.read()
             options, words = taken_over(self.options, fresh.options)
-            seen = {"slots": options.slots, "queues": options.queues, "labels": options.labels}
+            labels = options.labels | self._own_labels()
+            seen = {"slots": options.slots, "queues": options.queues, "labels": labels}
             identity = self.identity.model_copy(update=seen)
             identity.check_size()
         except (AgentqError, OSError) as error:
@@ -356,6 +360,16 @@ class Worker:
         if fresh.left:
             sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
         return sentences
+
+    def _own_labels(self) -> dict[str, str]:
+        """Those that it has by itself."""
+        built_in = {HOST: socket.gethostname(), WORKER: self.id, VERSION: installed_version("agentq")}
+        return built_in | self.agents.availability.labels()
+
+    def _offer(self) -> None:
+        """It can take runs of other agents than before."""
+        self.identity = self.identity.model_copy(update={"labels": self.options.labels | self._own_labels()})
+        self.pulse.change(self.identity)
 
     def _fail(self, fault: AgentqError) -> None:
         self._fault = fault
@@ -380,14 +394,7 @@ class Worker:
 
 
 def serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> int:
-    """Run a worker in this process until it is told to stop; returns the exit code.
-
-    With `reload`, SIGHUP changes what can change.
-    """
+    """Run a worker in this process until it is told to stop; the exit code. With `reload`, SIGHUP changes settings."""
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
-    return asyncio.run(_serve(settings, options, home, reload))
-
-
-async def _serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None) -> int:
-    return await Worker(settings, options, home, reload).run()
+    return asyncio.run(Worker(settings, options, home, reload).run())

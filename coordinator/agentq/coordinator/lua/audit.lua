@@ -5,7 +5,7 @@ ARGV   now_ms limit
 REPLY  number of entries mended
 VERBS  unblock
 FLAGS  allow-oom
-USES   limiting waiting ending
+USES   limiting waiting turns ending
 The scripts keep them together; this is for what happens to Redis itself. ]]
 
 local function stretch(name, key)

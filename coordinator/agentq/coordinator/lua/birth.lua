@@ -9,6 +9,7 @@ local function birth(id, lane, spec, run, reason, door)
       'children', 'schedule' }) do
       if door[name] then call('HSET', key, name, door[name]) end
     end
+    if run.turn then call('HSET', key, 'turn', run.turn, 'agent', door.turn) end
     if reason ~= '' then call('HSET', key, 'reason', reason) end
     if run.due_at_ms then call('HSET', key, 'due_at_ms', run.due_at_ms) end
     if run.until_ms then call('HSET', key, 'until_ms', run.until_ms) end
@@ -95,14 +96,19 @@ local function put_with_door(id, lane, spec, door)
   local orphan = first_missing(door.after or {})
   if orphan then return 'no_dependency ' .. orphan end
   local room = door.dedupe and make_room(door, spec) or {}
-  local word = room.word or (door.parent and refuse_child(door.parent, room.replaces or {}))
+  local word = room.word or (door.turn and refuse_turn(door.session, door.turn))
+    or (door.parent and refuse_child(door.parent, room.replaces or {}))
   if word then return word end
   if door.parent then join_parent(id, door) end
   for _, other in pairs(room.replaces or {}) do
     if other then end_with(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
-    limits = door.limits, fair = door.fair, parent = door.parent }
+    limits = door.limits, fair = door.fair, parent = door.parent, turn = door.turn and door.session }
+  if run.turn then
+    join_turns(id, run)
+    run.lane = lane_home(run)
+  end
   if door.delay_ms then run.due_at_ms = now + door.delay_ms end
   if door.debounce_max_ms then run.due_at_ms = math.min(run.due_at_ms, (room.since or now) + door.debounce_max_ms) end
   if door.open then
@@ -114,6 +120,8 @@ local function put_with_door(id, lane, spec, door)
   if door.after or door.open or room.follows then
     ended, run.state = await(id, awaited_by(door, room)), 'blocked'
     reason = (door.after or door.open) and 'dependency' or 'follows ' .. room.id
+  elseif run.turn and first_turn(run.turn) ~= id then
+    run.state, reason = 'blocked', 'turn'
   elseif run.due_at_ms and run.due_at_ms > now then
     run.state, reason = 'scheduled', 'delay'
   else
@@ -121,10 +129,10 @@ local function put_with_door(id, lane, spec, door)
     reason = run.reason or ''
   end
   call('SADD', key_queues(), queue_of(lane))
-  birth(id, lane, spec, run, reason, door)
+  birth(id, run.lane, spec, run, reason, door)
   if door.dedupe then take_key(id, door, room) end
   if door.plan then call('ZADD', key_plan(door.plan), 0, id) end
-  if door.session then call('ZADD', key_session(door.session), 0, id) end
+  if door.session then call('ZADD', key_session_runs(door.session), 0, id) end
   if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
   for _, parent in ipairs(ended) do satisfy(id, parent.id, parent.state) end
   return 'ok'

@@ -4,7 +4,7 @@ ARGV   now_ms id reason stop_ms
 REPLY  ok STATE, not_found, wrong_state STATE
 VERBS  cancel unblock skip wake
 FLAGS  allow-oom
-USES   limiting waiting ending
+USES   limiting waiting turns ending
 A second cancel of a run that is stopping is `ok` and orders nothing twice: the first deadline stays. ]]
 
 local run = load(id)

@@ -5,7 +5,7 @@ ROWS   parent
 REPLY  ok, not_found, no_dependency ID, cycle ID
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting ending
+USES   limiting waiting turns ending
 `seal` is 1 in the last call. `expires_ms` is the run's own patience, from its sealing on, or 0. A run that is
 not open any more was sealed by this call, sent before, or has ended: there is nothing left to say of it. `cycle ID` means
 that a parent was born later and waits itself, perhaps for this run: if everybody who waits is younger than whom it waits
@@ -27,7 +27,8 @@ local function births(run) return string.match(call('HGET', run.key, 'born') or 
 
 -- Whether a run waits, or will, and was born later. Births are told apart by the places of their events.
 local function waits_and_is_younger(other)
-  if call('EXISTS', key_needs(other)) == 0 and call('HEXISTS', key_run(other), 'open') == 0 then return false end
+  local waits = call('EXISTS', key_needs(other)) == 1 or call('HEXISTS', key_run(other), 'open') == 1
+  if not waits and call('HGET', key_run(other), 'reason') ~= 'turn' then return false end
   local own_ms, own_place = births(run)
   local ms, place = births({ key = key_run(other) })
   if not own_ms or not ms then return false end
@@ -35,8 +36,15 @@ local function waits_and_is_younger(other)
   return tonumber(place) > tonumber(own_place)
 end
 
+-- Whether a run is a turn behind this one, of the same session.
+local function comes_after(other)
+  if not run.turn or call('HGET', key_run(other), 'turn') ~= run.turn then return false end
+  local place = call('ZSCORE', key_turns(run.turn), other)
+  return place and tonumber(place) > tonumber(call('ZSCORE', key_turns(run.turn), id))
+end
+
 for _, parent in ipairs(parents) do
-  if waits_and_is_younger(parent) then return 'cycle ' .. parent end
+  if waits_and_is_younger(parent) or comes_after(parent) then return 'cycle ' .. parent end
 end
 local ended = await(id, parents)
 if seal == '1' then

@@ -1,4 +1,5 @@
---[[ How attempts and runs end, and who is told: the dependents, and who waits for room under a limit. ]]
+--[[ How attempts and runs end, and who is told: the dependents, the next turn, and who waits for room under a
+limit. ]]
 
 local unsettled = {}
 
@@ -60,6 +61,7 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   if run.dedupe then hand_on(id, run) end
   if run.schedule then call('ZREM', key_made(run.schedule), id) end
   if run.parent then come_home(id, run) end
+  if run.turn then leave_turns(id, run) end
   local bereft = run.bound and unbind(id, run)
   if run.dependents or bereft then unsettled[#unsettled + 1] = { id = id, state = state } end
 end
@@ -69,7 +71,7 @@ local function leave(id, run, verb, state, reason, outcome, op, ...)
   local record, value = archive(run, verb, outcome)
   call('HDEL', run.key, 'started_at_ms', 'progress', 'progress_number', 'wanted', 'stop_at_ms')
   vacate(id, run)
-  run.fence, run.stop_at_ms, run.lane = '', nil, plain(run.lane)
+  run.fence, run.stop_at_ms, run.lane = '', nil, lane_home(run)
   local entry = state == 'pending' and enqueue(id, run) or ''
   move(id, run, verb, state, reason, 'entry', entry, 'fence', '', 'worker', '', 'lane', run.lane, 'op', op,
     'reason', reason, 'due_at_ms', run.due_at_ms or '', 'more', 1, record, value, ...)
@@ -189,11 +191,15 @@ local function release(id, run, reason, op)
   return run.state
 end
 
--- Let a blocked run go where it would have gone without its dependencies.
+-- Let a blocked run go where it would have gone without its dependencies; or, as a turn, wait for those before it.
 local function unblock(id, run)
   call('UNLINK', key_needs(id))
-  if run.due_at_ms and run.due_at_ms > now then return move(id, run, 'unblock', 'scheduled', '', 'reason', 'delay') end
-  move(id, run, 'unblock', 'pending', '', 'entry', enqueue(id, run), 'reason', '')
+  if run.turn and first_turn(run.turn) ~= id then return call('HSET', run.key, 'reason', 'turn') end
+  run.lane = lane_home(run)
+  if run.due_at_ms and run.due_at_ms > now then
+    return move(id, run, 'unblock', 'scheduled', '', 'reason', 'delay', 'lane', run.lane)
+  end
+  move(id, run, 'unblock', 'pending', '', 'entry', enqueue(id, run), 'reason', '', 'lane', run.lane)
 end
 
 -- One dependency of a run has ended. A run that was forgotten and submitted again may not wait for it any more.
@@ -254,5 +260,6 @@ end
 closing[#closing + 1] = function()
   if #freed > 0 then let_in(LET_IN_A_CALL) end
   if #unsettled > 0 then settle(SETTLE_A_CALL) end
+  call_turns()
   if #freed > 0 then let_in(0) end
 end

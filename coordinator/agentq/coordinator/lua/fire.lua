@@ -4,13 +4,15 @@ ARGV   now_ms name revision expected_ms tick_ms id next_ms wake_ms
 REPLY  ok WHAT, not_found, stale
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting ending birth scheduling
+USES   limiting waiting turns ending birth scheduling
 Whoever calls has computed, from this revision and `expected_ms` as the next tick: that `tick_ms` is to run as `id` (or
 none, where it is empty), that what was due before it was missed, and that `next_ms` comes then (or nothing any more),
 to be looked at when it is `wake_ms`. If the schedule has gone on, or was changed, or is not due, that is `stale` and
 changes nothing: so a tick is run once, however many call. `ok damaged` means that its record cannot be read. ]]
 
-local REFUSALS = { taken = 'a run of its id was there before', barred = 'its queue takes no new runs' }
+local REFUSALS = { taken = 'a run of its id was there before', barred = 'its queue takes no new runs',
+  no_session = 'its session does not exist', closed_session = 'its session is closed',
+  wrong_agent = 'its session is of another agent' }
 
 local found = load_schedule(name)
 if not found then
@@ -41,7 +43,7 @@ if tick_ms ~= '' then
   what = answer == 'ok' and 'made' or 'skipped'
   if answer and answer ~= 'ok' then
     local word, which = string.match(answer, '^(%S+) ?(.*)$')
-    other = word ~= 'barred' and present(which) or id
+    other = not REFUSALS[word] and present(which) or id
     why = REFUSALS[word] or 'a live run has its dedupe key'
   end
   note(found, what, { tick_ms = tonumber(tick_ms), run = other or id, why = why })

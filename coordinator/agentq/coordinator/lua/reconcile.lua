@@ -5,7 +5,7 @@ ROWS   state
 REPLY  [runs looked at, mended, 1 if the end of the last index was reached]
 VERBS  submit lose release unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting ending
+USES   limiting waiting turns ending
 The scripts keep all of these together; this is for what happens to Redis itself: a stream, a hash or a group that was
 deleted by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in nobody's
 hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
@@ -46,6 +46,14 @@ local function missing_timer(id, run)
   return tonumber(call('HGET', run.key, 'finished_at_ms')) + (run.keep_ms or KEEP_MS)
 end
 
+-- A turn that has lost its place gets it back; who is first is for the next look, when all others have theirs.
+local function mend_place(id, run)
+  local place = call('HMGET', run.key, 'place')[1]
+  if not place or call('ZSCORE', key_turns(run.turn), id) then return false end
+  call('ZADD', key_turns(run.turn), place, id)
+  return true
+end
+
 local function mend_blocked(id, run)
   if call('HEXISTS', key_run(id), 'open') == 1 then return false end
   local limit = line_of(run)
@@ -63,11 +71,15 @@ local function mend_blocked(id, run)
       mended = true
     end
   end
-  if #needs == 0 then
+  if #needs > 0 then return mended end
+  if run.turn and run.reason == 'turn' and first_turn(run.turn) ~= id then
+    local first = load(first_turn(run.turn))
+    if first and not is_ended(first) then return false end
+    call_turn(run.turn)
+  else
     unblock(id, run)
-    mended = true
   end
-  return mended
+  return true
 end
 
 -- A parent that waits for children hears of those that have ended or vanished without its knowing.
@@ -90,7 +102,7 @@ local function mend(id)
   if not run then
     call('ZREM', key_index(queue, state), id)
     call('UNLINK', key_needs(id), key_log(id), key_mail(id), key_signals(id), key_children(id),
-      key_returned(id))
+      key_returned(id), key_carried(id))
     timers[id] = false
     unsettled[#unsettled + 1] = { id = id, state = 'missing' }
     return true
@@ -109,6 +121,7 @@ local function mend(id)
   end
   timers[id] = missing_timer(id, run)
   if timers[id] then return true end
+  if run.turn and not is_ended(run) and mend_place(id, run) then return true end
   if state == 'blocked' then return mend_blocked(id, run) end
   return state == 'waiting' and mend_waiting(id, run)
 end

@@ -4,12 +4,14 @@ ARGV   now_ms
 REPLY  [runs done, when the next is due or 0]
 VERBS  promote expire unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting ending forgetting
+USES   limiting waiting turns ending forgetting
 A timer that cannot be rung, because of what was done to its run's key by hand, is put off, and the others ring. ]]
 
 local function ring(id)
   local key = string.match(id, '^limit (.*)')
   if key then return ring_limit(key) end
+  local session = string.match(id, '^session (.*)')
+  if session then return ring_session(session) end
   local run = load(id)
   if not run then
     timers[id] = false

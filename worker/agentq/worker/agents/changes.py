@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import stat
 import subprocess
@@ -67,6 +68,22 @@ class Fingerprint:
         if self.head != before.head:
             changed.update(await asyncio.to_thread(_committed, self.top, before.head, self.head, timeout_s))
         return sorted(changed)[:ENTRIES]
+
+    def write(self, path: Path) -> None:
+        """Note it for a later attempt on this machine."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        noted = {"top": str(self.top), "head": self.head, "entries": dict(self.entries), "more": self.more}
+        path.write_text(json.dumps(noted), encoding="ascii")
+
+    @classmethod
+    def read(cls, path: Path) -> Fingerprint | None:
+        """What was noted; None where nothing was, or where it cannot be read."""
+        try:
+            noted = json.loads(path.read_text(encoding="ascii"))
+            entries = {str(name): str(looks) for name, looks in noted["entries"].items()}
+            return cls(Path(noted["top"]), str(noted["head"]), entries, str(noted["more"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
 
 
 def _taken(folder: Path, timeout_s: float) -> Fingerprint | None:

@@ -1,19 +1,53 @@
 """A profile: all that agentq knows of one coding agent, as data. The built-in ones are TOML files in `builtin/`.
 
-In lists of arguments, `{session}`, `{model}`, `{prompt_file}`, `{cost_usd}` and `{turns}` stand for what they name,
-each within an argument of its own; nothing is ever put together for a shell.
+In lists of arguments, `{session}`, `{model}`, `{prompt_file}`, `{cost_usd}` and `{turns}` stand for what they name, and
+`{python}` for the interpreter that the worker runs in, each within an argument of its own; nothing is ever put together
+for a shell.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from difflib import get_close_matches
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from agentq.coordinator.fields import Name, Text, Timeout
 
 Permissions = Literal["read", "edit", "full"]
-Words = Annotated[tuple[Text, ...], Field(strict=False)]
+STANDS_FOR = re.compile(r"\{([a-z_]+)\}")
+"""What is filled in, in an argument."""
+FILLED = ("session", "model", "prompt_file", "cost_usd", "turns", "python")
+OURS = "AGENTQ_"
+"""What the names of our own variables begin with, which no agent is given: an address, a token."""
+
+
+def _fillable(words: tuple[str, ...]) -> tuple[str, ...]:
+    for name in (name for word in words for name in STANDS_FOR.findall(word)):
+        if name not in FILLED:
+            near = get_close_matches(name, FILLED, 1) or FILLED
+            raise ValueError(f"nothing stands for {{{name}}}; there is {', '.join(f'{{{each}}}' for each in near)}")
+    return words
+
+
+def _passable(words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        if word.startswith(OURS) or not word.rstrip("*") or "*" in word[:-1]:
+            raise ValueError(f"{word!r} cannot be passed on; name a variable that is not agentq's, or GROUP_* for many")
+    return words
+
+
+def _not_ours(variables: dict[str, str]) -> dict[str, str]:
+    for name in variables:
+        if not name or "=" in name or name.startswith(OURS):
+            raise ValueError(f"{name!r} is not the name of a variable that an agent can be given")
+    return variables
+
+
+Words = Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(_fillable)]
+Globs = Annotated[tuple[Text, ...], Field(strict=False)]
+Variables = Annotated[dict[Text, Text], AfterValidator(_not_ours)]
 
 
 class _Table(BaseModel):
@@ -23,8 +57,8 @@ class _Table(BaseModel):
 class Account(_Table):
     """Who is billed. Accounts of an agent take turns, in the order in which they stand."""
 
-    env: dict[Text, Text] = {}
-    """Variables that make the agent use it; `~` and `$NAME` of the worker are filled in."""
+    env: Variables = {}
+    """Variables that make the agent use it; `~`, `$NAME` and `${NAME:-default}` of the worker are filled in."""
 
 
 class Price(_Table):
@@ -40,7 +74,9 @@ class Profile(_Table):
 
     title: str = ""
     command: Text
-    """The program: a name that is looked up on the worker's PATH, or a path."""
+    """The program: a name that is looked up on the worker's PATH, or a path. Empty in one that others are like."""
+    needs: Globs = ()
+    """Other programs that must be there."""
     format: Literal["claude", "codex", "gemini", "opencode", "goose", "aider", "agentq", "text"]
     """The language of its stdout; see `formats/`."""
     args: Words = ()
@@ -48,6 +84,8 @@ class Profile(_Table):
     prompt: Literal["stdin", "file"] = "stdin"
     prompt_args: Words = ()
     """What comes last: `-`, or `--message-file {prompt_file}`."""
+    prompt_characters: Annotated[int, Field(gt=0)] | None = None
+    """The longest prompt that it takes."""
     model_args: Words = ()
     begin_args: Words = ()
     """A new conversation. With `{session}` in it, the agent takes an id that we make, a UUID."""
@@ -57,19 +95,22 @@ class Profile(_Table):
     """Go on from a conversation, as another one."""
     resume_command: Words = ()
     """What stands in the place of `args`, when it goes on with a conversation and wants other words for that."""
+    fork_command: Words = ()
+    """The same, when it goes on from a conversation as another one."""
     permissions: dict[Permissions, Words]
-    """By what the run may do. None of these may ever ask."""
+    """By what the run may do. None of these may ever ask. Without an entry, the agent cannot be held to that."""
+    env_permissions: dict[Permissions, Variables] = {}
     trusted_args: Words = ()
     untrusted_args: Words = ()
     """What keeps it from running the hooks, plugins and servers of the repository that it works on."""
-    hostile: Words = ()
+    hostile: Globs = ()
     """Files of a repository that it would obey whatever it is told: untrusted, it is not started beside these."""
     cost_args: Words = ()
     turns_args: Words = ()
-    env: dict[Text, Text] = {}
-    env_untrusted: dict[Text, Text] = {}
-    env_pass: Words = ()
-    """Variables of the worker's that it needs: its keys, its addresses."""
+    env: Variables = {}
+    env_untrusted: Variables = {}
+    env_pass: Annotated[Globs, AfterValidator(_passable)] = ()
+    """Variables of the worker's that it needs: its keys, its addresses. `ANTHROPIC_*` is all that begin so."""
     transcript: Text | None = None
     """Where it keeps a conversation, as a glob with `{session}`: what can travel to another host. `~` and `$NAME` or
     `${NAME:-default}` are filled in from the agent's environment. Without it, turns stay on the host."""
@@ -84,3 +125,34 @@ class Profile(_Table):
     version_args: Words = ("--version",)
     login: dict[str, JsonValue] = {}
     """How `agentq agents check` sees whether somebody is logged in: `files` and `env`, of which one is enough."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        for field, word in (("model_args", "model"), ("cost_args", "cost_usd"), ("turns_args", "turns")):
+            if getattr(self, field) and not self._fills(word, field):
+                raise ValueError(f"{field} has no {{{word}}} in it")
+        if (self.prompt == "file") != self._fills("prompt_file", "args", "resume_command", "prompt_args"):
+            raise ValueError('{prompt_file} stands in prompt_args if prompt is "file", and only then')
+        if self.transcript is not None and "session" not in STANDS_FOR.findall(self.transcript):
+            raise ValueError("transcript has no {session} in it")
+        for how in ("resume", "fork"):
+            given = getattr(self, f"{how}_args") or getattr(self, f"{how}_command")
+            if given and not self._fills("session", f"{how}_args", f"{how}_command"):
+                raise ValueError(f"{how}_args has no {{session}} in it")
+        return self
+
+    def _fills(self, name: str, *fields: str) -> bool:
+        return any(name in STANDS_FOR.findall(word) for field in fields for word in getattr(self, field))
+
+    @property
+    def takes_id(self) -> bool:
+        """Whether we make the id of a new conversation, and not the agent."""
+        return self._fills("session", "begin_args")
+
+    @property
+    def resumes(self) -> bool:
+        return self._fills("session", "resume_args", "resume_command")
+
+    @property
+    def forks(self) -> bool:
+        return self._fills("session", "fork_args", "fork_command")

@@ -1,0 +1,141 @@
+"""Conversations with agents: a session by its name, what is said in it, and its turns, which are runs.
+
+Turns go one after the other. What is sent while one goes on waits for its turn, and nobody has to wait for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from agentq.coordinator import sessions as state
+from agentq.coordinator.errors import Duplicate, Invalid
+from agentq.coordinator.limits import LIST_A_CALL
+from agentq.sdk.agents import AgentOptions, SessionOptions, agent_spec, budgets_of
+from agentq.sdk.handles import Run
+
+if TYPE_CHECKING:
+    from agentq.sdk.aio import AsyncClient, AsyncRun
+    from agentq.sdk.client import Client
+
+
+class Session:
+    """A conversation with an agent, by its name."""
+
+    __slots__ = ("_agent", "_client", "name")
+
+    def __init__(self, client: Client, name: str, agent: str | None = None) -> None:
+        self._client = client
+        self._agent = agent
+        self.name = name
+
+    def send(self, prompt: str, **options: Unpack[AgentOptions]) -> Run[Any]:
+        """Say something. The turn is a run; if another one goes on, it begins when that has ended."""
+        if self._agent is None:
+            self._agent = self.record().agent
+        given: dict[str, Any] = {**options, "session": self.name}
+        spec = agent_spec(self._agent, prompt, given)
+        return Run(self._client, self._client.queue.submit(spec, durable=options.get("durable", False)).id, None)
+
+    def turns(self) -> list[Run[Any]]:
+        """Its turns that are kept, the first first."""
+        ids: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = self._sessions.turns(self.name, limit=LIST_A_CALL, cursor=cursor)
+            ids += [run.id for run in page.runs]
+            cursor = page.cursor
+            if cursor is None:
+                return [Run(self._client, run_id, None) for run_id in reversed(ids)]
+
+    def record(self) -> state.Session:
+        """Everything that is known of it: its state, what it has spent, which turn goes on."""
+        return self._sessions.get(self.name)
+
+    def fork(self, name: str | None = None) -> Session:
+        """Another session that goes on from where this one is; both go on by themselves."""
+        made = self._sessions.new(name, self.record().agent, fork=self.name)
+        return Session(self._client, made.name, made.agent)
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Let it take no more turns. What is in its line goes on, unless it is to be cancelled."""
+        self._sessions.close(self.name, cancel=cancel)
+
+    @property
+    def _sessions(self) -> state.Sessions:
+        return state.Sessions(self._client.queue.store)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"<session {self.name}>"
+
+
+class AsyncSession:
+    """A conversation with an agent, by its name: what `Session` is, awaited."""
+
+    __slots__ = ("_client", "name", "sync")
+
+    def __init__(self, client: AsyncClient, session: Session) -> None:
+        self._client = client
+        self.sync = session
+        self.name = session.name
+
+    async def send(self, prompt: str, **options: Unpack[AgentOptions]) -> AsyncRun[Any]:
+        """Say something. The turn is a run; if another one goes on, it begins when that has ended."""
+        from agentq.sdk.aio import AsyncRun
+
+        return AsyncRun(self._client, await self._client.call(self.sync.send, prompt, **options))
+
+    async def turns(self) -> list[AsyncRun[Any]]:
+        """Its turns that are kept, the first first."""
+        from agentq.sdk.aio import AsyncRun
+
+        return [AsyncRun(self._client, run) for run in await self._client.call(self.sync.turns)]
+
+    async def record(self) -> state.Session:
+        """Everything that is known of it."""
+        return await self._client.call(self.sync.record)
+
+    async def fork(self, name: str | None = None) -> AsyncSession:
+        """Another session that goes on from where this one is."""
+        return AsyncSession(self._client, await self._client.call(self.sync.fork, name))
+
+    async def close(self, *, cancel: bool = False) -> None:
+        """Let it take no more turns."""
+        await self._client.call(self.sync.close, cancel=cancel)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AsyncSession) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"<session {self.name}>"
+
+
+def opened(client: Client, name: str | None, options: SessionOptions) -> Session:
+    """The session of that name; begun, if an agent is named and there is none yet."""
+    unknown = options.keys() - SessionOptions.__annotations__.keys()
+    if unknown:
+        known = ", ".join(SessionOptions.__annotations__)
+        raise Invalid(f"There is no option {sorted(unknown)[0]!r}; there are {known}.")
+    given: dict[str, Any] = dict(options)
+    agent, fork = given.pop("agent", None), given.pop("fork", None)
+    if agent is None and fork is None:
+        if name is None or given:
+            raise Invalid("A session that is to begin needs an agent, as in client.session('parser', agent='claude').")
+        return Session(client, name)
+    sessions = state.Sessions(client.queue.store)
+    agent = agent or sessions.get(fork).agent
+    try:
+        made = sessions.new(name, agent, budgets=budgets_of(given), fork=fork, **given)
+    except Duplicate:
+        made = sessions.get(name or "")
+        if made.agent != agent:
+            raise Invalid(f"The session {name} is one of {made.agent}, not of {agent}.") from None
+    return Session(client, made.name, made.agent)

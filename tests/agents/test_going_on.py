@@ -1,0 +1,162 @@
+"""Conversations that go on: after a crash, after the death of the worker, elsewhere, after sleep, in the next turn."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from agents.studio import Studio, word
+from servers import until
+
+from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.turn import Budgets
+
+ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
+
+
+def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studio) -> None:
+    studio.worker()
+
+    run = studio.run("AT 1 WRITE x.txt hello", "AT 1 CRASH", "TELL prompts", retry=ONCE_MORE)
+
+    assert run.state == "completed", run.outcome
+    assert [attempt.outcome.agent.verdict for attempt in run.attempts if attempt.outcome and attempt.outcome.agent] == [
+        "killed",
+        "ok",
+    ]
+    assert len({attempt.outcome.agent.session for attempt in run.attempts if attempt.outcome and attempt.outcome.agent}) == 1
+    assert studio.said(run.id)[-1] == "2"
+
+
+def test_a_lost_worker_s_turn_goes_on_with_another(studio: Studio) -> None:
+    first = studio.worker()
+    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
+    studio.until_said(run, "begun")
+    os.kill(first.pid, signal.SIGKILL)
+    studio.worker()
+
+    ended = studio.done(run)
+
+    assert ended.state == "completed", ended.outcome
+    assert ended.crashes == 1
+    assert studio.said(run)[-1] == "2"
+
+
+def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Studio, folder: Path) -> None:
+    first = studio.worker(max_runs=1)
+    session = studio.sessions.new("talk", "standin", cwd=str(studio.folder))
+    assert studio.done(studio.submit("SAY one", session=session.name)).state == "completed"
+    first.wait(30)
+    studio.home = folder / "elsewhere"
+    studio.worker({"HOSTNAME": "elsewhere"})
+    for path in (folder / "agents").rglob("*.jsonl"):
+        path.unlink()
+
+    run = studio.run("TELL prompts", session=session.name)
+
+    assert run.state == "completed", run.outcome
+    assert studio.said(run.id) == ["2"]
+
+
+def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Studio) -> None:
+    studio.worker()
+    run = studio.submit("WAKE 1m SAY good morning", "SAY good night")
+    asleep = studio.reaches(run, "waiting")
+    assert asleep.due_at_ms is not None
+    assert studio.run("SAY the slot is free").state == "completed"
+
+    studio.crew.queue.wake(run)
+    ended = studio.done(run)
+
+    assert ended.state == "completed", ended.outcome
+    assert studio.said(run)[-2:] == ["good night", "good morning"]
+    assert ended.failures == ended.crashes == 0
+
+
+def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studio: Studio) -> None:
+    first = studio.worker(drain_grace="0s")
+    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
+    studio.until_said(run, "begun")
+    first.send_signal(signal.SIGTERM)
+    first.wait(30)
+    studio.worker()
+
+    ended = studio.done(run)
+
+    assert ended.state == "completed", ended.outcome
+    assert ended.crashes == ended.failures == 0
+    assert studio.said(run)[-1] == "2"
+
+
+def test_turns_of_a_session_follow_one_another_in_one_conversation(studio: Studio) -> None:
+    studio.worker(slots=3)
+    session = studio.sessions.new("talk", "standin", cwd=str(studio.folder))
+    turns = [studio.submit(f"SAY {number}", "COST 0.10", "TELL prompts", session=session.name) for number in range(3)]
+
+    ended = [studio.done(turn) for turn in turns]
+
+    assert [studio.said(turn)[-1] for turn in turns] == ["1", "2", "3"]
+    assert [round(word(run).spent.cost_usd or 0, 2) for run in ended] == [0.1, 0.1, 0.1]
+    assert round(studio.sessions.get("talk").spent.cost_usd or 0, 2) == 0.3
+
+
+def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: Studio) -> None:
+    studio.worker()
+    studio.sessions.new("talk", "standin", cwd=str(studio.folder))
+    studio.run("SAY one", session="talk")
+    studio.sessions.new("other", "standin", cwd=str(studio.folder), fork="talk")
+
+    forked = studio.run("TELL prompts", session="other")
+    again = studio.run("TELL prompts", session="talk")
+
+    assert studio.said(forked.id) == ["2"]
+    assert studio.said(again.id) == ["2"]
+    assert word(forked).session != word(again).session
+
+
+def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Studio) -> None:
+    studio.worker()
+    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts", silence_timeout_ms=3_000, retry=ONCE_MORE)
+    studio.until_said(run, "begun")
+    for path in studio.home.rglob("*.jsonl"):
+        path.unlink()
+
+    ended = studio.done(run)
+
+    assert ended.state == "completed", ended.outcome
+    assert studio.said(run)[-1] == "1"
+    assert "begins anew" in studio.log(run, "note")
+
+
+def test_a_session_s_budget_ends_the_turn_that_exceeds_it_and_refuses_the_next(studio: Studio) -> None:
+    studio.worker()
+    studio.sessions.new("talk", "standin", cwd=str(studio.folder), budgets=Budgets(cost_usd=0.15))
+    assert studio.run("COST 0.10", "SAY one", session="talk").state == "completed"
+
+    exceeding = studio.run("COST 0.10", "SAY two", "HANG", session="talk")
+    refused = studio.run("SAY three", session="talk")
+
+    assert [word(run).verdict for run in (exceeding, refused)] == ["budget", "budget"]
+    assert refused.outcome is not None
+    assert "session has cost $0.20" in (refused.outcome.error or "")
+
+
+def test_the_processes_that_an_agent_leaves_behind_end_with_its_run(studio: Studio) -> None:
+    studio.worker()
+
+    run = studio.run("GRANDCHILD", "SAY done")
+
+    assert run.state == "completed"
+    until(lambda: not _marked(run.id), "the grandchild to be gone", 10)
+
+
+def _marked(run: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if run.encode() in path.read_bytes():
+                found.append(str(path))
+        except OSError:
+            continue
+    return found

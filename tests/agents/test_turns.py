@@ -1,0 +1,63 @@
+"""Whole turns of the stand-in through a real worker: what comes in, what it does, what is told of it at the end."""
+
+from __future__ import annotations
+
+import json
+
+from agents.studio import Studio, word
+
+from agentq.coordinator.lifecycle import OutcomeClass
+
+
+def test_a_prompt_becomes_a_changed_file_and_an_outcome_that_tells_of_it(studio: Studio) -> None:
+    studio.worker()
+
+    run = studio.run("THINK about it", "WRITE x.txt hello", "COST 0.12", "TOKENS 1000 20", "SAY all done")
+
+    assert run.state == "completed"
+    assert (studio.folder / "x.txt").read_text() == "hello\n"
+    assert run.outcome is not None
+    assert run.outcome.class_ is OutcomeClass.OK
+    assert run.outcome.result == "all done"
+    assert word(run).verdict == "ok"
+    assert word(run).spent.cost_usd == 0.12
+    assert word(run).session
+    assert run.spending is not None
+    assert run.spending.cost_usd == 0.12
+
+
+def test_what_an_agent_does_is_told_in_our_words_beside_its_own(studio: Studio) -> None:
+    studio.worker()
+
+    run = studio.run("WRITE x.txt hello", "RUN echo from a tool", "DENY WebFetch", "SAY all done")
+
+    kinds = [doing.type for doing in studio.doings(run.id)]
+    assert kinds[0] == "began"
+    assert {"tool", "tool_end", "text", "result"} <= set(kinds)
+    own = [json.loads(line) for line in studio.log(run.id, "out").splitlines()]
+    assert own[0]["subtype"] == "init"
+    assert own[-1]["type"] == "result"
+    assert word(run).verdict == "ok_with_denials"
+    assert word(run).denials == ("WebFetch",)
+
+
+def test_an_agent_is_given_no_address_and_no_secret_of_the_worker_s(studio: Studio) -> None:
+    studio.worker({"MY_SECRET": "hidden"})
+
+    run = studio.run("TELL env", env={"MINE": "1"})
+
+    names = json.loads(studio.said(run.id)[0])
+    assert "MINE" in names
+    assert "AGENTQ_RUN_ID" in names
+    assert not {"AGENTQ_URL", "MY_SECRET"} & set(names)
+
+
+def test_an_error_of_the_agent_s_is_a_failure_whatever_its_exit_code(studio: Studio) -> None:
+    studio.worker()
+
+    run = studio.run("FAIL the tests do not pass")
+
+    assert run.state == "failed"
+    assert word(run).verdict == "agent_error"
+    assert run.outcome is not None
+    assert "the tests do not pass" in (run.outcome.error or "")

@@ -1,0 +1,46 @@
+"""Who is billed: the accounts of an agent, in their order, and what makes the agent use one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from agentq.coordinator.errors import Invalid
+from agentq.worker.agents import filling
+from agentq.worker.agents.profile import Profile
+
+DEFAULT = "default"
+"""The account of an agent for which none is named: whoever is logged in where the worker runs."""
+
+
+def in_order(profile: Profile, asked: str | None = None) -> list[str]:
+    """Accounts in the order in which they are tried; the one that was asked for, alone."""
+    known = list(profile.accounts) or [DEFAULT]
+    if asked is None:
+        return known
+    if asked not in known:
+        near = get_close_matches(asked, known, 1)
+        rest = f"did you mean {near[0]}?" if near else f"there {'are' if known[1:] else 'is'} {', '.join(known)}."
+        raise Invalid(f"There is no account {asked!r} on this worker; {rest}")
+    return [asked]
+
+
+def gate(agent: str, account: str) -> str:
+    """The key of the gate that is shut while the account is at its limit."""
+    return f"account:{agent}:{account}"
+
+
+def variables(profile: Profile, account: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What makes the agent use an account, from the worker's environment."""
+    found = profile.accounts.get(account)
+    if found is None:
+        in_order(profile, account)
+        return {}
+    return {name: _variable(account, name, value, inherited) for name, value in found.env.items()}
+
+
+def _variable(account: str, name: str, value: str, inherited: Mapping[str, str]) -> str:
+    try:
+        return filling.text(value, inherited)
+    except Invalid as invalid:
+        raise Invalid(f"The account {account} cannot be used, for its {name}: {invalid}") from invalid

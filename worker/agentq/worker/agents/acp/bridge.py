@@ -1,0 +1,219 @@
+"""One turn with an agent that speaks the Agent Client Protocol. Its tasks:
+
+1. Start the agent and open the conversation, each in bounded time.
+2. Say the prompt; tell what the agent does, a doing a line, and answer what it asks by the permissions of the run.
+3. When it is told to stop, ask the agent to cancel its turn, and wait no longer than a moment.
+4. Say by name how it ended, whatever the agent did, and leave no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentq.coordinator.doings import Began, Concluded, Denied, Doing, Other
+from agentq.worker.agents.acp import version1
+from agentq.worker.agents.acp.policy import Permissions, refusal
+from agentq.worker.agents.acp.rpc import Child, Gone, RpcError
+from agentq.worker.agents.acp.updates import GATHER_MS, Updates
+from agentq.worker.agents.acp.version1 import Conversation, Refused, Wanted
+from agentq.worker.agents.verdicts import VerdictKind
+
+CANCEL_S = 3.0
+"""How long an agent may take to cancel its turn."""
+END_S = 2.0
+"""How long it may take to end once nothing is asked of it any more, and again after SIGTERM."""
+DENIALS_MAX = 100
+
+OK, FAILED, INTERRUPTED = 0, 1, 128 + signal.SIGTERM
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the bridge is started for."""
+
+    argv: Sequence[str]
+    prompt: str
+    cwd: Path
+    env: Mapping[str, str]
+    model: str | None = None
+    resume: str | None = None
+    fork: str | None = None
+    permissions: Permissions = "edit"
+    startup_s: float = 120
+
+
+class Stopped(Exception):
+    """Somebody told us to end."""
+
+
+class Bridge:
+    """See above."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._name = Path(asked.argv[0]).name
+        self._updates = Updates(self._tell)
+        self._denials: list[str] = []
+        self._totals: dict[str, float] = {}
+        self._stops = 0
+        self._stopped = asyncio.Event()
+        self._hurried = asyncio.Event()
+
+    async def run(self) -> int:
+        """All of it; returns our own exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+        try:
+            asked = self._asked
+            child = await Child.start(asked.argv, asked.env, asked.cwd, self._on_told, self._on_asked)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            return self._failed(VerdictKind.STARTUP, f"it cannot be started: {why}")
+        try:
+            return await self._turn(child)
+        except BrokenPipeError:
+            return FAILED  # nobody reads what we say any more: our worker is gone
+        finally:
+            await child.end(0.0 if self._hurried.is_set() else END_S)
+
+    async def _turn(self, child: Child) -> int:
+        opened: Conversation | None = None
+        asked = self._asked
+        try:
+            wanted = Wanted(str(asked.cwd), asked.resume, asked.fork, asked.model, asked.permissions)
+            opened = await self._unless_stopped(version1.opened(child, wanted, asked.env, asked.startup_s))
+            self._tell(Began(session=opened.id, model=opened.model))
+            self._say_facts(session=opened.id, model=opened.model)
+            self._updates.live = True
+            return await self._prompted(child, opened)
+        except Refused as refused:
+            return self._failed(refused.kind, str(refused))
+        except RpcError as error:
+            return self._failed(version1.kind_of(error), version1.told(error))
+        except TimeoutError:
+            return self._failed(VerdictKind.STARTUP, f"it did not answer within {asked.startup_s:g} s of its start")
+        except Gone as gone:
+            return self._gone(child, str(gone), began=opened is not None)
+        except Stopped:
+            self._failed(VerdictKind.INTERRUPTED, "it was told to stop")
+            return INTERRUPTED
+
+    async def _prompted(self, child: Child, conversation: Conversation) -> int:
+        turn = asyncio.ensure_future(version1.prompted(child, conversation, self._asked.prompt))
+        flushing = asyncio.ensure_future(self._flush_in_time())
+        try:
+            answer = await self._unless_stopped(asyncio.shield(turn))
+        except Stopped:
+            with suppress(Gone, RpcError):
+                await version1.cancelled(child, conversation)
+                hurried = asyncio.ensure_future(self._hurried.wait())
+                await asyncio.wait({turn, hurried}, timeout=CANCEL_S, return_when=asyncio.FIRST_COMPLETED)
+                hurried.cancel()
+            raise
+        finally:
+            flushing.cancel()
+            turn.cancel()
+            self._updates.flush()
+        return self._ended(answer.get("stopReason"))
+
+    def _ended(self, reason: object) -> int:
+        kind, why = version1.STOPS.get(str(reason), (VerdictKind.AGENT_ERROR, f"its turn ended by {reason!r}"))
+        if kind is None and not self._updates.did_something:
+            kind, why = VerdictKind.NO_RESULT, "its turn is over, and it did and said nothing"
+        if kind is not None:
+            return self._failed(kind, why)
+        self._tell(Concluded(ok=True, text=self._updates.answer))
+        self._say_facts(concluded=True, ok=True, text=self._updates.answer)
+        return OK
+
+    def _failed(self, kind: VerdictKind, why: str) -> int:
+        sentence = f"{self._name}: {why}."
+        self._tell(Concluded(ok=False, text=sentence))
+        self._say_facts(concluded=True, ok=False, kind=kind, error=sentence, text=self._updates.answer)
+        return FAILED
+
+    def _gone(self, child: Child, why: str, *, began: bool) -> int:
+        if not began:
+            return self._failed(VerdictKind.STARTUP, f"{why} before it was ready")
+        killed = child.exited.done() and child.exited.result() < 0
+        return self._failed(VerdictKind.KILLED if killed else VerdictKind.NO_RESULT, f"{why} in the middle of its turn")
+
+    # ---- being stopped
+
+    def _stop(self) -> None:
+        self._stops += 1
+        self._stopped.set()
+        if self._stops > 1:
+            self._hurried.set()
+
+    async def _unless_stopped(self, work: Any) -> Any:
+        doing = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if doing.done():
+            return doing.result()
+        doing.cancel()
+        with suppress(asyncio.CancelledError):
+            await doing
+        raise Stopped
+
+    # ---- what the agent says
+
+    def _on_told(self, method: str, params: dict[str, Any]) -> None:
+        update = params.get("update")
+        if method == version1.UPDATE and isinstance(update, dict):
+            self._updates.take(update)
+            if self._updates.live and self._updates.totals != self._totals:
+                self._say_facts()
+        elif self._updates.live and method != version1.UPDATE:
+            self._tell(Other(raw={"method": method}))
+
+    def _on_asked(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        if method != version1.PERMISSION:
+            return None
+        about = params.get("toolCall")
+        call = self._updates.call(about if isinstance(about, dict) else {}, known=True)
+        permissions = self._asked.permissions
+        why = refusal(permissions, call.kind, call.names(), self._asked.cwd)
+        if why is None:
+            answer = version1.answer_to_permission(params, allow=True, always=permissions == "full")
+            if answer is not None:
+                return answer
+            why = "it can only be allowed for ever"
+        tool = call.title or call.kind
+        if len(self._denials) < DENIALS_MAX:
+            self._denials.append(tool)
+        self._tell(Denied(tool=tool, why=why))
+        return version1.answer_to_permission(params, allow=False, always=False)
+
+    async def _flush_in_time(self) -> None:
+        while True:
+            await asyncio.sleep(GATHER_MS / 1000)
+            self._updates.flush_in_time()
+
+    # ---- what we say
+
+    def _tell(self, doing: Doing) -> None:
+        _print(doing.model_dump_json())
+
+    def _say_facts(self, **facts: object) -> None:
+        """What is known by now; the running totals are of the conversation, which may be older than this turn."""
+        self._totals = dict(self._updates.totals)
+        known = {name: value for name, value in facts.items() if value is not None}
+        _print(to_json({"type": "facts", **known, "totals": self._totals, "denials": self._denials}).decode())
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,208 @@
+"""What an agent tells while it works, in the words of version 1 of its protocol, becomes our doings. Its tasks:
+
+1. Put the pieces of a text together again: a doing is a paragraph or more, not a syllable.
+2. Tell a tool's use when it is known what it is used for, once, and its end, with the files that it changed.
+3. Keep the last words as the answer, and the running totals of what was spent.
+
+Whatever is malformed is passed through as `other`, or left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.doings import Called, Changed, Doing, Other, Planned, Returned, Said, Thought, cut
+
+Message = dict[str, Any]
+Tell = Callable[[Doing], None]
+
+GATHER_CHARACTERS = 4 << 10
+GATHER_MS = 2_000
+ANSWER_CHARACTERS = 256 << 10
+INPUT_CHARACTERS = 512
+"""Of each text in the input of a tool."""
+INPUT_PARTS = 32
+ABOUT_CHARACTERS = 300
+CALLS_MAX = 1_000
+"""How many uses of tools are followed at a time."""
+PATHS = ("file_path", "filePath", "path", "abs_path", "notebook_path", "source", "destination", "old_path", "new_path")
+"""What agents call the names of files in the input of their tools."""
+_STATUS: dict[str, Literal["todo", "doing", "done"]] = {"in_progress": "doing", "completed": "done"}
+_UNTOLD = frozenset(
+    (
+        *("user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update"),
+        *("session_info_update", "plan_update", "plan_removed"),
+    )
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """One use of a tool, as far as it has been told."""
+
+    id: str
+    title: str = ""
+    kind: str = "other"
+    input: Any = None
+    paths: dict[str, Literal["added", "changed", "deleted"]] = field(default_factory=dict)
+    text: str = ""
+    told: bool = False
+
+    def add(self, update: Message) -> None:
+        """Take in what is new; what is not there, or not as it should be, stays as it was."""
+        for name in ("title", "kind"):
+            if isinstance(update.get(name), str):
+                setattr(self, name, update[name])
+        if update.get("rawInput") not in (None, {}):
+            self.input = update["rawInput"]
+        for location in _dicts(update.get("locations")):
+            self._touch(location.get("path"), "changed")
+        for content in _dicts(update.get("content")):
+            if content.get("type") == "diff":
+                self._touch(content.get("path"), "changed" if content.get("oldText") else "added")
+            elif content.get("type") == "content":
+                self.text = _text(content.get("content")) or self.text
+
+    def names(self) -> list[str]:
+        """All files that it says it is about, wherever it says so."""
+        given = self.input if isinstance(self.input, dict) else {}
+        return [*self.paths, *(given[name] for name in PATHS if isinstance(given.get(name), str))]
+
+    def _touch(self, path: object, how: Literal["added", "changed"]) -> None:
+        if isinstance(path, str) and path and len(self.paths) < INPUT_PARTS:
+            self.paths[path] = "deleted" if self.kind == "delete" else how
+
+
+class Updates:
+    """Of one turn. What comes before `live` was said in earlier turns, and only its totals count."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.live = False
+        self.answer = ""
+        self.did_something = False
+        self.totals: dict[str, float] = {}
+        self._tell = tell
+        self._calls: dict[str, Call] = {}
+        self._kind: type[Said] | type[Thought] = Said
+        self._gathered = ""
+        self._gathered_ms = 0
+
+    def take(self, update: Message) -> None:
+        """One of them."""
+        match update.get("sessionUpdate"):
+            case "usage_update":
+                self._spent(update.get("cost"))
+            case _ if not self.live:
+                return
+            case "agent_message_chunk":
+                self._gather(Said, _text(update.get("content")))
+            case "agent_thought_chunk":
+                self._gather(Thought, _text(update.get("content")))
+            case "tool_call" | "tool_call_update":
+                self.call(update)
+            case "plan":
+                self.flush()
+                entries = _dicts(update.get("entries"))
+                items = [(cut(str(e.get("content", ""))), _STATUS.get(str(e.get("status")), "todo")) for e in entries]
+                self._tell(Planned(items=items[:INPUT_PARTS]))
+            case str(word) if word in _UNTOLD:
+                return
+            case _:
+                self.flush()
+                self._tell(Other(raw=small(update)))
+
+    def call(self, update: Message, *, known: bool = False) -> Call:
+        """A tool is used, or its use goes on; `known` if there is nothing more to wait for before it is told."""
+        self.flush()
+        self.answer, self.did_something = "", True
+        name = str(update.get("toolCallId", ""))
+        if name not in self._calls and len(self._calls) >= CALLS_MAX:
+            self._calls.pop(next(iter(self._calls)))
+        call = self._calls.setdefault(name, Call(name))
+        call.add(update)
+        status = update.get("status")
+        if not call.told and (known or call.input is not None or status in ("in_progress", "completed", "failed")):
+            call.told = True
+            about = " ".join(call.title.split())[:ABOUT_CHARACTERS]
+            tool = call.kind if call.kind != "other" else about or "tool"
+            self._tell(Called(id=name, tool=tool, about=about, input=small(call.input)))
+        if status in ("completed", "failed"):
+            self._end(call, ok=status == "completed")
+        return call
+
+    def flush(self) -> None:
+        """Tell what was gathered."""
+        text, self._gathered = self._gathered, ""
+        for doing in _pieces(self._kind, text):
+            self._tell(doing)
+
+    def flush_in_time(self) -> None:
+        """The same, if it has waited long enough: a long text is not kept until its end."""
+        if self._gathered and monotonic_ms() - self._gathered_ms >= GATHER_MS:
+            self.flush()
+
+    def _end(self, call: Call, *, ok: bool) -> None:
+        self._tell(Returned(id=call.id, tool=call.kind, ok=ok, text=cut(call.text)))
+        if ok and call.kind in ("edit", "delete", "move"):
+            for path, how in call.paths.items():
+                self._tell(Changed(path=path, how=how))
+        del self._calls[call.id]
+
+    def _gather(self, kind: type[Said] | type[Thought], text: str) -> None:
+        if kind is not self._kind:
+            self.flush()
+            self._kind = kind
+        if not text:
+            return
+        if not self._gathered:
+            self._gathered_ms = monotonic_ms()
+        self._gathered += text
+        if kind is Said:
+            self.did_something = True
+            self.answer = (self.answer + text)[-ANSWER_CHARACTERS:]
+        if len(self._gathered) >= GATHER_CHARACTERS:
+            self.flush()
+
+    def _spent(self, cost: object) -> None:
+        if isinstance(cost, dict) and isinstance(cost.get("amount"), int | float) and cost.get("currency") == "USD":
+            self.totals["cost_usd"] = float(cost["amount"])
+
+
+def small(value: Any) -> Any:
+    """A value of somebody else's, as much of it as is told."""
+    match value:
+        case str():
+            return value if len(value) <= INPUT_CHARACTERS else value[:INPUT_CHARACTERS] + "…"
+        case dict():
+            return {str(key)[:ABOUT_CHARACTERS]: _leaf(part) for key, part in list(value.items())[:INPUT_PARTS]}
+        case list():
+            return [_leaf(part) for part in value[:INPUT_PARTS]]
+        case _:
+            return value
+
+
+def _leaf(value: Any) -> Any:
+    return small(str(value)) if isinstance(value, dict | list) else small(value)
+
+
+def _pieces(kind: type[Said] | type[Thought], text: str) -> Iterator[Doing]:
+    for at in range(0, len(text), GATHER_CHARACTERS):
+        piece = text[at : at + GATHER_CHARACTERS]
+        if piece.strip():
+            yield kind(text=piece)
+
+
+def _text(content: object) -> str:
+    """What a block of content says; anything but text only by its name."""
+    if not isinstance(content, dict):
+        return ""
+    if content.get("type") == "text":
+        return str(content.get("text", ""))
+    return f"[{content.get('type', 'something')}]"
+
+
+def _dicts(value: object) -> list[Message]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -1,0 +1,253 @@
+"""Version 1 of the Agent Client Protocol: what we ask of an agent, in its words. Nothing beside this file and
+`updates.py` knows them.
+
+Of what a client may offer, files and terminals, we offer nothing: an agent has tools of its own, and these run under
+the limits of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from agentq.worker.agents.acp.policy import Permissions
+from agentq.worker.agents.acp.rpc import METHOD_NOT_FOUND, Child, RpcError
+from agentq.worker.agents.verdicts import VerdictKind
+
+VERSION = 1
+AUTH_REQUIRED = -32000
+UPDATE, PERMISSION = "session/update", "session/request_permission"
+
+MODES: Mapping[Permissions, tuple[str, ...]] = {
+    "read": ("read-only", "default", "ask", "plan"),
+    "edit": ("default", "auto", "ask"),
+    "full": ("full-access",),
+}
+"""In which of its own modes an agent is put, if it has one: the first in which it does no more than is allowed, or asks
+us before it does. One that it has none of stays in the mode in which it begins."""
+
+STOPS: Mapping[str, tuple[VerdictKind | None, str]] = {
+    "end_turn": (None, ""),
+    "max_tokens": (VerdictKind.BUDGET, "it used all the tokens that it may use in a turn"),
+    "max_turn_requests": (VerdictKind.MAX_TURNS, "it asked its model as often as it may in a turn"),
+    "refusal": (VerdictKind.REFUSED, "the model declined to go on"),
+    "cancelled": (VerdictKind.INTERRUPTED, "its turn was cancelled"),
+}
+
+Message = dict[str, Any]
+
+
+class Refused(Exception):
+    """The agent cannot do this turn; says in which word it ends, and why."""
+
+    def __init__(self, kind: VerdictKind, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a conversation is to be opened."""
+
+    cwd: str
+    resume: str | None = None
+    fork: str | None = None
+    model: str | None = None
+    permissions: Permissions = "edit"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One that is open."""
+
+    id: str
+    model: str | None
+
+
+async def opened(child: Child, wanted: Wanted, env: Mapping[str, str], timeout_s: float) -> Conversation:
+    """Greet the agent and open the conversation that is wanted."""
+    hello = await child.ask(
+        "initialize",
+        {
+            "protocolVersion": VERSION,
+            "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+            "clientInfo": {"name": "agentq", "version": version("agentq")},
+        },
+        timeout_s,
+    )
+    if hello.get("protocolVersion") != VERSION:
+        spoken = hello.get("protocolVersion")
+        raise Refused(VerdictKind.STARTUP, f"it speaks version {spoken} of its protocol, and agentq version {VERSION}")
+    state = await _session(child, hello, wanted, env, timeout_s)
+    id_ = state.get("sessionId") or wanted.resume
+    if not isinstance(id_, str):
+        raise Refused(VerdictKind.STARTUP, "it gave the conversation no id")
+    model = await _set_model(child, id_, state, wanted.model)
+    await _set_mode(child, id_, state, wanted.permissions)
+    return Conversation(id_, model)
+
+
+async def prompted(child: Child, conversation: Conversation, prompt: str) -> Message:
+    """Say it, and wait for the end of the turn."""
+    text = {"type": "text", "text": prompt}
+    return await child.ask("session/prompt", {"sessionId": conversation.id, "prompt": [text]})
+
+
+async def cancelled(child: Child, conversation: Conversation) -> None:
+    """Ask it to end its turn; the answer to `prompted` tells when it has."""
+    await child.tell("session/cancel", {"sessionId": conversation.id})
+
+
+def answer_to_permission(params: Message, *, allow: bool, always: bool) -> Message | None:
+    """Our word on what it asks: the narrowest of its options that says it; None if none of them may be chosen.
+
+    What is allowed `always` is never asked again, whatever it is about then; only a run that may do all says so.
+    """
+    kinds = ("allow_once", *(("allow_always",) if always else ())) if allow else ("reject_once", "reject_always")
+    for kind in kinds:
+        for option in _list(params, "options"):
+            if option.get("kind") == kind:
+                return {"outcome": {"outcome": "selected", "optionId": option.get("optionId")}}
+    return None if allow else {"outcome": {"outcome": "cancelled"}}
+
+
+def kind_of(error: RpcError) -> VerdictKind:
+    """What an error means. Agents put the status of the HTTP answer that they met in the code, or beside it."""
+    if error.code == AUTH_REQUIRED:
+        return VerdictKind.AUTH
+    more = error.more if isinstance(error.more, dict) else {}
+    told_of = [error.code, *(more.get(name) for name in STATUSES)]
+    status = next((one for one in told_of if isinstance(one, int) and one >= 400), 0)
+    if status in (401, 403):
+        return VerdictKind.AUTH
+    if status == 402:
+        return VerdictKind.CREDIT
+    return VerdictKind.THROTTLED if status == 429 or 500 <= status < 600 else VerdictKind.AGENT_ERROR
+
+
+STATUSES = ("statusCode", "status", "httpStatus", "http_status")
+
+
+def told(error: RpcError) -> str:
+    """The error in its own words, with the details where it has any."""
+    more = error.more if isinstance(error.more, dict) else {"details": error.more}
+    details = next((str(more[name]) for name in ("details", "message", "error") if more.get(name)), "")
+    return f"{error}: {details}" if details and details not in str(error) else str(error)
+
+
+# ---- opening
+
+
+async def _session(child: Child, hello: Message, wanted: Wanted, env: Mapping[str, str], timeout_s: float) -> Message:
+    """The answer to the question that opens it; with a login in between, if the environment has what that takes."""
+    methods, earlier = _openings(hello, wanted)
+    # No servers of tools are passed: those of the repository are not ours to trust, the user's the agent knows itself.
+    params: Message = {"cwd": wanted.cwd, "mcpServers": []} | ({"sessionId": earlier} if earlier else {})
+    login = _login(hello, env)
+    while True:
+        try:
+            return await child.ask(methods[0], params, timeout_s)
+        except RpcError as error:
+            if error.code == METHOD_NOT_FOUND and methods[1:]:
+                methods = methods[1:]
+            elif error.code == AUTH_REQUIRED and login is not None:
+                await _log_in(child, login, timeout_s)
+                login = None
+            else:
+                raise _refusal(error, hello, earlier) from error
+
+
+async def _log_in(child: Child, login: str, timeout_s: float) -> None:
+    try:
+        await child.ask("authenticate", {"methodId": login}, timeout_s)
+    except RpcError as error:
+        raise Refused(VerdictKind.AUTH, f"it does not log in by {login}: {told(error)}") from error
+
+
+def _openings(hello: Message, wanted: Wanted) -> tuple[list[str], str | None]:
+    """By what the conversation is opened, the best first, and which one it goes on from."""
+    able = _part(hello, "agentCapabilities")
+    of_sessions = _part(able, "sessionCapabilities")
+    if wanted.fork is not None:
+        if of_sessions.get("fork") is None:
+            raise Refused(VerdictKind.NO_SESSION, "it cannot go on from a conversation as another one")
+        return ["session/fork"], wanted.fork
+    if wanted.resume is None:
+        return ["session/new"], None
+    # To resume is to load without being told all of it again. Some say that they can, and then do not know the word.
+    ways = ["session/resume"] if of_sessions.get("resume") is not None else []
+    ways += ["session/load"] if able.get("loadSession") else []
+    if not ways:
+        raise Refused(VerdictKind.NO_SESSION, "it cannot go on with a conversation")
+    return ways, wanted.resume
+
+
+def _login(hello: Message, env: Mapping[str, str]) -> str | None:
+    """A way to log in for which all that is needed is in the environment; no other works without a person."""
+    for method in _list(hello, "authMethods"):
+        id_ = str(method.get("id"))
+        named = [str(one.get("name")) for one in _list(method, "vars") if not one.get("optional")]
+        needed = named or [id_.upper().replace("-", "_")]
+        if all(env.get(name) for name in needed):
+            return id_
+    return None
+
+
+def _refusal(error: RpcError, hello: Message, earlier: str | None) -> Refused:
+    kind = kind_of(error)
+    if kind is VerdictKind.AUTH:
+        ways = ", ".join(str(one.get("name") or one.get("id")) for one in _list(hello, "authMethods"))
+        return Refused(kind, f"nobody is logged in there ({told(error)}); it offers: {ways or 'no way to log in'}")
+    if earlier is not None and kind is VerdictKind.AGENT_ERROR:
+        return Refused(VerdictKind.NO_SESSION, f"it cannot go on with conversation {earlier}: {told(error)}")
+    return Refused(kind, f"it opened no conversation: {told(error)}")
+
+
+async def _set_model(child: Child, id_: str, state: Message, wanted: str | None) -> str | None:
+    """Choose the model that is wanted; says which it is, where it says so."""
+    option = next((one for one in _list(state, "configOptions") if one.get("category") == "model"), None)
+    models = _part(state, "models")  # how it was told before there were options
+    current = (option or {}).get("currentValue") or models.get("currentModelId")
+    if wanted is None or wanted == current:
+        return current if isinstance(current, str) else None
+    known = [str(one.get("modelId")) for one in _list(models, "availableModels")]
+    if option is not None:
+        known = list(_values(option.get("options")))
+    if wanted not in known:
+        raise Refused(
+            VerdictKind.INPUT, f"it has no model {wanted}; it has: {', '.join(known[:20]) or 'none to choose'}"
+        )
+    if option is not None:
+        about = {"sessionId": id_, "configId": option.get("id"), "value": wanted, "type": "select"}
+        await child.ask("session/set_config_option", about)
+    else:
+        await child.ask("session/set_model", {"sessionId": id_, "modelId": wanted})
+    return wanted
+
+
+async def _set_mode(child: Child, id_: str, state: Message, permissions: Permissions) -> None:
+    modes = _part(state, "modes")
+    has = [one.get("id") for one in _list(modes, "availableModes")]
+    mode = next((mode for mode in MODES[permissions] if mode in has), None)
+    if mode is not None and mode != modes.get("currentModeId"):
+        await child.ask("session/set_mode", {"sessionId": id_, "modeId": mode})
+
+
+def _values(options: object) -> Iterable[str]:
+    for one in options if isinstance(options, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("options"), list):
+            yield from _values(one["options"])
+        elif isinstance(one, dict):
+            yield str(one.get("value"))
+
+
+def _part(message: Message, name: str) -> Message:
+    part = message.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _list(message: Message, name: str) -> list[Message]:
+    parts = message.get(name)
+    return [one for one in parts if isinstance(one, dict)] if isinstance(parts, list) else []

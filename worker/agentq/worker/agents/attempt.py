@@ -1,0 +1,232 @@
+"""One try at an agent's run. Beside what every attempt does (`worker/attempt.py`), it
+
+1. sets out, with an account whose gate is open, in the conversation where an earlier attempt or turn left it;
+2. reads along what the agent does, tells it, and counts what it spends;
+3. ends it when it hangs, has spent what it may, wants to sleep, or has said its last word and stays;
+4. judges by what the agent itself told, keeps its conversation, and does what the table of verdicts says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from agentq.coordinator import limits
+from agentq.coordinator.clock import monotonic_ms, wall_ms
+from agentq.coordinator.doings import Doing, Spent
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import AgentsWord, Outcome, RunSpec, Spending
+from agentq.coordinator.turn import Turn
+from agentq.coordinator.waiting import Resumption, Wait
+from agentq.worker.agents.accounts import in_order
+from agentq.worker.agents.continuing import NO_CHANGES, WOKEN
+from agentq.worker.agents.judge import End, Why, judged
+from agentq.worker.agents.keeping import Keeping
+from agentq.worker.agents.setting_out import SetOut, SettingOut, Shut
+from agentq.worker.agents.surroundings import Agents
+from agentq.worker.agents.telling import Telling
+from agentq.worker.agents.verdicts import Verdict, VerdictKind
+from agentq.worker.attempt import Answer, Attempt, Stop, Surroundings, Undone
+from agentq.worker.channel import Channel, Result
+from agentq.worker.output import Output
+from agentq.worker.process import Exit, Launch, Process
+from agentq.worker.reports import Report
+
+SHUT_MS = 600_000
+"""How long an account stays shut that nobody is logged in with, or that does not say when its limit ends."""
+LATE: dict[OutcomeClass, Why] = {
+    OutcomeClass.STARTUP: "startup",
+    OutcomeClass.LINGER: "linger",
+    OutcomeClass.SILENCE: "silence",
+    OutcomeClass.TIMEOUT: "timeout",
+}
+
+
+class AgentAttempt(Attempt):
+    """See above."""
+
+    def __init__(self, claim: Claim, spec: RunSpec, surroundings: Surroundings, agents: Agents) -> None:
+        super().__init__(claim, spec, surroundings)
+        self.turn = spec.turn or Turn()
+        self._agents = agents
+        self._out: SetOut | None = None
+        self._telling: Telling
+        self._keeping: Keeping
+        self._overdrawn: Verdict | None = None
+        self._verdict: Verdict | None = None
+        self._due_at_ms: int | None = None
+        self._began_ms = monotonic_ms()
+
+    # ---- setting out
+
+    async def _prepared(self, channel: Channel, resumption: Resumption | None) -> Launch:
+        deciding = SettingOut(self.claim, self.spec, self._agents, self._around.environment, self._asked)
+        try:
+            out = await deciding.decide(resumption, self._log_file().with_name("before"))
+        except Shut as shut:
+            self._verdict, self._due_at_ms = Verdict(VerdictKind.LIMITED, str(shut), shut.until_ms), shut.until_ms
+            if self.turn.account is None:
+                # Another worker may have an account that is open; this one takes no such runs for now.
+                self.stop(Stop.RELEASED, str(shut))
+            raise Undone(self._told(self._verdict, {})) from shut
+        empty = out.purse.is_empty()
+        if empty is not None:
+            raise Undone(self._told(empty, {}))
+        self._out = out
+        log = partial(self._around.narration.log, self.claim)
+        self._telling = Telling(out.reader, log, self._heard)
+        self._keeping = Keeping(self.claim, out, self._agents, self._asked)
+        await self._keeping.begin()
+        self._began_ms = monotonic_ms()
+        return await out.launch(self.claim, self.spec, self._around.environment, channel)
+
+    async def _asked(self, ask: Callable[[], Answer]) -> Answer | None:
+        """Ask the server until it answers; once only, if the attempt is to end. None if it did not answer."""
+        if self._stop is None:
+            return await self._answered(ask)
+        if self._stop is not Stop.FENCED:
+            with suppress(AgentqError):
+                return await asyncio.to_thread(ask)
+        return None
+
+    def _output(self, process: Process) -> Output:
+        log = partial(self._around.narration.log, self.claim)
+        output = Output(process.stdout, process.stderr, self._log_file(), log, tap=self._telling.tap)
+        for note in self._set_out.notes:
+            output.note(note)
+        return output
+
+    @property
+    def _set_out(self) -> SetOut:
+        assert self._out is not None
+        return self._out
+
+    # ---- watching
+
+    def _heard(self, doings: list[Doing]) -> None:
+        """The agent has done something."""
+        facts = self._set_out.reader.facts
+        self._keeping.heard(facts)
+        if any(isinstance(doing, Spent) for doing in doings):
+            spent = _spending(facts.spent)
+            self._around.narration.spent(self.claim, spent, facts.totals)
+            if self._overdrawn is None and not facts.concluded:
+                self._overdrawn = self._set_out.purse.overdrawn(spent)
+        self._poked.set()
+
+    def _limits_left(self, started_ms: int, output: Output) -> dict[OutcomeClass, int]:
+        facts, profile = self._set_out.reader.facts, self._set_out.profile
+        left, now = super()._limits_left(started_ms, output), monotonic_ms()
+        heard_ms = max(output.last_byte_ms or 0, started_ms)
+        if self.spec.silence_timeout_ms is None:
+            left[OutcomeClass.SILENCE] = heard_ms + profile.silence_timeout_ms - now
+        if not facts.told:
+            startup_ms = self.turn.startup_timeout_ms or profile.startup_timeout_ms
+            left[OutcomeClass.STARTUP] = started_ms + startup_ms - now
+        if facts.concluded:
+            linger_ms = self.turn.linger_timeout_ms or profile.linger_timeout_ms
+            left[OutcomeClass.LINGER] = 0 if facts.sleep is not None else heard_ms + linger_ms - now
+        if self._overdrawn is not None:
+            left[OutcomeClass.BUDGET] = 0
+        return left
+
+    # ---- the end
+
+    async def _outcome(self, late: OutcomeClass | None, exit_: Exit, output: Output, channel: Channel) -> Outcome:
+        out = self._set_out
+        self._telling.ended()
+        self._around.narration.spent(self.claim, _spending(out.reader.facts.spent), out.reader.facts.totals)
+        result, about = channel.result(), self._about(exit_, output)
+        verdict = self._overdrawn if late is OutcomeClass.BUDGET else None
+        verdict = verdict or judged(out.reader.facts, await self._end_of(late, exit_, result))
+        if self._stop is not Stop.FENCED:
+            await self._keeping.end(verdict)
+        if self._stop is Stop.CANCELLED:
+            about["error"] = self._reason
+            return self._told(Verdict(VerdictKind.INTERRUPTED), about, OutcomeClass.CANCELLED)
+        if verdict.consequence.class_ is OutcomeClass.OK and result.error:
+            return self._told(verdict, {**about, "error": result.error}, OutcomeClass.CHECK)
+        if self._stop is None:
+            await self._bill(verdict)
+        self._verdict, self._wait = verdict, result.wait
+        value = result.value if result.value is not None else out.reader.facts.structured
+        about["result"] = value if value is not None else out.reader.facts.text[: limits.TAIL_CHARACTERS] or None
+        return self._told(verdict, about)
+
+    async def _end_of(self, late: OutcomeClass | None, exit_: Exit, result: Result) -> End:
+        facts = self._set_out.reader.facts
+        sleeps = facts.sleep is not None and facts.concluded
+        why: Why | None = "sleep" if sleeps else LATE[late] if late is not None else None
+        if self._stop is not None:
+            why = "cancelled"
+        declared = isinstance(result.value, dict) and NO_CHANGES in result.value
+        changed = await self._set_out.has_changed() if self.turn.expects == "changes" else None
+        return End(exit_.code, exit_.signal, why, changed, declared, wall_ms())
+
+    async def _bill(self, verdict: Verdict) -> None:
+        """What the verdict means to the account, and when the run may go on for that."""
+        if not verdict.consequence.gate:
+            return
+        out, accounts = self._set_out, self._agents.availability
+        until_ms = verdict.reset_at_ms or wall_ms() + SHUT_MS
+        while self._stop is None:
+            try:
+                await accounts.shut(out.agent, out.account, until_ms, verdict.error)
+                names = in_order(out.profile, self.turn.account)
+                other = await accounts.choose(out.agent, names)
+            except AgentqError:
+                await self._pause()
+                continue
+            if verdict.consequence.run == "defer":
+                self._due_at_ms = accounts.opens_at_ms(out.agent, names)
+                if other is not None and self.turn.on_limit == "defer":
+                    self.stop(Stop.RELEASED, f"{verdict.error}; it goes on with the account {other}")
+            return
+
+    def _told(self, verdict: Verdict, about: dict[str, Any], class_: OutcomeClass | None = None) -> Outcome:
+        """The outcome that a verdict is."""
+        fields = {"class": class_ or verdict.consequence.class_, "error": verdict.error or None, **about}
+        if verdict.kind is VerdictKind.LIMITED and self.turn.on_limit == "fail":
+            fields["class"] = OutcomeClass.REJECTED
+        return Outcome.model_validate({**fields, "agent": self._word(verdict)})
+
+    def _word(self, verdict: Verdict) -> AgentsWord:
+        if self._out is None:
+            return AgentsWord(verdict=verdict.kind)
+        facts = self._out.reader.facts
+        return AgentsWord(
+            verdict=verdict.kind,
+            session=facts.session or self._out.session,
+            model=facts.model,
+            account=self._out.account,
+            spent=_spending(facts.spent),
+            denials=tuple(facts.denials),
+            duration_ms=monotonic_ms() - self._began_ms,
+        )
+
+    def _say_how_it_ended(self, outcome: Outcome) -> None:
+        if self._stop is not None or self._verdict is None:
+            super()._say_how_it_ended(outcome)
+            return
+        say, claim, does = self._around.say, self.claim, self._verdict.consequence.run
+        if self._verdict.kind is VerdictKind.SLEEPS:
+            say(Report("park", claim, wait=self._nap()))
+        elif does in ("back off", "defer") and outcome.class_ is OutcomeClass.LIMIT:
+            say(Report("defer", claim, outcome, due_at_ms=self._due_at_ms))
+        else:
+            super()._say_how_it_ended(outcome)
+
+    def _nap(self) -> Wait:
+        asked = self._set_out.reader.facts.sleep
+        assert asked is not None
+        for_ms = min(max(asked.for_ms, 0), limits.DELAY_MS_MAX)
+        return Wait(for_ms=for_ms, state={WOKEN: asked.prompt})
+
+
+def _spending(spent: Spent) -> Spending:
+    return Spending.model_validate(spent.model_dump(exclude={"type"}))

@@ -1,0 +1,92 @@
+"""Which agents a worker can take runs of at the moment, and who is billed next. Its tasks:
+
+1. Choose an account whose gate is open, in the order in which the profile has them.
+2. When an account has met its limit, shut its gate, for every worker that uses it.
+3. Withdraw an agent from what the worker offers while all its accounts here are shut, so that runs wait where another
+   worker, with another account, may take them; and offer it again as soon as one opens, in its time or by hand.
+
+Nothing is asked of the server while no gate is known to be shut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.flow import Flow
+from agentq.worker.agents.accounts import gate, in_order
+from agentq.worker.agents.installed import Installed
+from agentq.worker.agents.profiles import Profiles
+
+LOOK_MS = 5_000
+"""How often gates that are shut are looked at: somebody may open one by hand."""
+
+
+class Availability:
+    """Lives on the worker's event loop; what asks the server does so in a thread."""
+
+    def __init__(self, flow: Flow, profiles: Profiles, installed: Installed, changed: Callable[[], None]) -> None:
+        self._flow = flow
+        self._profiles = profiles
+        self._installed = installed
+        self._changed = changed
+        self._shut: dict[str, int] = {}
+        """Gates by when they open."""
+        self._looking: asyncio.Task[None] | None = None
+
+    def labels(self) -> dict[str, str]:
+        """What the worker offers."""
+        return self._installed.labels(name for name in self._installed.programs if self._is_shut(name))
+
+    async def choose(self, agent: str, accounts: Sequence[str]) -> str | None:
+        """The account to use now, after a look at the gates; None if these are all shut."""
+        await self._look({agent})
+        return next((account for account in accounts if gate(agent, account) not in self._shut), None)
+
+    async def shut(self, agent: str, account: str, until_ms: int, why: str) -> None:
+        """That account lets nobody in before then."""
+        await asyncio.to_thread(self._flow.shut, gate(agent, account), until_ms, why)
+        self._note({gate(agent, account): until_ms})
+
+    def opens_at_ms(self, agent: str, accounts: Sequence[str]) -> int:
+        """When the first of these is open again."""
+        return min(self._shut.get(gate(agent, account), 0) for account in accounts)
+
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _is_shut(self, agent: str) -> bool:
+        return all(key in self._shut for key in self._gates(agent))
+
+    def _gates(self, agent: str) -> list[str]:
+        return [gate(agent, account) for account in in_order(self._profiles.get(agent))]
+
+    async def _look(self, agents: set[str]) -> None:
+        keys = [key for agent in sorted(agents) for key in self._gates(agent)]
+        limits = await asyncio.to_thread(self._flow.limits, keys)
+        self._note({limit.key: limit.shut_until_ms or 0 for limit in limits})
+
+    def _note(self, gates: Mapping[str, int]) -> None:
+        before, now_ms = self.labels(), wall_ms()
+        for key, until_ms in gates.items():
+            if until_ms > now_ms:
+                self._shut[key] = until_ms
+            else:
+                self._shut.pop(key, None)
+        if self._shut and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.ensure_future(self._keep_looking())
+        if self.labels() != before:
+            self._changed()
+
+    async def _keep_looking(self) -> None:
+        while self._shut:
+            next_ms = min(self._shut.values()) - wall_ms()
+            await asyncio.sleep(min(max(next_ms, 10), LOOK_MS) / 1000)
+            try:
+                await self._look({key.split(":")[1] for key in self._shut})
+            except AgentqError:
+                # The server is away; what it said last holds, and each gate until its time.
+                self._note(dict(self._shut))

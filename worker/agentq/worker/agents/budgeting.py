@@ -1,0 +1,79 @@
+"""What an attempt may still spend, of its run's budgets and of its session's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentq.coordinator.run import Spending
+from agentq.coordinator.turn import Budgets
+from agentq.worker.agents.verdicts import Verdict, VerdictKind
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A budget, whose it is, and what of it was spent before this attempt."""
+
+    whose: str
+    budgets: Budgets
+    before: Spending
+
+
+class Purse:
+    """All that bounds one attempt."""
+
+    def __init__(self, *allowances: Allowance) -> None:
+        self._allowances = allowances
+
+    def left(self) -> Budgets | None:
+        """What an attempt may spend at the most, for agents that can keep to it themselves."""
+        costs = [
+            each.budgets.cost_usd - (each.before.cost_usd or 0) for each in self._allowances if each.budgets.cost_usd
+        ]
+        turns = [each.budgets.turns - each.before.turns for each in self._allowances if each.budgets.turns]
+        if not costs and not turns:
+            return None
+        return Budgets(cost_usd=min(costs, default=None), turns=min(turns, default=None))
+
+    def is_empty(self) -> Verdict | None:
+        """Whether nothing is left to begin with."""
+        for each in self._allowances:
+            before, most = each.before, each.budgets
+            if most.turns is not None and before.turns >= most.turns:
+                return Verdict(VerdictKind.MAX_TURNS, _turns(each, before.turns))
+            verdict = _spent(each, before.input_tokens + before.output_tokens, before.cost_usd or 0)
+            if verdict is not None:
+                return verdict
+        return None
+
+    def overdrawn(self, spent: Spending) -> Verdict | None:
+        """Whether an attempt that has spent so much, and goes on, may not."""
+        for each in self._allowances:
+            before, most = each.before, each.budgets
+            turns = before.turns + spent.turns
+            if most.turns is not None and turns > most.turns:
+                return Verdict(VerdictKind.MAX_TURNS, _turns(each, most.turns))
+            if most.cost_usd is not None and spent.cost_usd is None and spent.input_tokens + spent.output_tokens:
+                sentence = f"the cost of the {each.whose} is capped, and nobody knows what its model costs"
+                return Verdict(
+                    VerdictKind.NO_PRICE, f"{sentence}; give its profile a price, as in [agents.NAME.prices]"
+                )
+            tokens = before.input_tokens + before.output_tokens + spent.input_tokens + spent.output_tokens
+            verdict = _spent(each, tokens, (before.cost_usd or 0) + (spent.cost_usd or 0))
+            if verdict is not None:
+                return verdict
+        return None
+
+
+def _spent(each: Allowance, tokens: int, cost_usd: float) -> Verdict | None:
+    most = each.budgets
+    if most.tokens is not None and tokens >= most.tokens:
+        return Verdict(VerdictKind.BUDGET, f"the {each.whose} has used {tokens:,} tokens; {most.tokens:,} is the most")
+    if most.cost_usd is not None and cost_usd >= most.cost_usd:
+        return Verdict(
+            VerdictKind.BUDGET, f"the {each.whose} has cost ${cost_usd:.2f}; ${most.cost_usd:.2f} is the most"
+        )
+    return None
+
+
+def _turns(each: Allowance, turns: int) -> str:
+    return f"the {each.whose} has used {turns} turns, and that is the most"

@@ -1,0 +1,36 @@
+"""What an agent is asked: the prompt of its run, or words that let it go on where it was."""
+
+from __future__ import annotations
+
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.waiting import Resumption
+
+WOKEN = "wake_prompt"
+"""In what a sleeping agent's run has saved: what the agent wants to be asked when it is woken."""
+NO_CHANGES = "no_changes"
+"""In the result of a run: the agent declares that nothing has to be changed, and why."""
+
+_INTERRUPTED = (
+    "You were interrupted before you had finished. What you had done is still there: look before you do anything "
+    "again. Go on with this:"
+)
+_DECLARE = (
+    "If it turns out that nothing has to be changed, declare that before you end: "
+    'printf \'{"no_changes": "why"}\' > "$AGENTQ_RESULT"'
+)
+
+
+def question(spec: RunSpec, resumption: Resumption | None, *, interrupted: bool) -> str:
+    """What to ask. `interrupted`: the conversation goes on in which an earlier attempt had asked."""
+    prompt = spec.prompt or ""
+    if resumption is not None:
+        asked = resumption.state.get(WOKEN) if isinstance(resumption.state, dict) else None
+        if interrupted and isinstance(asked, str):
+            return asked or "You wanted to be woken now. Go on."
+        told = f"You waited, and this is what came:\n\n{resumption.to_json().decode()}"
+        return f"{told}\n\nGo on." if interrupted else f"{prompt}\n\n{told}"
+    if interrupted:
+        prompt = f"{_INTERRUPTED}\n\n{prompt}"
+    if spec.turn is not None and spec.turn.expects == "changes":
+        prompt = f"{prompt}\n\n{_DECLARE}"
+    return prompt

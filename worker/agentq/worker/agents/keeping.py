@@ -1,0 +1,90 @@
+"""Keeping a conversation, so that the same run's next attempt, or the session's next turn, can go on with it.
+
+1. As soon as the agent's own id of it is known, it is noted with the run and its session, and on which host it is.
+2. Its transcript, where the agent has one that can travel, is carried to the server now and then and at the end, so
+   that even the death of the machine costs no more than the last moments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.queue import Claim
+from agentq.worker.agents.reading import Facts
+from agentq.worker.agents.setting_out import Ask, SetOut
+from agentq.worker.agents.surroundings import Agents
+from agentq.worker.agents.verdicts import Verdict
+
+CARRY_MS = 15_000
+"""How often a transcript is carried while the agent works, at the most."""
+
+
+class Keeping:
+    """Of one attempt. Lives on the worker's event loop."""
+
+    def __init__(self, claim: Claim, out: SetOut, agents: Agents, ask: Ask) -> None:
+        self._claim = claim
+        self._out = out
+        self._agents = agents
+        self._ask = ask
+        self._bound: tuple[str | None, str | None, bool] | None = None
+        self._carried_ms = monotonic_ms()
+        self._movable = out.profile.transcript is not None
+        self._errand: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """An id that we made is known before the agent is."""
+        if self._out.session is not None:
+            await self._bind(self._out.session, None)
+
+    def heard(self, facts: Facts) -> None:
+        """The agent has done something; what is to be kept of it is kept beside."""
+        if self._errand is not None and not self._errand.done():
+            return
+        unknown = facts.session is not None and self._bound != (facts.session, facts.model, self._movable)
+        due = self._movable and monotonic_ms() - self._carried_ms >= CARRY_MS
+        if unknown or due:
+            self._errand = asyncio.ensure_future(self._keep(facts, carry=due))
+
+    async def end(self, verdict: Verdict) -> None:
+        """The process is gone: keep what there is now, or let it be forgotten where it is of no more use."""
+        if self._errand is not None:
+            await self._errand
+        if verdict.consequence.conversation == "begins anew":
+            await self._bind(None, None)
+        else:
+            await self._keep(self._out.reader.facts, carry=self._movable)
+
+    async def _keep(self, facts: Facts, *, carry: bool) -> None:
+        session = facts.session or self._out.session
+        if session is None:
+            return
+        if carry:
+            await self._carry(session)
+        if self._bound != (session, facts.model, self._movable):
+            await self._bind(session, facts.model)
+
+    async def _carry(self, session: str) -> None:
+        self._carried_ms = monotonic_ms()
+        packed = await asyncio.to_thread(self._out.packed, session)
+        if packed is None:
+            return
+        try:
+            await self._ask(lambda: self._agents.conversations.carry(self._claim, packed))
+        except Invalid:
+            # It is too long to travel: from now on the conversation stays on this machine.
+            self._movable = False
+
+    async def _bind(self, session: str | None, model: str | None) -> None:
+        self._bound = (session, model, self._movable)
+        host, account, movable = socket.gethostname(), self._out.account, self._movable
+
+        def bind() -> None:
+            self._agents.conversations.bind(
+                self._claim, session, host=host, account=account, model=model or "", movable=movable
+            )
+
+        await self._ask(bind)

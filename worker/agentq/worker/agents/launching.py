@@ -1,0 +1,189 @@
+"""How an agent is started: its arguments, what it reads, and its environment, made of a profile and of what is asked.
+
+Nothing here looks at the world: `start` says all that is to be done, or in one sentence why it cannot be. The prompt
+goes by stdin or in a file, never as an argument; no shell sees anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.turn import Budgets, Turn
+from agentq.worker.agents import accounts, filling
+from agentq.worker.agents.profile import OURS, Profile
+
+PASSED = frozenset(
+    (
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
+        *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
+    )
+)
+"""What every agent is given of the worker's environment: the way to its service, and where it keeps its own."""
+PROGRAM_FOLDERS = (".local/bin", ".claude/local", ".opencode/bin", ".npm-global/bin", ".bun/bin", "bin")
+"""Where agents' installers put them, below the home: looked at after PATH, which a service often has not set so."""
+
+How = Literal["begin", "resume", "fork"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is to be started."""
+
+    agent: str
+    profile: Profile
+    prompt: str
+    turn: Turn = field(default_factory=Turn)
+    account: str = accounts.DEFAULT
+    how: How = "begin"
+    session: str | None = None
+    """The agent's own id of the conversation: what to go on with or from, or the one that we made for a new one."""
+    model: str | None = None
+    """Where the turn names none: the conversation's."""
+    left: Budgets | None = None
+    """What may still be spent; the turn's budgets, if nothing has been."""
+    prompt_file: Path | None = None
+    """Where a prompt that goes in a file is going to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What it takes."""
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    prompt_file: bytes | None
+    """What to write into the file; None for an agent that reads its prompt on stdin."""
+    env: dict[str, str]
+    """What it is given beneath the run's own variables, and above what every run is passed."""
+
+
+def start(asked: Start, inherited: Mapping[str, str] = os.environ) -> Started:
+    """How to start it, with what a worker has in its environment."""
+    profile = asked.profile
+    prompt = _prompt(asked)
+    program = find(profile.command, inherited)
+    if program is None:
+        raise Invalid(f"The agent {asked.agent} is not installed here: there is no {profile.command}.")
+    in_file = profile.prompt == "file"
+    if in_file and asked.prompt_file is None:
+        raise Invalid(f"The agent {asked.agent} reads its prompt from a file, and there is none.")
+    return Started(
+        argv=(program, *_arguments(asked)),
+        stdin=b"" if in_file else prompt,
+        prompt_file=prompt if in_file else None,
+        env=_environment(asked, inherited, program),
+    )
+
+
+def find(command: str, inherited: Mapping[str, str]) -> str | None:
+    """The program of a profile, as an absolute path; None where there is none."""
+    import shutil
+
+    if command == "{python}":
+        return sys.executable
+    found = shutil.which(command, path=inherited.get("PATH", os.defpath))
+    if found is None and "/" not in command and "HOME" in inherited:
+        found = shutil.which(command, path=os.pathsep.join(f"{inherited['HOME']}/{each}" for each in PROGRAM_FOLDERS))
+    return os.path.abspath(found) if found else None
+
+
+def _prompt(asked: Start) -> bytes:
+    most = asked.profile.prompt_characters
+    if not asked.prompt.strip():
+        raise Invalid("The prompt is empty; say what the agent is to do.")
+    if most is not None and len(asked.prompt) > most:
+        raise Invalid(
+            f"The prompt has {len(asked.prompt)} characters, and {asked.agent} takes {most} at the most; put the rest "
+            "in a file of its folder."
+        )
+    # A NUL ends the text for some programs, and half a character is none for others.
+    return asked.prompt.replace("\0", "\ufffd").encode(errors="replace")
+
+
+def _arguments(asked: Start) -> list[str]:
+    """In this order: what it always gets, model, permissions, trust, budgets, conversation, prompt."""
+    profile, turn, left = asked.profile, asked.turn, asked.left or asked.turn.budgets
+    values = {"python": sys.executable}
+    words = _opening(asked)
+    model = asked.model if turn.model is None else turn.model
+    if model is not None:
+        words += _supported(profile.model_args, asked, "be told which model to use")
+        values["model"] = model
+    if turn.permissions not in profile.permissions:
+        raise Invalid(
+            f"The agent {asked.agent} cannot be held to {turn.permissions!r}; it takes the permissions "
+            f"{' or '.join(profile.permissions)}."
+        )
+    words += profile.permissions[turn.permissions]
+    words += profile.trusted_args if turn.trust == "repo" else profile.untrusted_args
+    if left is not None and left.cost_usd is not None and profile.cost_args:
+        words += profile.cost_args
+        values["cost_usd"] = f"{left.cost_usd:.6f}".rstrip("0").rstrip(".")
+    if left is not None and left.turns is not None and profile.turns_args:
+        words += profile.turns_args
+        values["turns"] = str(left.turns)
+    if asked.session is not None:
+        values["session"] = asked.session
+    if asked.prompt_file is not None:
+        values["prompt_file"] = str(asked.prompt_file)
+    return filling.arguments([*words, *_conversation(asked), *profile.prompt_args], values)
+
+
+def _opening(asked: Start) -> list[str]:
+    instead = {"begin": (), "resume": asked.profile.resume_command, "fork": asked.profile.fork_command}[asked.how]
+    return list(instead or asked.profile.args)
+
+
+def _conversation(asked: Start) -> list[str]:
+    """What says whether it begins, or goes on."""
+    profile = asked.profile
+    if asked.how == "begin":
+        return list(profile.begin_args if asked.session is not None or not profile.takes_id else ())
+    can, what = {
+        "resume": (profile.resumes, "go on with a conversation"),
+        "fork": (profile.forks, "go on from a conversation as another one"),
+    }[asked.how]
+    if not can:
+        raise Invalid(f"The agent {asked.agent} cannot {what}.")
+    return list(profile.resume_args if asked.how == "resume" else profile.fork_args)
+
+
+def _supported(words: tuple[str, ...], asked: Start, what: str) -> tuple[str, ...]:
+    if not words:
+        raise Invalid(f"The agent {asked.agent} cannot {what}.")
+    return words
+
+
+def _environment(asked: Start, inherited: Mapping[str, str], program: str) -> dict[str, str]:
+    """Later ones win: the worker's that it needs, its profile's, those of its permissions and trust, its account's."""
+    profile, turn = asked.profile, asked.turn
+    variables = {name: value for name, value in inherited.items() if is_passed(profile, name)}
+    variables |= _reaching(inherited, program)
+    own = dict(profile.env)
+    own |= profile.env_permissions.get(turn.permissions, {})
+    own |= {} if turn.trust == "repo" else profile.env_untrusted
+    return variables | own | accounts.variables(profile, asked.account, inherited)
+
+
+def is_passed(profile: Profile, name: str) -> bool:
+    """Whether an agent is given a variable of the worker's; of agentq's own, never one."""
+    if name.startswith(OURS):
+        return False
+    return name in PASSED or any(
+        name.startswith(each[:-1]) if each.endswith("*") else name == each for each in profile.env_pass
+    )
+
+
+def _reaching(inherited: Mapping[str, str], program: str) -> dict[str, str]:
+    """A PATH with the folder of the program, where it was found elsewhere: what it is made of often lies beside it."""
+    path, folder = inherited.get("PATH", os.defpath), os.path.dirname(program)
+    if program == sys.executable or folder in path.split(os.pathsep):
+        return {}
+    return {"PATH": f"{path}{os.pathsep}{folder}"}

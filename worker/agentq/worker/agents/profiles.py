@@ -1,0 +1,184 @@
+"""Which agents are known: the profiles that come with agentq, and on top of them the user's own.
+
+A user's stand as `[agents.NAME]` in the settings files, and as `agents/NAME.toml` beside them. One that says
+`like = "claude"` is that one, but for the fields that it sets, in tables field by field; so is one whose name there is
+already. What a nearer file says counts more, as with settings.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.settings import AGENTS, files
+from agentq.worker.agents.profile import Account, Price, Profile
+
+BUILT_IN = "built in"
+LIKE = "like"
+
+Table = dict[str, Any]
+_name: TypeAdapter[str] = TypeAdapter(Name)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What stands somewhere of one profile."""
+
+    table: Table
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """Profiles by name, and where each comes from: `built in`, or the nearest file that says something of it."""
+
+    by_name: Mapping[str, Profile]
+    sources: Mapping[str, str]
+
+    @classmethod
+    def found(cls, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Profiles:
+        """All that there are, for somebody who stands in a folder; or one sentence about what is wrong with one."""
+        known = _built_in()
+        for path in files(environment, folder or Path.cwd()):
+            known |= _upon(known, dict(_of_file(path, environment)))
+        return cls(
+            {name: _profile(name, written) for name, written in known.items()},
+            {name: written.source for name, written in known.items()},
+        )
+
+    def get(self, name: str) -> Profile:
+        """The profile of an agent; without a command, it is only there for others to be like it."""
+        found = self.by_name.get(name)
+        if found is None:
+            raise NotFound(unknown(name, self.names()))
+        if not found.command:
+            raise Invalid(
+                f"The agent {name} is only a pattern: name a program in [agents.NAME] of agentq.toml, with "
+                f'like = "{name}" and command = "./my-agent".'
+            )
+        return found
+
+    def names(self) -> list[str]:
+        """Those that can be started."""
+        return sorted(name for name, profile in self.by_name.items() if profile.command)
+
+
+def unknown(name: str, known: list[str]) -> str:
+    """One sentence about a name that nobody has."""
+    near = get_close_matches(name, known, 1)
+    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
+    return f"There is no agent {name[:80]!r}; {rest} `agentq agents` shows them all."
+
+
+def _built_in() -> dict[str, Written]:
+    folder = resources.files("agentq.worker.agents") / "builtin"
+    found = {
+        file.name.removesuffix(".toml"): Written(tomllib.loads(file.read_text(encoding="utf-8")), BUILT_IN)
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".toml")
+    }
+    return _upon({}, found)
+
+
+def _of_file(path: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Written]]:
+    """What a settings file says of agents, and what lies in the folder beside it."""
+    tables = _read(path).get(AGENTS, {})
+    if not isinstance(tables, dict):
+        raise Invalid(f"The profiles in {path} cannot be read: [{AGENTS}] is a table.")
+    for name, table in tables.items():
+        yield name, _written(name, table, path, environment)
+    for file in sorted((path.parent / AGENTS).glob("*.toml")):
+        name = file.name.removesuffix(".toml")
+        if name in tables:
+            raise Invalid(f"The agent {name} stands twice, in {path} and in {file}; leave one away.")
+        yield name, _written(name, _read(file), file, environment)
+
+
+def _read(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Invalid(f"The profiles in {path} cannot be read: {error}.") from error
+
+
+def _written(name: str, table: object, path: Path, environment: Mapping[str, str]) -> Written:
+    try:
+        _name.validate_python(name)
+    except ValidationError as error:
+        raise Invalid(f"{name[:80]!r} in {path} cannot be the name of an agent: {one_sentence(error)}") from error
+    if not isinstance(table, dict):
+        raise Invalid(f"The profile of {name} in {path} is no table; write [{AGENTS}.{name}] above its fields.")
+    if isinstance(table.get("command"), str):
+        table = table | {"command": _program(table["command"], path, environment)}
+    return Written(table, str(path))
+
+
+def _program(command: str, path: Path, environment: Mapping[str, str]) -> str:
+    """A path is relative to the file that it stands in; a name is looked up where it is needed."""
+    if command.startswith("~/"):
+        return environment.get("HOME", "~") + command[1:]
+    return str(path.parent.absolute() / command) if "/" in command else command
+
+
+def _upon(below: Mapping[str, Written], own: Mapping[str, Written]) -> dict[str, Written]:
+    """Each of one layer, made whole by what it is like, in its own layer or in those below."""
+
+    def whole(name: str, asked: tuple[str, ...]) -> Table:
+        if name not in own:
+            return below[name].table
+        written = own[name]
+        like = written.table.get(LIKE, name)
+        if like == name:
+            base = below[name].table if name in below else {}
+        elif like in asked:
+            raise Invalid(f"The profile of {asked[0]} in {written.source} is like itself, by way of {name}.")
+        elif like in own or like in below:
+            base = whole(like, (*asked, like))
+        else:
+            raise Invalid(
+                f"The profile of {name} in {written.source} is wrong: {LIKE}: {unknown(str(like), [*below, *own])}"
+            )
+        return _merged(base, {field: value for field, value in written.table.items() if field != LIKE})
+
+    return {name: Written(whole(name, (name,)), written.source) for name, written in own.items()}
+
+
+def _merged(base: Mapping[str, Any], upon: Mapping[str, Any]) -> Table:
+    """Tables are merged field by field; a list, as any other value, takes the place of what was there."""
+    merged = dict(base)
+    for name, value in upon.items():
+        below = merged.get(name)
+        merged[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _profile(name: str, written: Written) -> Profile:
+    try:
+        return Profile.model_validate(written.table)
+    except ValidationError as error:
+        raise Invalid(f"The profile of {name} in {written.source} is wrong: {_fault(error)}") from error
+
+
+def _fault(error: ValidationError) -> str:
+    """What is wrong with it; a field that there is not, with the nearest that there is."""
+    first = error.errors(include_url=False)[0]
+    place = [str(part) for part in first["loc"]]
+    if first["type"] == "missing":
+        return f'{".".join(place)} is missing; set it, or say what other agent it is like, as in {LIKE} = "claude".'
+    if first["type"] != "extra_forbidden":
+        return one_sentence(error)
+    tables: dict[str, type[BaseModel]] = {"accounts": Account, "prices": Price}
+    fields = list(tables.get(place[0] if place[1:] else "", Profile).model_fields)
+    near = get_close_matches(place[-1], fields, 1)
+    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}."
+    return f"{'.'.join(place)}: there is no such field; {rest}"

@@ -1,0 +1,227 @@
+"""Setting out: all that is decided before an agent's process begins.
+
+Who is billed, whether and where a conversation goes on, what is asked, what may be spent, and what the folder was like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from agentq.coordinator.conversations import Conversation
+from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Caps, Outcome, RunSpec
+from agentq.coordinator.turn import Turn
+from agentq.coordinator.waiting import Resumption
+from agentq.worker.agents import accounts
+from agentq.worker.agents.budgeting import Allowance, Purse
+from agentq.worker.agents.changes import Fingerprint
+from agentq.worker.agents.continuing import question
+from agentq.worker.agents.formats.readers import reader_of
+from agentq.worker.agents.launching import How, Start, is_passed, start
+from agentq.worker.agents.profile import Profile
+from agentq.worker.agents.reading import Before, Reader
+from agentq.worker.agents.surroundings import Agents
+from agentq.worker.agents.transcripts import packed, restored, transcripts
+from agentq.worker.agents.trust import refusal
+from agentq.worker.attempt import Answer, Undone
+from agentq.worker.channel import Channel
+from agentq.worker.environment import Environment
+from agentq.worker.process import Launch
+
+
+class Ask(Protocol):
+    """Ask the server until it answers; None if nobody wants to know any more."""
+
+    def __call__(self, ask: Callable[[], Answer], /) -> Awaitable[Answer | None]: ...
+
+
+class Shut(Exception):
+    """All accounts that will do are at their limits until a time."""
+
+    def __init__(self, sentence: str, until_ms: int) -> None:
+        super().__init__(sentence)
+        self.until_ms = until_ms
+
+
+@dataclass(slots=True)
+class SetOut:
+    """What was decided."""
+
+    agent: str
+    profile: Profile
+    account: str
+    conversation: Conversation
+    how: How
+    session: str | None
+    """The agent's id of the conversation, where it is known before the agent tells."""
+    question: str
+    reader: Reader
+    purse: Purse
+    cwd: Path
+    env: Mapping[str, str]
+    """Of the agent, as far as it decides where its conversations are."""
+    before: Fingerprint | None
+    """What the folder was like before the first attempt; None where nobody asked, or nobody knows."""
+    notes: list[str] = field(default_factory=list)
+    """What the log should say."""
+
+    async def launch(self, claim: Claim, spec: RunSpec, environment: Environment, channel: Channel) -> Launch:
+        """What is to be started; the prompt's file is written where the agent wants one."""
+        file = channel.folder / "prompt"
+        asked = Start(
+            agent=self.agent,
+            profile=self.profile,
+            prompt=self.question,
+            turn=spec.turn or Turn(),
+            account=self.account,
+            how=self.how,
+            session=self.session,
+            model=self.conversation.model,
+            left=self.purse.left(),
+            prompt_file=file if self.profile.prompt == "file" else None,
+        )
+        started = checked(lambda: start(asked, environment.inherited))
+        if started.prompt_file is not None:
+            file.touch(mode=0o600)
+            file.write_bytes(started.prompt_file)
+        env = environment.of(claim, spec, channel.variables(), beneath=started.env)
+        return Launch(started.argv, env, self.cwd, environment.cookie(claim), spec.caps or Caps(), started.stdin)
+
+    async def has_changed(self) -> bool | None:
+        """Whether its folder is other than before the first attempt."""
+        now = await Fingerprint.of(self.cwd)
+        return None if self.before is None or now is None else now != self.before
+
+    def packed(self, session: str) -> bytes | None:
+        """The transcript, as it stands; None where there is none that can travel."""
+        return packed(self.profile, self.env, session)
+
+
+class SettingOut:
+    """Decides it, for one attempt."""
+
+    def __init__(self, claim: Claim, spec: RunSpec, agents: Agents, environment: Environment, ask: Ask) -> None:
+        self.claim = claim
+        self.spec = spec
+        self.turn = spec.turn or Turn()
+        self.agent = spec.agent or ""
+        self.profile = checked(lambda: agents.profiles.get(self.agent))
+        self._agents = agents
+        self._environment = environment
+        self._ask = ask
+        self._notes: list[str] = []
+        self._is_first = claim.fence.partition("-")[0] == "1"
+
+    async def decide(self, resumption: Resumption | None, noted: Path) -> SetOut:
+        """Raises `Undone` where the run ends by that, and `Shut` where it has to wait."""
+        conversation = await self._ask(lambda: self._agents.conversations.open(self.claim))
+        if conversation is None:
+            raise Undone(Outcome(class_=OutcomeClass.CANCELLED))
+        cwd = Path(self.spec.cwd or conversation.cwd or Path.home())
+        refused = refusal(self.agent, self.profile, self.turn, cwd)
+        if refused is not None:
+            raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=refused))
+        account = await self._account()
+        env = self._env(account)
+        session = await self._found_again(conversation, account, env)
+        how: How = "begin" if session is None else "fork" if conversation.fork else "resume"
+        model = self.turn.model or conversation.model
+        before = Before(conversation.totals if how != "begin" else {}, _prices(self.profile), model)
+        return SetOut(
+            agent=self.agent,
+            profile=self.profile,
+            account=account,
+            conversation=conversation,
+            how=how,
+            session=session or (str(uuid.uuid4()) if self.profile.takes_id else None),
+            question=question(self.spec, resumption, interrupted=how == "resume" and not self._is_first),
+            reader=reader_of(self.profile.format, before),
+            purse=self._purse(conversation),
+            cwd=cwd,
+            env=env,
+            before=await self._before(cwd, noted),
+            notes=self._notes,
+        )
+
+    def _env(self, account: str) -> dict[str, str]:
+        inherited = self._environment.inherited
+        needed = {name: value for name, value in inherited.items() if is_passed(self.profile, name)}
+        own = checked(lambda: accounts.variables(self.profile, account, inherited))
+        return {**self._environment.passed(), **needed, **self.profile.env, **own, **self.spec.env}
+
+    async def _account(self) -> str:
+        names = checked(lambda: accounts.in_order(self.profile, self.turn.account))
+        while True:
+            try:
+                account = await self._agents.availability.choose(self.agent, names)
+            except (Unreachable, TryLater):
+                if await self._ask(lambda: True) is None:
+                    raise Undone(Outcome(class_=OutcomeClass.CANCELLED)) from None
+                continue
+            if account is None:
+                until_ms = self._agents.availability.opens_at_ms(self.agent, names)
+                what = "is at its limit" if names[1:] == [] else "are at their limits"
+                raise Shut(f"the account {' and '.join(names)} of {self.agent} {what}", until_ms)
+            return account
+
+    async def _found_again(self, conversation: Conversation, account: str, env: Mapping[str, str]) -> str | None:
+        """The agent's id of the conversation that is to go on, once its transcript is here; None where it begins."""
+        session = conversation.agent_session
+        if not session or not self.profile.resumes:
+            return None
+        if self.profile.transcript is None:
+            return session
+        at_home = conversation.host == socket.gethostname() and conversation.account in (None, account)
+        if at_home and await asyncio.to_thread(lambda: bool(transcripts(self.profile, env, session))):
+            return session
+        body = await self._ask(lambda: self._agents.conversations.carried(self.claim))
+        if body is None:
+            place = "gone" if at_home else f"on {conversation.host}, and was not carried from there"
+            self._notes.append(f"the conversation {session} is {place}, so that it begins anew")
+            return None
+        try:
+            await asyncio.to_thread(restored, self.profile, env, session, body)
+        except Invalid as invalid:
+            self._notes.append(f"{invalid} So it begins anew.")
+            return None
+        return session
+
+    def _purse(self, conversation: Conversation) -> Purse:
+        spent = conversation.spent
+        allowances = []
+        if self.turn.budgets is not None:
+            allowances.append(Allowance("run", self.turn.budgets, spent.run))
+        if conversation.budgets is not None and spent.session is not None:
+            allowances.append(Allowance("session", conversation.budgets, spent.session))
+        return Purse(*allowances)
+
+    async def _before(self, cwd: Path, noted: Path) -> Fingerprint | None:
+        """What the folder was like before the first attempt, which notes it for the others on this machine."""
+        if self.turn.expects != "changes":
+            return None
+        if not self._is_first:
+            return Fingerprint.read(noted)
+        before = await Fingerprint.of(cwd)
+        if before is not None:
+            before.write(noted)
+        return before
+
+
+def checked(ask: Callable[[], Answer]) -> Answer:
+    """What can be said of it here and now; a run that cannot be set out like that ends."""
+    try:
+        return ask()
+    except (Invalid, NotFound) as refused:
+        raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=str(refused))) from refused
+
+
+def _prices(profile: Profile) -> dict[str, dict[str, float]]:
+    return {model: price.model_dump() for model, price in profile.prices.items()}

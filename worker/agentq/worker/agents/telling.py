@@ -1,0 +1,135 @@
+"""Reading along what an agent writes, and telling what it does. Its tasks:
+
+1. Split both streams into lines, whatever their size, and feed them to the reader; keep nothing longer than it must.
+2. Tell every doing in the run's log, one line of JSON each, at a rate that a log is meant for.
+3. Say when something has changed that the attempt's limits depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.doings import Concluded, Doing, Other, Spent
+from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNK_CHARACTERS
+from agentq.coordinator.logs import Chunk, Stream
+from agentq.worker.agents.reading import Reader
+
+LINE_BYTES = 16 << 20
+"""A longer line is passed over; the worker's file has it."""
+BURST_CHARACTERS = LOG_BYTES // 4
+RATE_CHARACTERS_PER_S = 32 << 10
+
+
+class Lines:
+    """Whole lines out of pieces of any size."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self._skips = False
+        self.skipped = 0
+
+    def of(self, piece: bytes) -> list[str]:
+        """The lines that this piece completes, without their ends."""
+        *whole, rest = piece.split(b"\n")
+        lines = []
+        for each in whole:
+            self._add(each)
+            lines += self._line()
+        self._add(rest)
+        return lines
+
+    def last(self) -> list[str]:
+        """What was written after the last end of a line."""
+        return self._line() if self._bytes or self._skips else []
+
+    def _add(self, piece: bytes) -> None:
+        self._bytes += len(piece)
+        if self._bytes > LINE_BYTES:
+            self._skips = True
+            self._pieces.clear()
+        elif piece:
+            self._pieces.append(piece)
+
+    def _line(self) -> list[str]:
+        skips, body = self._skips, b"".join(self._pieces)
+        self._pieces.clear()
+        self._bytes, self._skips = 0, False
+        if skips:
+            self.skipped += 1
+            return []
+        return [body.removesuffix(b"\r").decode(errors="replace")]
+
+
+class Telling:
+    """One attempt's. Lives on the worker's event loop."""
+
+    def __init__(
+        self, reader: Reader, send: Callable[[list[Chunk]], None], heard: Callable[[list[Doing]], None]
+    ) -> None:
+        self.reader = reader
+        self.said_ms: int | None = None
+        """When it last said anything on stdout."""
+        self._send = send
+        self._heard = heard
+        self._lines: dict[Stream, Lines] = {"out": Lines(), "err": Lines()}
+        self._unspoken: Spent | None = None
+        self._allowed, self._allowed_ms = BURST_CHARACTERS, monotonic_ms()
+        self._left_out = 0
+
+    def tap(self, stream: Stream, piece: bytes) -> None:
+        """Something was written."""
+        self._take(stream, self._lines[stream].of(piece))
+
+    def ended(self) -> None:
+        """Nothing more will be."""
+        for stream, lines in self._lines.items():
+            self._take(stream, lines.last())
+        self.reader.ended()
+        if self._unspoken is not None:
+            self._tell([self._unspoken])
+        skipped = sum(lines.skipped for lines in self._lines.values())
+        if skipped:
+            self._send([Chunk("note", f"{skipped} lines of more than {LINE_BYTES} bytes were passed over\n")])
+
+    def _take(self, stream: Stream, lines: list[str]) -> None:
+        if stream == "err":
+            for line in lines:
+                self.reader.read_error(line)
+            return
+        doings = [doing for line in lines for doing in self.reader.read(line)]
+        if lines:
+            self.said_ms = monotonic_ms()
+        if doings:
+            self._tell(doings)
+            self._heard(doings)
+
+    def _tell(self, doings: list[Doing]) -> None:
+        chunks = []
+        for doing in doings:
+            if isinstance(doing, Spent):
+                # It changes with every word, and counts when something has been done with it.
+                self._unspoken = doing
+                continue
+            if isinstance(doing, Concluded) and self._unspoken is not None:
+                chunks += self._chunks(self._unspoken)
+                self._unspoken = None
+            chunks += self._chunks(doing)
+        if chunks:
+            self._send(chunks)
+
+    def _chunks(self, doing: Doing) -> list[Chunk]:
+        text = doing.model_dump_json(exclude_none=True) + "\n"
+        if len(text) > LOG_CHUNK_CHARACTERS:
+            text = Other(raw=f"a doing of {len(text)} characters").model_dump_json() + "\n"
+        now = monotonic_ms()
+        self._allowed = min(self._allowed + (now - self._allowed_ms) * RATE_CHARACTERS_PER_S // 1000, BURST_CHARACTERS)
+        self._allowed_ms = now
+        if len(text) > self._allowed and not isinstance(doing, Concluded):
+            self._left_out += 1
+            return []
+        self._allowed -= len(text)
+        note = [Chunk("note", f"{self._left_out} doings left out here\n")] if self._left_out else []
+        self._left_out = 0
+        return [*note, Chunk("event", text)]
