@@ -59,6 +59,7 @@ def shut_accounts(flow: Flow, run: Run, workers: Iterable[WorkerRecord], now_ms:
             until_ms, why = limit.shut_until_ms or 0, f", because: {limit.shut_why}" if limit.shut_why else ""
             account = limit.key.removeprefix(prefix)
             yield f"The account {account} is shut until {iso(until_ms)}, for {spelled(until_ms - now_ms)}{why}."
+            yield f"`agentq limit open {limit.key}` opens it at once."
 
 
 def limit_met(attempt: Attempt) -> str:

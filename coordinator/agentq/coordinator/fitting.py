@@ -64,5 +64,5 @@ def _lack_of_agent(labels: Iterable[Mapping[str, str]], queue: str, name: str) -
         return Lack({name: READY}, f"No worker registered for its queue, {queue}, has the agent {agent}.", remedy)
     if told != {SHUT}:
         return None
-    said = f"Every worker of its queue, {queue}, that has the agent {agent} has all its accounts there at their limits."
-    return Lack({name: READY}, said, "It goes on when the first of these limits ends.")
+    said = f"Every worker of its queue, {queue}, that has the agent {agent} has all its accounts there shut."
+    return Lack({name: READY}, said, "It goes on when the first of them opens.")

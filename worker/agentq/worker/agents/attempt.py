@@ -19,6 +19,7 @@ from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.doings import Doing, Spent
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import AgentsWord, Outcome, RunSpec, Spending
 from agentq.coordinator.turn import Turn
@@ -74,13 +75,15 @@ class AgentAttempt(Attempt):
                 # Another worker may have an account that is open; this one takes no such runs for now.
                 self.stop(Stop.RELEASED, str(shut))
             raise Undone(self._told(self._verdict, {})) from shut
-        empty = out.purse.is_empty()
-        if empty is not None:
-            raise Undone(self._told(empty, {}))
+        refusal = out.purse.is_empty() or (None if out.counts_money else out.purse.uncounted())
+        if refusal is not None:
+            raise Undone(self._told(refusal, {}))
         self._out = out
         log = partial(self._around.narration.log, self.claim)
         self._telling = Telling(out.reader, log, self._heard)
-        self._keeping = Keeping(self.claim, out, self._agents, self._asked)
+        self._keeping = Keeping(
+            self.claim, out, self._agents, self._asked, lambda sentence: log([Chunk("note", f"{sentence}\n")])
+        )
         await self._keeping.begin()
         self._began_ms = monotonic_ms()
         return await out.launch(self.claim, self.spec, self._around.environment, channel)
