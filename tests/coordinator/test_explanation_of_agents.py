@@ -58,10 +58,11 @@ def test_all_accounts_of_the_agent_are_at_their_limits(world: World) -> None:
     world.flow.shut(account_gate("codex", "work"), until_ms, "another agent")
     run = world.submit(**AN_AGENT)
 
-    assert why(world, run)[:3] == [
-        "Every worker of its queue, default, that has the agent claude has all its accounts there at their limits.",
+    assert why(world, run)[:4] == [
+        "Every worker of its queue, default, that has the agent claude has all its accounts there shut.",
         f"The account work is shut until {iso(until_ms)}, for 1 h, because: the weekly limit.",
-        "It goes on when the first of these limits ends.",
+        "`agentq limit open account:claude:work` opens it at once.",
+        "It goes on when the first of them opens.",
     ]
 
 

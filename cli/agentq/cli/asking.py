@@ -163,7 +163,7 @@ def lack_of_agent(server: Server, spec: RunSpec) -> str | None:
     if not workers or READY in found:
         return None
     if found - {None}:
-        return f"all accounts of {spec.agent} are at their limits where there is a worker; it waits for the first."
+        return f"all accounts of {spec.agent} are shut where there is a worker; it waits for the first."
     return (
         f"no worker of its queue, {spec.queue}, has the agent {spec.agent}; it waits for one. Where one is to run, "
         f"`agentq agents check {spec.agent}` tells what is missing."
