@@ -18,9 +18,10 @@ from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
+from agentq.testing.standin.script import WORDS as STANDIN_WORDS
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("coordinator/README.md", "cli/README.md")
+PAGES = ("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md")
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -159,11 +160,15 @@ def commands() -> str:
     return "\n\n".join(f"### `agentq {name}`\n\n```\n{help_of(name, each)}\n```" for name, each in every_command())
 
 
+def standin() -> str:
+    return table(("word", "makes it"), ((f"`{word}`", meaning) for word, meaning in STANDIN_WORDS.items()))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
-        *(settings, worker_settings, door, commands),
+        *(settings, worker_settings, door, commands, standin),
     )
 }
 

@@ -159,6 +159,9 @@ def _ended(process: subprocess.Popen[str], take: Take, sealed: Sealed) -> tuple[
 
 
 def _plain(text: str, home: Path) -> str:
+    """Without the folders of this machine, nor the colours of a terminal."""
+    text = re.sub(r"\x1b\[[\d;]*m", "", text)
+    text = re.sub(r"(file://)?/[^\s\"'():]*/node_modules/", "/usr/lib/node_modules/", text)
     return text.replace(str(home), "/home/user").replace(str(home).lstrip("/"), "home/user")
 
 
@@ -167,7 +170,7 @@ def _trimmed(line: str, home: Path) -> str:
     line = _plain(line, home)
     with suppress(ValueError):
         line = json.dumps(_short(json.loads(line)), ensure_ascii=False)
-    return re.sub(r"/[^\s\"]*/node_modules/", "/usr/lib/node_modules/", line)
+    return line
 
 
 def _short(value: object) -> object:

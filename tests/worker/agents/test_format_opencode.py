@@ -126,4 +126,4 @@ def test_a_read_changes_no_file() -> None:
 
 
 def test_a_session_that_it_does_not_know_is_called_so() -> None:
-    assert read("opencode", [], ["Error: Session not found"]).judged(1).kind is Kind.NO_SESSION
+    assert read("opencode", [], ["\x1b[91m\x1b[1mError: \x1b[0mSession not found"]).judged(1).kind is Kind.NO_SESSION

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _ASIDES = "system-reminder|environment_context|session_context|user_instructions|permissions instructions"
-_ASIDE = re.compile(rf"<({_ASIDES})>.*?</\1>", re.S)
+_ASIDE = re.compile(rf"<({_ASIDES})>.*?</\1>|^Your response above was stopped by .*", re.S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,8 @@ class AgentAttempt(Attempt):
             if verdict.consequence.run == "defer":
                 self._due_at_ms = accounts.opens_at_ms(out.agent, names)
                 if other is not None and self.turn.on_limit == "defer":
+                    # It goes back at once, and not to its end: somebody else pays.
+                    self._interrupted = True
                     self.stop(Stop.RELEASED, f"{verdict.error}; it goes on with the account {other}")
             return
 
