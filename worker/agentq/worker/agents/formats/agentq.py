@@ -29,6 +29,7 @@ from agentq.worker.agents.verdicts import VerdictKind
 _ONE_LINERS = ("id", "tool", "about", "path", "model", "session", "why", "what")
 _GOING_ON = (Began, Turned, Said, Thought, Called, Planned)
 _COUNT = 1_000
+_TOTALS = ("cost_usd", "input_tokens", "cached_tokens", "output_tokens", "turns")
 _Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 _Words = Annotated[str, Field(min_length=1)]
 
@@ -38,17 +39,26 @@ class ToldFacts(BaseModel):
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
-    session: _Words | None = None
-    model: _Words | None = None
-    concluded: bool | None = None
-    ok: bool | None = None
-    text: str | None = None
-    structured: JsonValue = None
-    kind: VerdictKind | None = None
-    error: str | None = None
-    reset_at_ms: Annotated[int, Field(gt=0, lt=10**15)] | None = None
-    denials: list[str] | None = None
-    totals: dict[str, _Amount] | None = None
+    session: _Words | None = Field(None, description="its own id of the conversation, by which it can be resumed")
+    model: _Words | None = Field(None, description="the model that it uses")
+    concluded: bool | None = Field(None, description="whether it has said its last word; a `result` sets it")
+    ok: bool | None = Field(None, description="whether that was a good one; a `result` sets it")
+    text: str | None = Field(None, description="what it answered; a good `result` sets it")
+    structured: JsonValue = Field(None, description="what it answered, as JSON: the run's result")
+    kind: VerdictKind | None = Field(
+        None, description="a word of the table of outcomes, where it knows better why it failed"
+    )
+    error: str | None = Field(None, description="one sentence; a bad `result` sets it")
+    reset_at_ms: Annotated[int, Field(gt=0, lt=10**15)] | None = Field(
+        None, description="when the limit ends that it met, in milliseconds since 1970"
+    )
+    denials: list[str] | None = Field(None, description="tools that it was not allowed; each `denied` adds one")
+    totals: dict[str, _Amount] | None = Field(
+        None,
+        description="numbers of the whole conversation, as it counts them: of `cost_usd`, `input_tokens`, "
+        "`cached_tokens`, `output_tokens` and `turns`, what they were before this attempt is taken off, and the rest "
+        "is what it spent",
+    )
 
 
 _doing: TypeAdapter[Any] = TypeAdapter(AnyDoing, config=ConfigDict(defer_build=True))
@@ -61,15 +71,14 @@ class AgentqReader(EventReader):
         self.facts.told = True
         try:
             if kind == "facts":
-                self._facts(ToldFacts.model_validate(event))
-                return []
+                return self._facts(ToldFacts.model_validate(event))
             doing = bounded(_doing.validate_python(event))
         except ValidationError:
             return [unknown(event)]
         self._done(doing)
         return [self.facts.spent if isinstance(doing, Spent) else doing]
 
-    def _facts(self, told: ToldFacts) -> None:
+    def _facts(self, told: ToldFacts) -> list[Doing]:
         facts = self.facts
         for name in told.model_fields_set - {"text", "error", "denials", "structured", "session", "model"}:
             if (value := getattr(told, name)) is not None or name in ("kind", "ok", "reset_at_ms"):
@@ -82,6 +91,19 @@ class AgentqReader(EventReader):
             facts.denials = [one_line(tool) for tool in told.denials[:_COUNT]]
         if "structured" in told.model_fields_set:
             facts.structured = told.structured
+        return [self._billed(told.totals)] if told.totals else []
+
+    def _billed(self, totals: dict[str, float]) -> Spent:
+        """What the conversation has cost more than before this attempt; what is not in the totals stays as it is."""
+        grown = {name: self.since(name, totals[name]) for name in _TOTALS if name in totals}
+        now = self.facts.spent
+        return self.spent(
+            int(grown.get("input_tokens", now.input_tokens)),
+            int(grown.get("cached_tokens", now.cached_tokens)),
+            int(grown.get("output_tokens", now.output_tokens)),
+            int(grown.get("turns", now.turns)),
+            grown.get("cost_usd", now.cost_usd),
+        )
 
     def _done(self, doing: Doing) -> None:
         facts = self.facts
