@@ -61,7 +61,7 @@ def test_facts_say_how_it_went_and_are_not_told() -> None:
     told = facts(session="s2", kind="limited", reset_at_ms=1_795_049_782_000, error="Full.", totals={"other": 2})
     reading = read("agentq", [told, {"type": "result", "ok": False}, facts(structured=[1], denials=["sh"])])
 
-    assert reading.types == ["spent", "result"]
+    assert reading.types == ["result"]
     assert reading.facts.totals == {"other": 2}
     assert reading.facts.structured == [1]
     verdict = reading.judged(1)

@@ -29,7 +29,7 @@ from agentq.worker.agents.verdicts import VerdictKind
 _ONE_LINERS = ("id", "tool", "about", "path", "model", "session", "why", "what")
 _GOING_ON = (Began, Turned, Said, Thought, Called, Planned)
 _COUNT = 1_000
-_TOTALS = ("cost_usd", "input_tokens", "cached_tokens", "output_tokens", "turns")
+_COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "turns")
 _Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 _Words = Annotated[str, Field(min_length=1)]
 
@@ -71,14 +71,15 @@ class AgentqReader(EventReader):
         self.facts.told = True
         try:
             if kind == "facts":
-                return self._facts(ToldFacts.model_validate(event))
+                self._facts(told := ToldFacts.model_validate(event))
+                return self._grown(told.totals) if told.totals else []
             doing = bounded(_doing.validate_python(event))
         except ValidationError:
             return [unknown(event)]
         self._done(doing)
         return [self.facts.spent if isinstance(doing, Spent) else doing]
 
-    def _facts(self, told: ToldFacts) -> list[Doing]:
+    def _facts(self, told: ToldFacts) -> None:
         facts = self.facts
         for name in told.model_fields_set - {"text", "error", "denials", "structured", "session", "model"}:
             if (value := getattr(told, name)) is not None or name in ("kind", "ok", "reset_at_ms"):
@@ -91,19 +92,16 @@ class AgentqReader(EventReader):
             facts.denials = [one_line(tool) for tool in told.denials[:_COUNT]]
         if "structured" in told.model_fields_set:
             facts.structured = told.structured
-        return [self._billed(told.totals)] if told.totals else []
 
-    def _billed(self, totals: dict[str, float]) -> Spent:
-        """What the conversation has cost more than before this attempt; what is not in the totals stays as it is."""
-        grown = {name: self.since(name, totals[name]) for name in _TOTALS if name in totals}
-        now = self.facts.spent
-        return self.spent(
-            int(grown.get("input_tokens", now.input_tokens)),
-            int(grown.get("cached_tokens", now.cached_tokens)),
-            int(grown.get("output_tokens", now.output_tokens)),
-            int(grown.get("turns", now.turns)),
-            grown.get("cost_usd", now.cost_usd),
+    def _grown(self, totals: dict[str, float]) -> list[Doing]:
+        """What was spent by what its running totals of the conversation have grown by, where it tells those."""
+        before = self.facts.spent
+        input_, cached, output, turns = (
+            round(self.since(name, totals[name])) if name in totals else getattr(before, name) for name in _COUNTED
         )
+        cost = self.since("cost_usd", totals["cost_usd"]) if "cost_usd" in totals else before.cost_usd
+        now = self.spent(input_, cached, output, turns, cost)
+        return [] if now == before else [now]
 
     def _done(self, doing: Doing) -> None:
         facts = self.facts
