@@ -25,7 +25,10 @@ def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studi
         "killed",
         "ok",
     ]
-    assert len({attempt.outcome.agent.session for attempt in run.attempts if attempt.outcome and attempt.outcome.agent}) == 1
+    assert (
+        len({attempt.outcome.agent.session for attempt in run.attempts if attempt.outcome and attempt.outcome.agent})
+        == 1
+    )
     assert studio.said(run.id)[-1] == "2"
 
 

@@ -154,4 +154,3 @@ def test_a_cancelled_agent_is_ended_with_all_that_it_started(studio: Studio) -> 
 
     assert ended.state == "cancelled"
     assert word(ended).session
-
