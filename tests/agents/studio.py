@@ -30,7 +30,7 @@ class Studio:
         self.config = folder / "config"
         self.sessions = Sessions(self.crew.queue.store)
 
-    def worker(self, environment: dict[str, str] | None = None, **options: object) -> subprocess.Popen[bytes]:
+    def worker(self, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
         """One more; what its agents know is in a folder of this test's."""
         own = {"CLAUDE_CONFIG_DIR": str(self.home), "XDG_CONFIG_HOME": str(self.config)}
         return self.crew.worker(environment={**own, **(environment or {})}, **options)

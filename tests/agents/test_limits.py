@@ -98,7 +98,7 @@ def test_a_login_problem_fails_the_run_and_holds_back_the_others(studio: Studio,
     assert run.state == "failed"
     assert run.outcome is not None
     assert run.outcome.class_ is OutcomeClass.AUTH
-    until(lambda: "account:standin:default" in studio.why(other), "why to tell of the account", 20)
+    until(lambda: "The account default is shut" in studio.why(other), "why to tell of the account", 20)
     assert studio.crew.state(other) == "pending"
 
 

@@ -96,6 +96,29 @@ def test_a_turn_is_a_run_of_the_sessions_agent(cli: Cli, real: World, sessions: 
     assert (run.spec.turn.permissions, run.spec.turn.budgets) == ("full", Budgets(tokens=1000))
 
 
+@pytest.mark.usefixtures("worker")
+def test_a_prompt_may_come_in(cli: Cli, real: World, sessions: Sessions, here: Path) -> None:
+    sessions.new("chat", "claude")
+    (here / "prompt.md").write_text("from\na file")
+
+    turns = [
+        cli("session", "send", "chat", "-", stdin="from\nhere"),
+        cli("session", "send", "chat", "--prompt-file", "prompt.md"),
+    ]
+
+    assert [real.get(turn.out.strip()).spec.prompt for turn in turns] == ["from\nhere", "from\na file"]
+
+
+def test_the_same_said_twice_under_one_key_is_one_turn(cli: Cli, sessions: Sessions) -> None:
+    sessions.new("chat", "claude")
+    words = ("session", "send", "chat", "one", "--dedupe-key", "k")
+
+    first, second = cli(*words), cli(*words)
+
+    assert first.out == second.out
+    assert second.err == f"agentq: {first.out.strip()} has this dedupe key; nothing new was submitted.\n"
+
+
 def test_a_busy_session_takes_the_next_turn_and_says_where_it_stands(
     cli: Cli, real: World, sessions: Sessions, worker: Lease
 ) -> None:
@@ -257,6 +280,18 @@ def test_a_closed_session_takes_nothing_more(cli: Cli, real: World, sessions: Se
     assert real.states(turns) == ["cancelled", "cancelled"]
 
 
+def test_a_turn_that_runs_is_stopped_when_its_session_is_to_be_cancelled(
+    cli: Cli, real: World, sessions: Sessions, worker: Lease
+) -> None:
+    sessions.new("chat", "claude")
+    cli("session", "send", "chat", "one")
+    claim = claimed(real, worker)
+
+    assert cli("session", "close", "chat").lines == ["chat  closed  1 turn goes on"]
+    assert cli("session", "close", "chat", "--cancel").lines == ["chat  closed  1 turn is being stopped"]
+    assert real.get(claim.id).stop_at_ms is not None
+
+
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
@@ -278,6 +313,7 @@ def test_a_closed_session_takes_nothing_more(cli: Cli, real: World, sessions: Se
         (["send", "chat", "x", "--max-cost", "0"], 2, "--max-cost: "),
         (["send", "chat", "x", "--follow", "--json"], 2, "--follow and --json contradict each other"),
         (["new", "chat", "--agent", "claude"], 5, "The session chat exists already"),
+        (["new", "x", "--agent", "cluade"], 2, "claude"),
         (["new", "x"], 2, "Say which agent"),
         (["new", "a/b", "--agent", "claude"], 2, "'a/b' is not the name of a session"),
         (["new", "x", "--agent", "codex", "--fork", "chat"], 2, "another agent"),

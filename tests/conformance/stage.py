@@ -83,7 +83,7 @@ class Stage:
 
     def as_turn(self) -> dict[str, object]:
         """What makes the run a turn of that session."""
-        return TURN | {"session": self.begin_session()}
+        return {**TURN, "session": self.begin_session()}
 
     def add_rival(self) -> None:
         """Another turn comes, and is in nobody's hands."""
@@ -98,7 +98,7 @@ class Stage:
             self.queue.fail(parent, Outcome(class_=class_))
 
     def add_neighbours(self) -> None:
-        """A completed and a failed run that have nothing to do with this one, in its lane; and one in the lane of turns."""
+        """A completed and a failed run in its lane that it has nothing to do with, and one in the lane of turns."""
         for ending in ("completed", "failed"):
             self.neighbours[ending] = self.submit_other()
         lease = self.lease("neighbours")

@@ -26,7 +26,7 @@ PIPE_CLOSED = 141
 
 COMMANDS = {
     "Runs": {
-        "submit": "Submit a run: a command with all that follows, or a function.",
+        "submit": "Submit a run: a command with all that follows, a function, or a prompt for an agent.",
         "ls": "List runs, newest first.",
         "show": "Show all that is known of runs.",
         "logs": "Print what a run wrote.",
@@ -42,6 +42,7 @@ COMMANDS = {
         "events": "Print what happened, in order.",
     },
     "Agents": {
+        "agents": "See which coding agents are here, and check them.",
         "session": "Talk with agents, turn by turn.",
     },
     "Schedules": {

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from agentq.cli.asking import SAID, budgets_of, check_names
 from agentq.cli.conversation import print_conversation
 from agentq.cli.faults import of_options
-from agentq.cli.options import STYLE, Json
+from agentq.cli.options import STYLE, Json, with_options_of
 from agentq.cli.prompts import prompt_of
 from agentq.cli.record import run_record
 from agentq.cli.render import on_terminal, print_json, print_table
 from agentq.cli.server import Server, note, reach
-from agentq.cli.specs import folder_of
-from agentq.cli.submit import check_folder, stay
+from agentq.cli.specs import fields_of, folder_of, spec_of
+from agentq.cli.submit import check_folder, stay, submit
 from agentq.cli.talks import print_session, session_record, session_row
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import LIST_A_CALL
-from agentq.coordinator.run import RunSpec
 from agentq.coordinator.sessions import Session, Sessions
-from agentq.coordinator.turn import Budgets, Turn
 
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the session is called.")]
@@ -31,12 +30,12 @@ Called = Annotated[str | None, typer.Argument(metavar="[NAME]", help="What to ca
 Words = Annotated[list[str] | None, typer.Argument(metavar="PROMPT", help="What to say; - for what comes in here.")]
 Model = Annotated[str | None, Opt(metavar="NAME", help="The model; as the agent has it if not given.")]
 Folder = Annotated[str | None, Opt(metavar="FOLDER", help="Where it works; this folder if not given.")]
-MaxCost = Annotated[float | None, Opt(metavar="DOLLARS", help="What it may cost, in all.")]
-MaxTokens = Annotated[int | None, Opt(metavar="N", help="How many tokens it may use, in all.")]
-MaxTurns = Annotated[int | None, Opt(metavar="N", help="How often the model may be asked, in all.")]
-May = Annotated[str | None, Opt(metavar="read|edit|full", help="What it may do without asking; edit.")]
 
-BUDGETS = {"cost_usd": "--max-cost", "tokens": "--max-tokens", "turns": "--max-turns"}
+NOT_FOR_TURNS = {
+    *("command", "agent", "session", "function", "from_jsonl", "stdin", "cwd"),
+    *("after", "on_failed", "parent", "child", "children", "wait", "follow", "json"),
+}
+"""Options of a submit that a session answers, or that are not of a conversation."""
 
 session = typer.Typer(**STYLE, no_args_is_help=True, help="Talk with agents, turn by turn.")
 
@@ -55,9 +54,9 @@ def new(
     agent: Annotated[str | None, Opt(metavar="NAME", help="The agent, such as claude; see `agentq agents`.")] = None,
     cwd: Folder = None,
     model: Model = None,
-    max_cost: MaxCost = None,
-    max_tokens: MaxTokens = None,
-    max_turns: MaxTurns = None,
+    max_cost: Annotated[str | None, Opt(metavar="USD", help="What all turns together may cost.")] = None,
+    max_tokens: Annotated[str | None, Opt(metavar="N", help="Their tokens together, such as 500k or 2M.")] = None,
+    max_turns: Annotated[int | None, Opt(metavar="N", help="How often they may ask the model, together.")] = None,
     fork: Annotated[str | None, Opt(metavar="SESSION", help="Go on from where that one is.")] = None,
     json: Json = False,
 ) -> None:
@@ -67,14 +66,18 @@ def new(
     Example: agentq session new parser --agent claude --max-cost 5
     Example: agentq session new other --fork SESSION
     """
-    budgets = _budgets(max_cost, max_tokens, max_turns)
+    asked = {"max_cost": max_cost, "max_tokens": max_tokens, "max_turns": max_turns}
+    with of_options(SAID):
+        budgets = budgets_of({option: value for option, value in asked.items() if value is not None})
     if agent is None and fork is None:
         raise Invalid("Say which agent, as in `agentq session new --agent claude`; `agentq agents` lists them.")
     folder = None if cwd is None and fork is not None else folder_of(cwd)
     check_folder(ctx, folder, asked=cwd is not None)
-    sessions = Sessions(reach(ctx, start=True).store)
+    server = reach(ctx, start=True)
+    sessions = Sessions(server.store)
     if agent is None:
         agent = sessions.get(fork or "").agent
+    check_names(server, {agent})
     made = sessions.new(name, agent, cwd=folder, model=model, budgets=budgets, fork=fork)
     _tell(made, json=json)
 
@@ -96,21 +99,15 @@ def fork(
 
 
 @session.command("send")
+@with_options_of(submit, without=NOT_FOR_TURNS)
 def send(
     ctx: typer.Context,
     name: Name,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="PROMPT", help="What to say; - for what comes in.")
-    ] = None,
-    prompt_file: Annotated[str | None, Opt(metavar="FILE", help="Say what stands in this file.")] = None,
-    model: Model = None,
-    permissions: May = None,
-    max_cost: MaxCost = None,
-    max_tokens: MaxTokens = None,
-    max_turns: MaxTurns = None,
+    words: Words = None,
     wait: Annotated[bool, Opt("--wait", help="Wait for the end; the exit code is 1 if it failed.")] = False,
     follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it says and does.")] = False,
     json: Json = False,
+    **run: Any,
 ) -> None:
     """Say something in a conversation. Prints the id of the turn, which is a run; turns go one after the other.
 
@@ -120,22 +117,23 @@ def send(
     """
     if follow and json:
         raise Invalid("--follow and --json contradict each other: one prints what it says, one the run's record.")
-    prompt = prompt_of(words or [], prompt_file)
-    asked = {"model": model, "permissions": permissions, "budgets": _budgets(max_cost, max_tokens, max_turns)}
-    with of_options({}):
-        turn = Turn(**{field: value for field, value in asked.items() if value is not None})  # type: ignore[arg-type]
+    given = {option: value for option, value in run.items() if value is not None and value is not False}
+    durable = given.pop("durable", False)
+    prompt = prompt_of(words or [], given.pop("prompt_file", None))
     server = reach(ctx)
     into = Sessions(server.store).get(name)
     if into.state == "closed":
         raise WrongState(f"The session {name} is closed; `agentq session fork {name}` goes on from where it is.")
-    said = RunSpec.checked(
-        kind="agent", agent=into.agent, prompt=prompt, session=name, turn=None if turn == Turn() else turn
-    )
-    run = server.records.get(server.queue.submit(said).id)
-    _say_where(server, into, run)
+    turn = spec_of(fields_of({**given, "command": [prompt], "agent": into.agent, "session": name}))
+    receipt = server.queue.submit(turn, durable=durable)
+    told = server.records.get(receipt.id)
+    if receipt.created:
+        _say_where(server, into, told)
+    else:
+        note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
     if not follow and not (wait and json):
-        _tell_turn(run, json=json)
-    raise typer.Exit(stay(server, [run.id], follow=follow, json=json) if wait or follow else 0)
+        _tell_turn(told, json=json)
+    raise typer.Exit(stay(server, [told.id], follow=follow, json=json) if wait or follow else 0)
 
 
 @session.command("ls")
@@ -217,15 +215,14 @@ def close(
         if json:
             print_json(session_record(closed))
             continue
-        left = f"{closed.turns} turn{'' if closed.turns == 1 else 's'}" if closed.turns else ""
-        print("  ".join(filter(None, (closed.name, "closed", left and f"{left} {'end' if cancel else 'go on'}"))))
+        print("  ".join(filter(None, (closed.name, "closed", _left(closed.turns, cancel=cancel)))))
 
 
-def _budgets(cost: float | None, tokens: int | None, turns: int | None) -> Budgets | None:
-    given = {"cost_usd": cost, "tokens": tokens, "turns": turns}
-    given = {name: value for name, value in given.items() if value is not None}
-    with of_options(BUDGETS):
-        return Budgets(**given) if given else None  # type: ignore[arg-type]
+def _left(turns: int, *, cancel: bool) -> str:
+    """What becomes of the turns in the line of a session that was closed."""
+    one = turns == 1
+    does = ("is being stopped" if one else "are being stopped") if cancel else ("goes on" if one else "go on")
+    return f"{turns} turn{'' if one else 's'} {does}" if turns else ""
 
 
 def _tell(made: Session, *, json: bool) -> None:

@@ -30,11 +30,17 @@ DURATIONS = {
     "dedupe_ttl": "dedupe_ttl_ms",
     "debounce_max": "debounce_max_ms",
 }
+FOR_AGENTS = (
+    *("prompt_file", "model", "permissions", "trust", "account", "max_cost", "max_tokens", "max_turns", "expect"),
+    *("on_limit", "session", "startup", "linger"),
+)
 NEEDED = {"if_live": "dedupe_key", "dedupe_ttl": "dedupe_key", "on_failed": "after"}
 EXAMPLE = '{"argv": ["make", "test"], "queue": "builds"}'
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 OPTIONS = {
+    "agent": "--agent",
+    "prompt": "the prompt",
     **{field: flag(option) for option, field in DURATIONS.items()},
     "labels": "--label",
     "demands": "--demand",
@@ -57,7 +63,7 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
         if option in given and needed not in given:
             raise Invalid(f"{flag(option)} means nothing without {flag(needed)}.")
     _check_key(given)
-    fields = _call(given) if "function" in given else _command(given)
+    fields = _what(given)
     fields |= {name: given[name] for name in AS_IT_IS if name in given}
     if "label" in given:
         fields["labels"] = pairs_of(given["label"], "--label")
@@ -73,6 +79,19 @@ def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if "stdin" in given:
         fields["stdin"] = read_text(given["stdin"], "--stdin", STDIN_BYTES)
     return fields | _policies(given)
+
+
+def _what(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be run."""
+    if "agent" in given:
+        from agentq.cli.asking import fields_of_agent
+
+        # A conversation has a folder of its own.
+        where = {} if "session" in given and "cwd" not in given else {"cwd": folder_of(given.get("cwd"))}
+        return fields_of_agent(given) | where
+    if not given.keys().isdisjoint(FOR_AGENTS):
+        raise Invalid(f"{flag(next(name for name in FOR_AGENTS if name in given))} means nothing without --agent.")
+    return _call(given) if "function" in given else _command(given)
 
 
 def _command(given: Mapping[str, Any]) -> dict[str, Any]:

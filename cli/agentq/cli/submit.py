@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from agentq.cli.options import Json
+from agentq.cli.asking import asked, check_agents, lack_of_agent
+from agentq.cli.options import Json, with_options_of
 from agentq.cli.render import print_json
 from agentq.cli.server import Server, note, reach, settings_of
 from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
@@ -31,6 +32,7 @@ Path = Annotated[
 IfLive = Annotated[str | None, Opt(metavar="MODE", help="If one has it: return, reject, replace, debounce or follow.")]
 
 
+@with_options_of(asked, without=set())
 def submit(
     ctx: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="What to run.")] = None,
@@ -78,16 +80,20 @@ def submit(
     wait: Annotated[bool, Opt("--wait", help="Wait for the end; the exit code is 1 if it failed.")] = False,
     follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it writes.")] = False,
     json: Json = False,
+    **of_agent: Any,
 ) -> None:
-    """Submit a run: a command with all that follows, or a function. Prints its id.
+    """Submit a run: a command with all that follows, a function, or a prompt for an agent. Prints its id.
 
     \b
     Example: agentq submit -- make test
     Example: agentq submit --queue builds --retries 2 --timeout 10m -- make
     Example: agentq submit --after RUN --wait -- echo done
     Example: agentq submit --function shop:price '[1, "tea"]'
+    Example: agentq submit --agent claude "Fix the failing test"
     """
-    given = {name: value for name, value in locals().items() if value is not None and value is not False}
+    said = locals() | of_agent
+    del said["of_agent"]
+    given = {name: value for name, value in said.items() if value is not None and value is not False}
     _submit(given.pop("ctx"), given, wait=wait or follow, json=json)
 
 
@@ -111,6 +117,8 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         if how["follow"] and len(specs) > 1:
             raise Invalid("--follow follows one run; use --wait for several.")
         server = reach(ctx, start=True)
+    if any(spec.kind == "agent" for spec in specs):
+        check_agents(server, specs)
     ids, code = _send(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
     if wait:
         code = max(code, stay(server, ids, follow=how["follow"], json=json))
@@ -169,6 +177,10 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
 
 def _lacks(server: Server, specs: list[RunSpec]) -> dict[str, list[str]]:
     """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
+    for spec in {spec.lane: spec for spec in specs if spec.kind == "agent"}.values():
+        sentence = lack_of_agent(server, spec)
+        if sentence is not None:
+            note(sentence)
     demanding = {spec.lane: spec for spec in specs if spec.demands}
     if not demanding:
         return {}

@@ -15,7 +15,7 @@ from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs,
 from agentq.cli.server import Server, home_of, located, note, reach, settings_of
 from agentq.cli.specs import size_of
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.demands import BUILT_IN
+from agentq.coordinator.demands import is_built_in
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.lease import order_drain
 from agentq.coordinator.moments import duration_ms, iso, spelled
@@ -32,7 +32,7 @@ Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve,
 Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
 
 AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs")
-FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs")
+FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact")
 """What of a worker's settings cannot change while it works."""
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 
@@ -167,7 +167,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     for name, records in found.items():
         described = records[0].identity
         taken = f"{sum(len(record.runs) for record in records)}/{described.slots}"
-        given = {name: value for name, value in described.labels.items() if name not in BUILT_IN}
+        given = {name: value for name, value in described.labels.items() if not is_built_in(name)}
         labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
         rows.append([name, _state(records), taken, _heard(records), ",".join(described.queues), labels])
     print_table(["worker", "state", "slots", "heard", "queues", "labels"], rows)

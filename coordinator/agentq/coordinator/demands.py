@@ -15,11 +15,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from agentq.coordinator.turn import AGENT_LABEL
+
 HOST, WORKER, VERSION = "host", "worker", "version"
 BUILT_IN = (HOST, WORKER, VERSION)
-"""Labels that every worker has by itself, and nobody gives it."""
+"""Labels that every worker has by itself, and nobody gives it; so are those of its agents."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a label is a worker's own, and nobody gives it."""
+    return name in BUILT_IN or name.startswith(AGENT_LABEL)
 
 
 def meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
@@ -66,9 +73,12 @@ def starting(queue: str, missing: Mapping[str, str]) -> str:
     labels = "".join(
         f" --label {name}={each.removeprefix('>=').split('|')[0]}"
         for name, each in missing.items()
-        if name not in BUILT_IN and each[:2] != "!="
+        if not is_built_in(name) and each[:2] != "!="
     )
     where = ""
+    agents = [name.removeprefix(AGENT_LABEL) for name in missing if name.startswith(AGENT_LABEL)]
+    if agents:
+        where += f" where {' and '.join(agents)} can be run, as `agentq agents check` tells"
     if HOST in missing:
         hosts = missing[HOST].removeprefix("!=").replace("|", " or ")
         where += f" on {'another host than ' if missing[HOST][:2] == '!=' else ''}{hosts}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentq.coordinator.errors import NotFound
+from agentq.coordinator.explanation_of_agents import limit_met, shut_accounts, stranded, turns_before
 from agentq.coordinator.fitting import lack_of, may_take
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.identity import created_ms, partition_of
@@ -62,7 +63,7 @@ class Explanation:
             return
         if run.reason.startswith("limit "):
             yield from self._limited(run, run.reason.removeprefix("limit "), now_ms)
-        elif run.reason not in ("", "dependency"):
+        elif run.reason not in ("", "dependency", "turn"):
             yield f"It is blocked: {run.reason}."
         needs = self.records.needs(run.id)
         if needs:
@@ -77,6 +78,7 @@ class Explanation:
             yield f"`agentq why {needs[0]}` tells more."
         elif run.reason == "dependency":
             yield "Everything it waited for has ended; it is about to go on."
+        yield from turns_before(self.records, run)
         yield from self._patience(run, now_ms)
 
     def _limited(self, run: Run, key: str, now_ms: int) -> Iterator[str]:
@@ -130,8 +132,12 @@ class Explanation:
         able = [worker for worker in workers if may_take(worker, lane)]
         alive = [worker for worker in able if worker.lease_until_ms > now_ms]
         ready = [worker for worker in alive if worker.state == "ready"]
-        if lack is not None:
+        gone = list(stranded(run, workers, now_ms))
+        if gone:
+            yield from gone
+        elif lack is not None:
             yield lack.because
+            yield from shut_accounts(self.flow, run, workers, now_ms)
             yield lack.remedy
         elif not alive:
             yield f"Its {_many(len(able), 'worker')} cannot be heard: {', '.join(each.id for each in able[:NAMED])}."
@@ -287,7 +293,7 @@ def _last(run: Run) -> Attempt | None:
 
 def _ending(attempt: Attempt) -> str:
     outcome = attempt.outcome
-    verb = {"lose": "was lost", "release": "was handed back", "defer": "met a limit", "park": "was parked"}
+    verb = {"lose": "was lost", "release": "was handed back", "defer": limit_met(attempt), "park": "was parked"}
     word = verb.get(attempt.verb or "", "failed" if attempt.verb == "fail" else "ended")
     said = outcome.error if outcome is not None and outcome.error else ""
     if outcome is not None and not said and outcome.exit_code is not None:

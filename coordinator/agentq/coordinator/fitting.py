@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from agentq.coordinator.demands import meets, spelled, starting, unmet
 from agentq.coordinator.records import WorkerRecord
+from agentq.coordinator.run import lane_parts
 from agentq.coordinator.serving import Identity, serves
+from agentq.coordinator.turn import AGENT_LABEL, READY, SHUT
 
 
 class Lack(NamedTuple):
@@ -28,13 +30,18 @@ def may_take(worker: WorkerRecord, lane: str) -> bool:
 
 
 def lack_of(workers: Iterable[WorkerRecord], queue: str, demands: Mapping[str, str], lane: str) -> Lack | None:
-    """What keeps every registered worker from taking a run; None if one may."""
+    """What keeps every registered worker from taking a run; None if one may. A lane may demand more than was said."""
+    demands = {**demands, **lane_parts(lane)["demands"]}
     everyone = [worker for worker in workers if queue in worker.identity.queues]
     if any(may_take(worker, lane) for worker in everyone):
         return None
     if not everyone:
         return Lack(dict(demands), f"No worker is registered for its queue, {queue}.", starting(queue, demands))
     labels = [worker.identity.labels for worker in everyone]
+    agents = [name for name, value in demands.items() if name.startswith(AGENT_LABEL) and value == READY]
+    lacking = next(filter(None, (_lack_of_agent(labels, queue, name) for name in agents)), None)
+    if lacking is not None:
+        return lacking
     missing = unmet(labels, demands)
     if missing:
         said = (
@@ -47,3 +54,15 @@ def lack_of(workers: Iterable[WorkerRecord], queue: str, demands: Mapping[str, s
     every = ", ".join(spelled(demands))
     said = f"Some worker of its queue, {queue}, meets each of its demands ({every}), but none meets them all."
     return Lack(dict(demands), said, starting(queue, demands))
+
+
+def _lack_of_agent(labels: Iterable[Mapping[str, str]], queue: str, name: str) -> Lack | None:
+    """That no worker has an agent, or none with an account that is not at its limit."""
+    agent, told = name.removeprefix(AGENT_LABEL), {of[name] for of in labels if name in of}
+    if not told:
+        remedy = f"Install {agent} where one of them runs; `agentq agents check` tells there what is missing."
+        return Lack({name: READY}, f"No worker registered for its queue, {queue}, has the agent {agent}.", remedy)
+    if told != {SHUT}:
+        return None
+    said = f"Every worker of its queue, {queue}, that has the agent {agent} has all its accounts there shut."
+    return Lack({name: READY}, said, "It goes on when the first of them opens.")

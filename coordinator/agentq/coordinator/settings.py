@@ -14,10 +14,11 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentq.coordinator.demands import BUILT_IN
+from agentq.coordinator.demands import is_built_in
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Label, Name, one_sentence
 from agentq.coordinator.limits import PARTITIONS
+from agentq.coordinator.turn import AGENT_LABEL
 
 PREFIX = "AGENTQ_"
 FILE = "agentq.toml"
@@ -125,6 +126,7 @@ class WorkerSettings(BaseModel):
         int | None, Field(ge=1 << 20, description="bytes of resident memory after which a child is replaced")
     ] = None
     child_runs: Annotated[int | None, Field(ge=1, description="calls after which a child is replaced")] = None
+    redact: Annotated[bool, Field(description="replace the secrets in what runs write")] = True
 
     @field_validator("queues", mode="before")
     @classmethod
@@ -138,8 +140,10 @@ class WorkerSettings(BaseModel):
 
 
 def _given(labels: dict[str, str]) -> dict[str, str]:
-    for name in BUILT_IN:
-        if name in labels:
+    for name in labels:
+        if name.startswith(AGENT_LABEL):
+            raise ValueError(f"a worker finds its agents by itself, so {name!r} cannot be set; install the agent there")
+        if is_built_in(name):
             raise ValueError(f"every worker has the label {name!r} by itself, and it cannot be set")
     return labels
 

@@ -14,6 +14,11 @@ READY, SHUT = "ready", "shut"
 """Whether a worker can take runs of an agent; or all accounts that it has there are at their limits."""
 
 
+def account_gate(agent: str, account: str) -> str:
+    """The key under which nobody is let in while an account is at its limit."""
+    return f"account:{agent}:{account}"
+
+
 class Budgets(BaseModel):
     """What may be spent, at the most."""
 

@@ -133,7 +133,13 @@ def test_a_command_that_was_declined_is_a_denial() -> None:
 
 
 def test_a_command_that_failed_is_told_with_its_output() -> None:
-    run = {"id": "i", "type": "command_execution", "command": "false", "status": "failed", "exit_code": 1}
+    run: dict[str, Any] = {
+        "id": "i",
+        "type": "command_execution",
+        "command": "false",
+        "status": "failed",
+        "exit_code": 1,
+    }
     reading = read("codex", [*BEGUN, item(**run, aggregated_output="no")])
 
     assert reading.of(Called)[0].about == "false"

@@ -40,7 +40,9 @@ def test_an_answer_in_pieces_is_told_as_one() -> None:
 
 
 def test_the_model_is_asked_again_when_tools_have_ended() -> None:
-    two = [{"type": "tool_use", "tool_name": "ls", "tool_id": name, "parameters": {}} for name in ("a", "b")]
+    two: list[dict[str, Any]] = [
+        {"type": "tool_use", "tool_name": "ls", "tool_id": name, "parameters": {}} for name in ("a", "b")
+    ]
     ends = [{"type": "tool_result", "tool_id": name, "status": "success", "output": "."} for name in ("a", "b")]
 
     assert len(read("gemini", [INIT, *two, *ends, piece("Hm"), DONE]).of(Turned)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -75,7 +76,18 @@ def test_words_without_a_moment_are_none(words: str) -> None:
 def test_a_time_of_the_day_is_of_the_zone_where_the_agent_runs() -> None:
     assert reset_of("try again at 6 PM", NOW, BERLIN) == ms("2026-07-10T18:00", BERLIN)
     assert reset_of("try again at 4:00 PM", NOW, BERLIN) == ms("2026-07-11T16:00", BERLIN)
-    assert reset_of("try again at 6 PM", NOW, "Nowhere/Land") == ms("2026-07-10T18:00")
+
+
+@pytest.mark.parametrize("zone", ["", "Nowhere/Land", "../../etc/passwd"])
+def test_without_a_zone_it_is_of_this_machine(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert reset_of("try again at 6 PM", NOW, zone) == ms("2026-07-11T18:00", "Asia/Tokyo")
+        assert reset_of("resets Jul 15 at 12am", NOW, zone) == ms("2026-07-15T00:00", "Asia/Tokyo")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_time_that_has_just_passed_is_not_that_of_tomorrow() -> None:

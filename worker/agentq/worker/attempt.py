@@ -30,12 +30,14 @@ from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage
 from agentq.coordinator.waiting import Resumption, Wait
-from agentq.worker.channel import Channel, Channels
+from agentq.worker.channel import Channel, Channels, Progress
 from agentq.worker.environment import Environment
 from agentq.worker.narration import Narration
 from agentq.worker.output import Output
 from agentq.worker.process import Exit, Launch, Process, SpawnFailed
+from agentq.worker.redacting import Redactor
 from agentq.worker.reports import Report
+from agentq.worker.secrets import Secrets
 from agentq.worker.tree import Cgroups, sweep
 
 DRAINED_MS = 2_000
@@ -91,6 +93,7 @@ class Attempt:
         self._stop: Stop | None = None
         self._reason = ""
         self._pid = 0
+        self._secrets: Secrets | None = None
         self._wait: Wait | None = None
         """What it wants to wait for, if it ends well."""
 
@@ -174,7 +177,9 @@ class Attempt:
         try:
             if resumption is not None:
                 channel.resume(resumption)
-            process = await Process.spawn(await self._prepared(channel, resumption), cgroups=self._cgroups())
+            launch = await self._prepared(channel, resumption)
+            self._secrets = self._around.environment.secrets(launch.env)
+            process = await Process.spawn(launch, cgroups=self._cgroups())
         except (SpawnFailed, OSError) as failed:
             self._around.channels.give_back(channel)
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
@@ -184,7 +189,7 @@ class Attempt:
         self._pid = process.pid
         self._around.say(Report("start", self.claim))
         output = self._output(process)
-        channel.listen(partial(self._around.narration.progress, self.claim), output.note)
+        channel.listen(self._on_progress, output.note)
         try:
             return await self._watch(process, output, channel)
         except BaseException:
@@ -255,7 +260,7 @@ class Attempt:
         if kind is OutcomeClass.OK and result.error:
             kind, error = OutcomeClass.CHECK, result.error
         self._wait = result.wait
-        return Outcome.model_validate({"class": kind, "error": error, "result": result.value, **about})
+        return Outcome.model_validate({"class": kind, "error": error, "result": self._redacted(result.value), **about})
 
     def _about(self, exit_: Exit, output: Output) -> dict[str, Any]:
         """What is told of any end."""
@@ -267,7 +272,15 @@ class Attempt:
         }
 
     def _output(self, process: Process) -> Output:
-        return Output(process.stdout, process.stderr, self._log_file(), partial(self._around.narration.log, self.claim))
+        log = partial(self._around.narration.log, self.claim)
+        return Output(process.stdout, process.stderr, self._log_file(), log, secrets=self._secrets)
+
+    def _on_progress(self, progress: Progress) -> None:
+        self._around.narration.progress(self.claim, self._redacted(progress))
+
+    def _redacted(self, value: Any) -> Any:
+        """What it tells in other ways than by its output."""
+        return value if self._secrets is None else Redactor(self._secrets).value(value)
 
     def _cgroups(self) -> Cgroups | None:
         """A group of its own for a run whose memory is bounded; the others are found without, at half the price."""

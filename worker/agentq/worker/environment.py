@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
+from agentq.worker.secrets import Secrets
 
 PASSED = frozenset(
     (
@@ -26,10 +27,16 @@ class Environment:
     namespace: str
     worker: str
     inherited: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    redacts: bool = True
+    """Whether secrets are replaced in what runs write."""
 
     def cookie(self, claim: Claim) -> str:
         """What marks every process of an attempt, wherever it goes."""
         return f"{self.namespace}/{claim.id}/{claim.fence}"
+
+    def secrets(self, env: Mapping[str, str]) -> Secrets | None:
+        """What is secret in an attempt's environment; None if all may be seen."""
+        return Secrets.of(env) if self.redacts else None
 
     def passed(self) -> dict[str, str]:
         """What every run is given of the worker's."""

@@ -15,9 +15,8 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 
-from agentq.coordinator.conversations import Conversations
-
 from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim, Queue

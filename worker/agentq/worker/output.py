@@ -2,9 +2,10 @@
 
 1. Drain both pipes always, so that no program ever waits for us, and keep what they carry apart and in order.
 2. Write all of it to the file of the attempt (see `logfile`). Only for the disk, if that is slower, do the pipes wait.
-3. Hand it on as text, in chunks: at once after a pause, else gathered for a moment. What comes faster than the log of
+3. Replace the secrets in it before that (see `redacting`): neither the file nor the log nor a reader of it sees one.
+4. Hand it on as text, in chunks: at once after a pause, else gathered for a moment. What comes faster than the log of
    a run is meant for is condensed to its beginning and samples, and notes say how much was left out.
-4. Keep the last of it for the outcome, and the time of the last byte for whoever watches for silence.
+5. Keep the last of it for the outcome, and the time of the last byte for whoever watches for silence.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNK_CHARACTERS, TAIL_CHAR
 from agentq.coordinator.logs import Chunk, Stream
 from agentq.worker.cleaning import Cleaner, clean
 from agentq.worker.logfile import LogFile
+from agentq.worker.redacting import Redactor
+from agentq.worker.secrets import Secrets
 from agentq.worker.segments import Segments
 
 __all__ = ["Chunk", "Output"]
@@ -45,7 +48,15 @@ Tap = Callable[[Stream, bytes], None]
 class Output:
     """The two pipes of one attempt. It owns their descriptors, which must not block."""
 
-    def __init__(self, stdout_fd: int, stderr_fd: int, file: Path, send: Send, tap: Tap | None = None) -> None:
+    def __init__(
+        self,
+        stdout_fd: int,
+        stderr_fd: int,
+        file: Path,
+        send: Send,
+        tap: Tap | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:
         self.file = LogFile(file, self._on_written)
         self.last_byte_ms = monotonic_ms()
         self.bytes_out = 0
@@ -57,6 +68,8 @@ class Output:
         self._ended = asyncio.Event()
         self._paused = False
         self._told_of_file = False
+        seen: tuple[Stream, ...] = ("out", "err")
+        self._redactors = {stream: Redactor(secrets) for stream in seen} if secrets is not None else {}
         self._cleaners: dict[Stream, Cleaner] = {"out": Cleaner(), "err": Cleaner()}
         self._unsent = Segments(SAMPLE_BYTES)
         self._newest = Segments(TAIL_CHARACTERS * 4)
@@ -98,6 +111,7 @@ class Output:
         for fd in list(self._open):
             self._end(fd)
         self._hand_on(at_once=True, final=True)
+        self._tell_of_secrets()
         return self.file.close()
 
     # ---- reading
@@ -121,6 +135,13 @@ class Output:
             self.bytes_out += len(piece)
         else:
             self.bytes_err += len(piece)
+        self._take(stream, self._redactors[stream].feed(piece) if self._redactors else piece)
+        return len(piece)
+
+    def _take(self, stream: Stream, piece: bytes) -> None:
+        """This is what everybody is given."""
+        if not piece:
+            return
         self.file.write(piece)
         if self._tap is not None:
             self._tap(stream, piece)
@@ -130,12 +151,13 @@ class Output:
         self._newest.append(stream, piece)
         self._unsent.append(stream, piece)
         self._hand_on_in_time()
-        return len(piece)
 
     def _end(self, fd: int) -> None:
         self._loop.remove_reader(fd)
-        del self._open[fd]
+        stream = self._open.pop(fd)
         os.close(fd)
+        if self._redactors:
+            self._take(stream, self._redactors[stream].flush())
         if not self._open:
             self._ended.set()
 
@@ -161,6 +183,13 @@ class Output:
         if self.file.error is not None and not self._told_of_file:
             self._told_of_file = True
             self.note(f"the file {self.file.path} is not whole: {self.file.error.strerror}")
+
+    def _tell_of_secrets(self) -> None:
+        count = sum(redactor.count for redactor in self._redactors.values())
+        if count:
+            self._redactors = {}
+            many = "1 secret was" if count == 1 else f"{count} secrets were"
+            self._send(_cut("note", f"{many} replaced by [redacted] in this output\n"))
 
     # ---- handing on
 

@@ -18,12 +18,10 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import ParamSpec
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.demands import HOST, VERSION, WORKER
 from agentq.coordinator.duties.duty import Duty, Ticker
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
@@ -37,7 +35,6 @@ from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome, is_function_lane
 from agentq.coordinator.settings import Settings
-from agentq.worker.agents.surroundings import Agents
 from agentq.worker.attempt import Attempt, Stop, Surroundings
 from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
@@ -48,6 +45,7 @@ from agentq.worker.functions.making import Making
 from agentq.worker.hands import Hands
 from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
 from agentq.worker.narration import Narration
+from agentq.worker.offering import Offering
 from agentq.worker.options import WorkerOptions
 from agentq.worker.pulse import Listener, Pulse
 from agentq.worker.reloading import Reload, Terminal, taken_over
@@ -71,11 +69,11 @@ class Worker:
         self.options = options
         self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
         self.queue = Queue.open(settings, client_name="agentq-worker")
-        self.agents = Agents.here(self.queue, self._offer)
+        self.offering = Offering(self.id, self.queue, self._offer)
         self.identity = Identity(
             id=self.id,
             queues=options.queues,
-            labels=options.labels | self._own_labels(),
+            labels=self.offering.labels(options.labels),
             only_matching=options.only_matching,
             slots=options.slots,
             about={"host": socket.gethostname(), "pid": os.getpid()},
@@ -94,7 +92,7 @@ class Worker:
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
         self.surroundings = Surroundings(
-            environment=Environment(settings.namespace, self.id),
+            environment=Environment(settings.namespace, self.id, redacts=options.redact),
             cgroups=Cgroups.found(),
             logs=home / "logs",
             channels=Channels(home / "channels"),
@@ -161,7 +159,7 @@ class Worker:
         await self._drain()
         sweeping.cancel()
         self.surroundings.channels.close()
-        self.agents.availability.close()
+        self.offering.agents.availability.close()
         if self._fault is not None:
             raise self._fault
         return 0
@@ -225,7 +223,7 @@ class Worker:
 
     def _begin(self, claim: Claim) -> None:
         try:
-            attempt = attempt_of(claim, self.surroundings, self.agents)
+            attempt = attempt_of(claim, self.surroundings, self.offering.agents)
         except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
             self._say_fault(claim, error)
             return
@@ -345,7 +343,8 @@ class Worker:
         try:
             fresh = reload.read()
             options, words = taken_over(self.options, fresh.options)
-            labels = options.labels | self._own_labels()
+            self.offering.look_again()
+            labels = self.offering.labels(options.labels)
             seen = {"slots": options.slots, "queues": options.queues, "labels": labels}
             identity = self.identity.model_copy(update=seen)
             identity.check_size()
@@ -361,14 +360,9 @@ class Worker:
             sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
         return sentences
 
-    def _own_labels(self) -> dict[str, str]:
-        """Those that it has by itself."""
-        built_in = {HOST: socket.gethostname(), WORKER: self.id, VERSION: installed_version("agentq")}
-        return built_in | self.agents.availability.labels()
-
     def _offer(self) -> None:
         """It can take runs of other agents than before."""
-        self.identity = self.identity.model_copy(update={"labels": self.options.labels | self._own_labels()})
+        self.identity = self.identity.model_copy(update={"labels": self.offering.labels(self.options.labels)})
         self.pulse.change(self.identity)
 
     def _fail(self, fault: AgentqError) -> None:

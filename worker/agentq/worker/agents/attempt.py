@@ -19,6 +19,7 @@ from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.doings import Doing, Spent
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import AgentsWord, Outcome, RunSpec, Spending
 from agentq.coordinator.turn import Turn
@@ -74,13 +75,15 @@ class AgentAttempt(Attempt):
                 # Another worker may have an account that is open; this one takes no such runs for now.
                 self.stop(Stop.RELEASED, str(shut))
             raise Undone(self._told(self._verdict, {})) from shut
-        empty = out.purse.is_empty()
-        if empty is not None:
-            raise Undone(self._told(empty, {}))
+        refusal = out.purse.is_empty() or (None if out.counts_money else out.purse.uncounted())
+        if refusal is not None:
+            raise Undone(self._told(refusal, {}))
         self._out = out
         log = partial(self._around.narration.log, self.claim)
         self._telling = Telling(out.reader, log, self._heard)
-        self._keeping = Keeping(self.claim, out, self._agents, self._asked)
+        self._keeping = Keeping(
+            self.claim, out, self._agents, self._asked, lambda sentence: log([Chunk("note", f"{sentence}\n")])
+        )
         await self._keeping.begin()
         self._began_ms = monotonic_ms()
         return await out.launch(self.claim, self.spec, self._around.environment, channel)
@@ -96,7 +99,7 @@ class AgentAttempt(Attempt):
 
     def _output(self, process: Process) -> Output:
         log = partial(self._around.narration.log, self.claim)
-        output = Output(process.stdout, process.stderr, self._log_file(), log, tap=self._telling.tap)
+        output = Output(process.stdout, process.stderr, self._log_file(), log, self._telling.tap, self._secrets)
         for note in self._set_out.notes:
             output.note(note)
         return output
@@ -154,7 +157,7 @@ class AgentAttempt(Attempt):
         if self._stop is None:
             await self._bill(verdict)
         self._verdict, self._wait = verdict, result.wait
-        value = result.value if result.value is not None else out.reader.facts.structured
+        value = self._redacted(result.value if result.value is not None else out.reader.facts.structured)
         about["result"] = value if value is not None else out.reader.facts.text[: limits.TAIL_CHARACTERS] or None
         return self._told(verdict, about)
 
@@ -185,6 +188,8 @@ class AgentAttempt(Attempt):
             if verdict.consequence.run == "defer":
                 self._due_at_ms = accounts.opens_at_ms(out.agent, names)
                 if other is not None and self.turn.on_limit == "defer":
+                    # It goes back at once, and not to its end: somebody else pays.
+                    self._interrupted = True
                     self.stop(Stop.RELEASED, f"{verdict.error}; it goes on with the account {other}")
             return
 

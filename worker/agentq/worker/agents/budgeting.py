@@ -24,6 +24,10 @@ class Purse:
     def __init__(self, *allowances: Allowance) -> None:
         self._allowances = allowances
 
+    def uncounted(self) -> Verdict | None:
+        """That money is bounded which nobody will count, if any is."""
+        return next((_uncounted(each) for each in self._allowances if each.budgets.cost_usd is not None), None)
+
     def left(self) -> Budgets | None:
         """What an attempt may spend at the most, for agents that can keep to it themselves."""
         costs = [
@@ -53,10 +57,7 @@ class Purse:
             if most.turns is not None and turns > most.turns:
                 return Verdict(VerdictKind.MAX_TURNS, _turns(each, most.turns))
             if most.cost_usd is not None and spent.cost_usd is None and spent.input_tokens + spent.output_tokens:
-                sentence = f"the cost of the {each.whose} is capped, and nobody knows what its model costs"
-                return Verdict(
-                    VerdictKind.NO_PRICE, f"{sentence}; give its profile a price, as in [agents.NAME.prices]"
-                )
+                return _uncounted(each)
             tokens = before.input_tokens + before.output_tokens + spent.input_tokens + spent.output_tokens
             verdict = _spent(each, tokens, (before.cost_usd or 0) + (spent.cost_usd or 0))
             if verdict is not None:
@@ -73,6 +74,11 @@ def _spent(each: Allowance, tokens: int, cost_usd: float) -> Verdict | None:
             VerdictKind.BUDGET, f"the {each.whose} has cost ${cost_usd:.2f}; ${most.cost_usd:.2f} is the most"
         )
     return None
+
+
+def _uncounted(each: Allowance) -> Verdict:
+    sentence = f"the cost of the {each.whose} is capped, and nobody knows what its model costs"
+    return Verdict(VerdictKind.NO_PRICE, f"{sentence}; name the model, and set its price in the profile's [prices]")
 
 
 def _turns(each: Allowance, turns: int) -> str:

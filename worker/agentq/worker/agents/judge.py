@@ -50,8 +50,8 @@ class End:
     declared: bool = False
     """It has declared that no changes are needed."""
     now_ms: int = 0
-    zone: str = "UTC"
-    """Of the host, for times of the day that an agent names without one."""
+    zone: str = ""
+    """Of the agent, for times of the day that it names without one; empty is that of this machine."""
 
 
 def judged(facts: Facts, end: End) -> Verdict:

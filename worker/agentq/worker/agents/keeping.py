@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.queue import Claim
 from agentq.worker.agents.reading import Facts
 from agentq.worker.agents.setting_out import Ask, SetOut
@@ -25,11 +26,12 @@ CARRY_MS = 15_000
 class Keeping:
     """Of one attempt. Lives on the worker's event loop."""
 
-    def __init__(self, claim: Claim, out: SetOut, agents: Agents, ask: Ask) -> None:
+    def __init__(self, claim: Claim, out: SetOut, agents: Agents, ask: Ask, note: Callable[[str], None]) -> None:
         self._claim = claim
         self._out = out
         self._agents = agents
         self._ask = ask
+        self._note = note
         self._bound: tuple[str | None, str | None, bool] | None = None
         self._carried_ms = monotonic_ms()
         self._movable = out.profile.transcript is not None
@@ -62,10 +64,14 @@ class Keeping:
         session = facts.session or self._out.session
         if session is None:
             return
-        if carry:
-            await self._carry(session)
-        if self._bound != (session, facts.model, self._movable):
-            await self._bind(session, facts.model)
+        try:
+            if carry:
+                await self._carry(session)
+            if self._bound != (session, facts.model, self._movable):
+                await self._bind(session, facts.model)
+        except AgentqError as error:
+            # The work is worth more than the way back to it.
+            self._note(f"the conversation {session} could not be kept: {error}")
 
     async def _carry(self, session: str) -> None:
         self._carried_ms = monotonic_ms()

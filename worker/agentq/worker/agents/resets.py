@@ -44,15 +44,17 @@ def is_limit(error: str) -> bool:
     return _LIMIT.match(error.replace("’", "'").lstrip()) is not None
 
 
-def reset_of(error: str, now_ms: int, zone: str) -> int | None:
-    """The moment that an error names, if it does. A time of the day without a zone is of `zone`, the agent's own."""
+def reset_of(error: str, now_ms: int, zone: str = "") -> int | None:
+    """The moment that an error names, if it does. A time of the day without a zone is of `zone`, the agent's own; or of
+    this machine's.
+    """
     error = " ".join(error[:4_000].replace("’", "'").split())
     if epoch := _EPOCH.search(error):
         return int(epoch[1]) * (1_000 if len(epoch[1]) == 10 else 1)
     if within := _IN.search(error):
         return now_ms + int(1_000 * sum(_seconds(*each) for each in _EACH.findall(within[1])))
     if at := _AT.search(error):
-        return _at(at, now_ms, _zone(at["zone"]) or _zone(zone) or ZoneInfo("UTC"))
+        return _at(at, now_ms, _zone(at["zone"]) or _zone(zone))
     return None
 
 
@@ -61,13 +63,14 @@ def _seconds(number: str, unit: str) -> float:
 
 
 def _zone(name: str | None) -> tzinfo | None:
+    """None is the zone of this machine, as it is for `datetime`."""
     try:
         return ZoneInfo(name) if name else None
     except (KeyError, ValueError, OSError):
         return None
 
 
-def _at(at: re.Match[str], now_ms: int, zone: tzinfo) -> int | None:
+def _at(at: re.Match[str], now_ms: int, zone: tzinfo | None) -> int | None:
     hour, minute = int(at["hour"]), int(at["minute"] or 0)
     if half := at["half"]:
         if not 1 <= hour <= 12:

@@ -26,6 +26,7 @@ from agentq.worker.agents.changes import Fingerprint
 from agentq.worker.agents.continuing import question
 from agentq.worker.agents.formats.readers import reader_of
 from agentq.worker.agents.launching import How, Start, is_passed, start
+from agentq.worker.agents.pricing import price_of
 from agentq.worker.agents.profile import Profile
 from agentq.worker.agents.reading import Before, Reader
 from agentq.worker.agents.surroundings import Agents
@@ -65,6 +66,8 @@ class SetOut:
     question: str
     reader: Reader
     purse: Purse
+    model: str | None
+    """The one that is asked for, if any is."""
     cwd: Path
     env: Mapping[str, str]
     """Of the agent, as far as it decides where its conversations are."""
@@ -84,7 +87,7 @@ class SetOut:
             account=self.account,
             how=self.how,
             session=self.session,
-            model=self.conversation.model,
+            model=self.model,
             left=self.purse.left(),
             prompt_file=file if self.profile.prompt == "file" else None,
         )
@@ -99,6 +102,11 @@ class SetOut:
         """Whether its folder is other than before the first attempt."""
         now = await Fingerprint.of(self.cwd)
         return None if self.before is None or now is None else now != self.before
+
+    @property
+    def counts_money(self) -> bool:
+        """Whether it will be known what it costs: the agent tells, or its model has a price."""
+        return self.profile.tells_cost or price_of(_prices(self.profile), self.model) is not None
 
     def packed(self, session: str) -> bytes | None:
         """The transcript, as it stands; None where there is none that can travel."""
@@ -145,6 +153,7 @@ class SettingOut:
             question=question(self.spec, resumption, interrupted=how == "resume" and not self._is_first),
             reader=reader_of(self.profile.format, before),
             purse=self._purse(conversation),
+            model=model,
             cwd=cwd,
             env=env,
             before=await self._before(cwd, noted),

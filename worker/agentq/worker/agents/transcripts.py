@@ -82,8 +82,13 @@ def packed(profile: Profile, variables: Mapping[str, str], session: str) -> byte
             with os.fdopen(number, "rb") as file:
                 about = os.fstat(number)
                 if stat.S_ISREG(about.st_mode) and about.st_size <= PACKED_BYTES:
-                    return json.dumps({"v": VERSION, "path": parts}).encode() + b"\n" + file.read()
+                    return json.dumps({"v": VERSION, "path": parts}).encode() + b"\n" + _whole(parts[-1], file.read())
     return None
+
+
+def _whole(name: str, content: bytes) -> bytes:
+    """Without the line that the agent is just writing."""
+    return content[: content.rfind(b"\n") + 1] if name.endswith(".jsonl") else content
 
 
 def restored(profile: Profile, variables: Mapping[str, str], session: str, body: bytes) -> Path:

@@ -29,6 +29,7 @@ from agentq.worker.agents.verdicts import VerdictKind
 _ONE_LINERS = ("id", "tool", "about", "path", "model", "session", "why", "what")
 _GOING_ON = (Began, Turned, Said, Thought, Called, Planned)
 _COUNT = 1_000
+_COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "turns")
 _Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 _Words = Annotated[str, Field(min_length=1)]
 
@@ -61,8 +62,8 @@ class AgentqReader(EventReader):
         self.facts.told = True
         try:
             if kind == "facts":
-                self._facts(ToldFacts.model_validate(event))
-                return []
+                self._facts(told := ToldFacts.model_validate(event))
+                return self._grown(told.totals) if told.totals else []
             doing = bounded(_doing.validate_python(event))
         except ValidationError:
             return [unknown(event)]
@@ -82,6 +83,16 @@ class AgentqReader(EventReader):
             facts.denials = [one_line(tool) for tool in told.denials[:_COUNT]]
         if "structured" in told.model_fields_set:
             facts.structured = told.structured
+
+    def _grown(self, totals: dict[str, float]) -> list[Doing]:
+        """What was spent by what its running totals of the conversation have grown by, where it tells those."""
+        before = self.facts.spent
+        input_, cached, output, turns = (
+            round(self.since(name, totals[name])) if name in totals else getattr(before, name) for name in _COUNTED
+        )
+        cost = self.since("cost_usd", totals["cost_usd"]) if "cost_usd" in totals else before.cost_usd
+        now = self.spent(input_, cached, output, turns, cost)
+        return [] if now == before else [now]
 
     def _done(self, doing: Doing) -> None:
         facts = self.facts

@@ -119,9 +119,6 @@ class ClaudeReader(EventReader):
                 self.facts.session = in_use[1]  # an attempt before this one began it: it can be gone on with
         self.complained(line)
 
-    def read_error(self, line: str) -> None:
-        self.plain(line)
-
     def _system(self, subtype: str, event: Record) -> Iterator[Doing]:
         if mode := text_of(event, "permissionMode"):
             self._planning = mode == "plan"

@@ -27,6 +27,7 @@ from agentq.worker.agents.formats.events import EventReader, error_text, planned
 from agentq.worker.agents.formats.values import (
     Record,
     answer,
+    clean,
     count_of,
     one_line,
     record_of,
@@ -90,9 +91,9 @@ class CodexReader(EventReader):
 
     def read_error(self, line: str) -> None:
         if not self.facts.told:  # later, tools and logs write here too
-            self.plain(line)
+            super().read_error(line)
         else:
-            self.complained(line)
+            self.complained(clean(line))
 
     def _turn(self) -> Iterator[Doing]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = False, None, None, ""

@@ -44,7 +44,7 @@ class EventReader(ABC):
         self.complained(line)
 
     def read_error(self, line: str) -> None:
-        self.complained(clean(line))
+        self.plain(clean(line))
 
     def complained(self, line: str) -> None:
         """The last words outside of the agent's language are all that there is, when it dies without a word in it. One

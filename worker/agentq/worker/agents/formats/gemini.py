@@ -25,6 +25,7 @@ from agentq.worker.agents.formats.events import EventReader, error_text, unknown
 from agentq.worker.agents.formats.pieces import Pieces
 from agentq.worker.agents.formats.values import (
     Record,
+    clean,
     count_of,
     event_of,
     one_line,
@@ -162,7 +163,8 @@ class GeminiReader(EventReader):
 
     def read_error(self, line: str) -> None:
         """The error is an object over several lines, as one prints it for people."""
-        super().read_error(line)
+        line = clean(line)
+        self.complained(line)
         if line.startswith(_NO_SESSION):
             self.facts.kind = _k.NO_SESSION
         elif in_use := _IN_USE.match(line):  # an attempt before this one began it: it can be gone on with

@@ -60,9 +60,6 @@ class GooseReader(EventReader):
             self.facts.kind = VerdictKind.NO_SESSION
         self.complained(line)
 
-    def read_error(self, line: str) -> None:
-        self.plain(line)
-
     def _words(self, message: Record) -> Iterator[Doing]:
         self.facts.concluded, self.facts.ok = False, None
         mine = text_of(message, "role") == "assistant"

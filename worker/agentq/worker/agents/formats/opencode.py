@@ -87,9 +87,6 @@ class OpencodeReader(EventReader):
             self.facts.kind = _k.NO_SESSION
         self.complained(line)
 
-    def read_error(self, line: str) -> None:
-        self.plain(line)
-
     def _step(self) -> Iterator[Doing]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = False, None, None, ""
         self._turns += 1

@@ -18,6 +18,7 @@ _STRING_CHARACTERS = 600
 _ITEMS = 24
 _DEPTH = 6
 _ABOUT_CHARACTERS = 200
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LONE = re.compile(r"\\u[dD][89a-fA-F]")
 
 Record = dict[str, Any]
@@ -41,7 +42,9 @@ def _no_number(_name: str) -> None:
 
 
 def clean(line: str) -> str:
-    """The line as text that can be written as UTF-8."""
+    """The line as text that can be written as UTF-8, without what is for the colours of a terminal."""
+    if "\x1b" in line:
+        line = _ESCAPES.sub("", line)
     return line if line.isascii() else line.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,0 +1,117 @@
+"""`agentq agents`: which coding agents are here, what is known of them, and whether they work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentq.cli.options import STYLE, Json
+from agentq.cli.render import bold, on_terminal, paint, print_json, print_sentence, print_table
+from agentq.cli.server import note
+from agentq.coordinator.errors import Invalid
+
+if TYPE_CHECKING:
+    from agentq.worker.agents.checking import Finding
+
+Opt = typer.Option
+NOT_HERE = "not installed"
+
+agents = typer.Typer(**STYLE, invoke_without_command=True)
+
+
+@agents.callback(epilog="Example: agentq agents")
+def list_agents(ctx: typer.Context, json: Json = False) -> None:
+    """See which coding agents are here, and check them.
+
+    Each that is known, where its program is on this machine, its accounts, and where its profile comes from: agentq
+    itself, [agents.NAME] in agentq.toml, or agents/NAME.toml beside it.
+    """
+    if ctx.invoked_subcommand is not None:
+        if json:
+            raise Invalid(f"--json stands after {ctx.invoked_subcommand}.")
+        return
+    from agentq.worker.agents.accounts import in_order
+    from agentq.worker.agents.installed import Installed
+    from agentq.worker.agents.profiles import Profiles
+
+    profiles = Profiles.found()
+    installed = Installed.found(profiles)
+    rows = []
+    for name in sorted(profiles.names(), key=lambda name: (name not in installed.programs, name)):
+        profile = profiles.get(name)
+        program, source = installed.programs.get(name), profiles.sources[name]
+        known = {"agent": name, "title": profile.title, "program": program, "accounts": in_order(profile)}
+        if json:
+            print_json(known | {"source": source})
+        else:
+            rows.append([name, profile.title, program or NOT_HERE, " ".join(in_order(profile)), source])
+    if not json:
+        print_table(["agent", "title", "program", "accounts", "from"], rows)
+
+
+@agents.command("show")
+def show(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="What it is called.")],
+    json: Json = False,
+) -> None:
+    """Show all that is known of an agent, as it could stand in agents/NAME.toml.
+
+    \b
+    Example: agentq agents show claude
+    """
+    from agentq.cli.toml import lines_of
+    from agentq.worker.agents.profiles import Profiles
+
+    profiles = Profiles.found()
+    profile = profiles.get(agent)
+    known = profile.model_dump(mode="json", exclude_none=True)
+    if json:
+        print_json({"agent": agent, "source": profiles.sources[agent], "profile": known})
+        return
+    print_sentence(f"# {agent}, from {profiles.sources[agent]}")
+    for line in lines_of(known):
+        print(line)
+
+
+@agents.command("check")
+def check(
+    agent: Annotated[
+        list[str] | None, typer.Argument(metavar="AGENT", help="What they are called; all that are installed.")
+    ] = None,
+    run: Annotated[bool, Opt("--run", help="Ask each account for one word, which may cost a little.")] = False,
+    json: Json = False,
+) -> None:
+    """Check agents: the program, its version, and whether somebody is logged in. The exit code is 1 if one fails.
+
+    \b
+    Example: agentq agents check
+    Example: agentq agents check claude --run
+    """
+    from agentq.worker.agents.checking import Checkup
+    from agentq.worker.agents.installed import Installed
+    from agentq.worker.agents.profiles import Profiles
+
+    profiles = Profiles.found()
+    names = agent or sorted(Installed.found(profiles).programs)
+    checkups = [Checkup(name, profiles.get(name)) for name in dict.fromkeys(names)]
+    failed = False
+    for checkup in checkups:
+        if not json and on_terminal():
+            print(bold(checkup.agent))
+        for finding in checkup.findings(run=run):
+            failed |= finding.verdict == "fail"
+            if json:
+                print_json({"agent": checkup.agent, **finding._asdict()})
+            else:
+                _print(checkup.agent, finding)
+    if not checkups:
+        note("no agent is installed here; `agentq agents` lists those that are known.")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _print(agent: str, finding: Finding) -> None:
+    where = "  " if on_terminal() else f"{agent}: "
+    do = f"; {finding.do}" if finding.do else ""
+    print(f"{where}{paint(finding.verdict)}{'':{5 - len(finding.verdict)}}", end="")
+    print_sentence(f"{finding.check:8}  {finding.found}{do}")

@@ -1,0 +1,96 @@
+"""Why a run of an agent waits, in words: a turn before it, nobody with its agent, a host that is gone, a limit."""
+
+from __future__ import annotations
+
+from coordinator.test_explanation import why
+from coordinator.test_sessions import AN_AGENT, claim, lease, turn
+from world import World
+
+from agentq.coordinator.conversations import Conversations
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.moments import iso
+from agentq.coordinator.run import AgentsWord, Outcome, RetryPolicy
+from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.turn import account_gate
+
+
+def test_a_turn_waits_for_the_first_of_its_line(world: World) -> None:
+    Sessions(world.store).new("chat", "claude")
+    first, second, third = turn(world), turn(world), turn(world)
+    world.queue.start([claim(lease(world))])
+
+    waits = f"It waits for the turn {first} of its session, chat, which is running on w1."
+    assert why(world, second) == [waits, f"`agentq why {first}` tells more."]
+    assert why(world, third)[:2] == [waits, "In the line of that session, 2 runs are before it."]
+
+
+def test_a_turn_that_waits_for_a_run_too_says_both(world: World) -> None:
+    Sessions(world.store).new("chat", "claude")
+    first, parent = turn(world), world.submit()
+    run = turn(world, after=[parent])
+
+    sentences = why(world, run)
+    assert sentences[0] == f"It waits for {parent} (pending) to end."
+    assert f"It waits for the turn {first} of its session, chat, which is pending." in sentences
+
+
+def test_nobody_has_the_agent(world: World) -> None:
+    world.worker("w1", labels={"agent.codex": "ready"})
+    run = world.submit(**AN_AGENT)
+
+    assert why(world, run)[:2] == [
+        "No worker registered for its queue, default, has the agent claude.",
+        "Install claude where one of them runs; `agentq agents check` tells there what is missing.",
+    ]
+
+
+def test_nobody_is_there_at_all_and_no_label_is_suggested_that_nobody_can_give(world: World) -> None:
+    run = world.submit(**AN_AGENT)
+
+    remedy = "Start one with `agentq worker --queue default` where claude can be run, as `agentq agents check` tells."
+    assert why(world, run)[1] == remedy
+
+
+def test_all_accounts_of_the_agent_are_at_their_limits(world: World) -> None:
+    world.worker("w1", labels={"agent.claude": "shut"})
+    until_ms = world.now_ms + 3_600_000
+    world.flow.shut(account_gate("claude", "work"), until_ms, "the weekly limit")
+    world.flow.shut(account_gate("codex", "work"), until_ms, "another agent")
+    run = world.submit(**AN_AGENT)
+
+    assert why(world, run)[:4] == [
+        "Every worker of its queue, default, that has the agent claude has all its accounts there shut.",
+        f"The account work is shut until {iso(until_ms)}, for 1 h, because: the weekly limit.",
+        "`agentq limit open account:claude:work` opens it at once.",
+        "It goes on when the first of them opens.",
+    ]
+
+
+def test_the_host_is_gone_that_has_the_conversation(world: World) -> None:
+    Sessions(world.store).new("chat", "claude")
+    run, alone = turn(world, retry=RetryPolicy(failures=1)), world.submit(**AN_AGENT, retry=RetryPolicy(failures=1))
+    here = lease(world, host="alpha")
+    lease(world, "w2", host="beta")
+    for held in here.claim(2):
+        Conversations(world.store).bind(held, "uuid", host="alpha", movable=False)
+        world.queue.fail(held, Outcome(class_=OutcomeClass.EXIT), delay_ms=0)
+    here.deregister()
+    world.tick()
+
+    gone = "Its conversation is on the host alpha, which no live worker is on, and cannot travel."
+    begin = "Start a worker there; or begin another session with `agentq session new`."
+    again = f"Start a worker there; or cancel it, and `agentq retry {alone}` begins a new conversation."
+    assert why(world, run)[:2] == [gone, begin]
+    assert why(world, alone)[:2] == [gone, again]
+
+
+def test_a_run_that_was_put_off_names_the_account_that_met_its_limit(world: World) -> None:
+    run = world.submit(**AN_AGENT)
+    held = claim(lease(world))
+    word = AgentsWord(verdict="limited", account="work")
+    until_ms = world.now_ms + 7_200_000
+    world.queue.defer(held, until_ms, Outcome(class_=OutcomeClass.LIMIT, agent=word))
+
+    assert why(world, run)[0] == (
+        f"It is due at {iso(until_ms)}, in 2 h, after attempt 1, which met the limit of the account work on w1."
+    )

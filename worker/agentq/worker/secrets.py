@@ -1,0 +1,100 @@
+"""What is secret of a run: the values of those of its variables that are called so, in the forms in which programs show
+them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote, quote_plus, unquote
+
+LEAST_BYTES = 8
+"""What is shorter is in too many words to be kept out of them."""
+NEEDLE_BYTES = 256
+"""What is longer is looked for in parts."""
+WRAPPED_BYTES = 76
+"""How long the lines are into which programs break base64."""
+VALUES_MAX = 100
+NAMES = "AGENTQ_SECRETS"
+"""A variable in which a run names others, with commas or spaces between them, whose values are secret too."""
+
+_CALLED_SO = re.compile(
+    r"(^|_|API)KEYS?(_|\d|$)|SECRET|TOKEN(?!S$)|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(PAT|PWD|PASS|AUTH)$|AUTHORIZATION",
+    re.IGNORECASE,
+)
+_CALLED_OTHERWISE = re.compile(r"^PWD$|^OLDPWD$|_(FILE|PATH|DIR|SOCK|ID|NAME)$", re.IGNORECASE)
+_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:]*:([^\s/@]+)@")
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What is looked for."""
+
+    needles: tuple[bytes, ...] = ()
+    """The longest first."""
+    found: re.Pattern[bytes] | None = None
+    """Any of them."""
+    beginnings: frozenset[bytes] = frozenset()
+    """All that one of them can begin with."""
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Secrets:
+        """Those of a run with these variables."""
+        return _made(frozenset(_values(env)))
+
+
+def _values(env: Mapping[str, str]) -> Iterator[str]:
+    named = set(re.split(r"[\s,]+", env.get(NAMES, "")))
+    for name, value in env.items():
+        if name in named or (_CALLED_SO.search(name) and not _CALLED_OTHERWISE.search(name) and not _is_path(value)):
+            yield value
+        elif "://" in value:
+            for password in _PASSWORD.findall(value):
+                yield password
+                yield unquote(password)
+
+
+def _is_path(value: str) -> bool:
+    """Where a secret is, is none."""
+    return value.startswith("/") and os.path.exists(value)
+
+
+@lru_cache(maxsize=256)
+def _made(values: frozenset[str]) -> Secrets:
+    needles = {needle for value in sorted(values)[:VALUES_MAX] for needle in _forms(value)}
+    if not needles:
+        return Secrets()
+    ordered = tuple(sorted(needles, key=lambda needle: (-len(needle), needle)))
+    beginnings = {needle[:end] for needle in ordered for end in range(1, len(needle))}
+    return Secrets(ordered, re.compile(b"|".join(map(re.escape, ordered))), frozenset(beginnings))
+
+
+def _forms(value: str) -> Iterator[bytes]:
+    raw = value.encode("utf-8", "surrogateescape")
+    if len(raw.strip()) < LEAST_BYTES:
+        return
+    for line in raw.splitlines():
+        yield from _parts(line)
+    shown = value.encode("utf-8", "replace").decode()
+    for text in (json.dumps(shown)[1:-1], json.dumps(shown, ensure_ascii=False)[1:-1], quote(shown, safe="")):
+        yield from _parts(text.encode())
+    yield from _parts(quote_plus(shown).encode())
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for offset, skipped in enumerate((0, 2, 3)):
+            # What stands before and after it in what was encoded changes the letters at both ends, but not these.
+            bits = (offset + len(raw)) * 8
+            core = encode(bytes(offset) + raw)[skipped : bits // 6]
+            yield from _parts(core)
+            if not offset:
+                yield from _parts(core, WRAPPED_BYTES)
+
+
+def _parts(form: bytes, most_bytes: int = NEEDLE_BYTES) -> Iterator[bytes]:
+    for at in range(0, len(form), most_bytes):
+        part = form[at : at + most_bytes].strip()
+        if len(part) >= LEAST_BYTES and not part.startswith(b"-----"):
+            yield part
