@@ -63,7 +63,7 @@ def test_a_limit_that_codex_tells_in_prose_puts_the_run_off_until_then(real: Rea
 def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealStudio, agent: str) -> None:
     real.worker()
     run = real.submit(agent, "SCN:toolsleep 600", retry=ONCE_MORE, turn={"model": MODELS.get(agent)})
-    real.process(run, "sleep")
+    real.process(run, "tail")
 
     for pid, words in list(processes(run)):
         if any(agent in each for each in words[:2]):
