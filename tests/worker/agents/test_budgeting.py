@@ -10,7 +10,6 @@ from agentq.coordinator.turn import Budgets
 from agentq.worker.agents.budgeting import Allowance, Purse
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
-
 NOTHING = Spending()
 
 
