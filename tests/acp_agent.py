@@ -1,7 +1,7 @@
 """An agent that speaks the protocol by its reference library, and does what its prompt says, a word a line:
 
-SAY text · THINK text · TOOL kind path · ASK kind path · COST dollars · STOP reason · ERROR code text · CRASH code ·
-HANG · STUBBORN (deaf to being cancelled) · FS path.
+SAY text · THINK text · TOOL kind path · ASK kind path · COST dollars · TOKENS read cached written · STOP reason · ERROR code text · CRASH code ·
+ONCE code (a crash that does not come again) · HANG · STUBBORN (deaf to being cancelled) · FS path.
 
 `--able load,resume,fork,models,modes,auth` says what it can do, and `--log FILE` where it notes what it was asked.
 """
@@ -90,7 +90,8 @@ class ScriptedAgent:
         if not (self.kept / session_id).exists():
             raise acp.RequestError.internal_error()
         await self.say("what was said before", session_id)
-        await self.spent(5.0, session_id)
+        if (self.kept / session_id).read_text():
+            await self.spent(0, session_id)
         return self._opened(schema.LoadSessionResponse, session_id, method="load")
 
     async def resume_session(self, session_id: str, **_: Any) -> Any:
@@ -112,12 +113,22 @@ class ScriptedAgent:
         self.cancelled.set()
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> Any:
+        usage = None
         for line in prompt[0].text.splitlines():
             word, _, rest = line.partition(" ")
+            if word == "TOKENS":
+                read, cached, written = map(int, rest.split())
+                usage = schema.Usage(
+                    total_tokens=read + cached + written,
+                    input_tokens=read,
+                    cached_read_tokens=cached,
+                    output_tokens=written,
+                )
+                continue
             done = await getattr(self, f"do_{word.lower()}", self.do_say)(rest if word.isupper() else line, session_id)
             if done is not None:
-                return schema.PromptResponse(stop_reason=done)
-        return schema.PromptResponse(stop_reason="end_turn")
+                return schema.PromptResponse(stop_reason=done, usage=usage)
+        return schema.PromptResponse(stop_reason="end_turn", usage=usage)
 
     # ---- what a prompt can say
 
@@ -126,7 +137,9 @@ class ScriptedAgent:
             await self.client.session_update(session_id=id_, update=acp.update_agent_message_text(piece))
 
     async def spent(self, dollars: float, id_: str) -> None:
-        cost = schema.Cost(amount=dollars, currency="USD")
+        total = dollars + float((self.kept / id_).read_text() or 0)
+        (self.kept / id_).write_text(str(total))
+        cost = schema.Cost(amount=total, currency="USD")
         about = schema.UsageUpdate(used=10, size=100, cost=cost, session_update="usage_update")
         await self.client.session_update(session_id=id_, update=about)
 
@@ -189,6 +202,12 @@ class ScriptedAgent:
         if rest == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(int(rest))
+
+    async def do_once(self, rest: str, id_: str) -> None:
+        crashed = self.kept.with_name("crashed")
+        if not crashed.exists():
+            crashed.touch()
+            await self.do_crash(rest, id_)
 
     async def do_hang(self, _: str, id_: str) -> str:
         await self.say("hanging", id_)

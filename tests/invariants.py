@@ -290,8 +290,8 @@ def _check_turns(snapshot: Snapshot) -> None:
     for (run,) in snapshot.of("carried"):
         assert "carried_of" in all_runs[run], f"nobody knows what {run} carries"
     for name, fields in sessions.items():
-        ends = fields["state"] == "closed" and not _line(snapshot, name)
-        assert ends == (f"session {name}" in snapshot.one("timers")), f"the session {name} is {fields['state']}"
+        over = fields["state"] == "closed" and not _line(snapshot, name)
+        assert over == (f"session {name}" in snapshot.one("timers")), f"the session {name} is {fields['state']}"
 
 
 def _check_dedupe(snapshot: Snapshot) -> None:

@@ -100,7 +100,8 @@ def test_show_tells_who_works_in_which_conversation_and_what_it_cost(cli: Cli, r
     conversations = Conversations(real.store)
     conversations.bind(claim, "s-1", host="here", account="work", model="opus", movable=True)
     conversations.spend(claim, WORD.spent, {})
-    real.queue.finish([(claim, Outcome(exit_code=0, agent=WORD))])
+    real.queue.log(claim, 1, CHUNKS)
+    real.queue.finish([(claim, Outcome(exit_code=0, agent=WORD, tail='{"raw": 1}'))])
 
     shown = cli("show", claim.id).out
 
@@ -112,7 +113,9 @@ def test_show_tells_who_works_in_which_conversation_and_what_it_cost(cli: Cli, r
     }  # fmt: skip
     assert {name: pairs.get(name) for name in expected} == expected
     assert "  It was not allowed to use WebFetch, Bash (2 times).\n" in shown
+    assert shown.endswith("  the last it said and did\n" + "".join(f"    {line}\n" for line in STORY))
     assert "agent.claude" not in shown
+    assert "raw" not in shown
     record = json.loads(cli("show", claim.id, "--json").out)["agent"]
     assert record == {
         "name": "claude", "model": "opus", "account": "work", "session": None, "agent_session": "s-1", "host": "here",
@@ -130,6 +133,13 @@ def test_an_agent_that_has_not_begun_is_shown_by_what_was_asked(cli: Cli, real: 
     assert "verdict" not in shown
     record = json.loads(cli("ls", "--json").out)["agent"]
     assert (record["model"], record["verdict"], record["spent"]) == ("opus", None, None)
+
+
+def test_an_agent_that_told_nothing_is_shown_by_the_last_that_it_wrote(cli: Cli, real: World) -> None:
+    claim = held(real)
+    real.queue.finish([(claim, Outcome(exit_code=0, tail="no such option\n"))])
+
+    assert cli("show", claim.id).out.endswith("  the last it wrote\n    no such option\n")
 
 
 def test_lists_show_the_first_words_of_the_prompt_on_one_line(cli: Cli, real: World) -> None:

@@ -56,6 +56,8 @@ def lines(*doings: AnyDoing, width: int | None = None, attempts: Iterable[int] =
         (Called(tool="Bash", about="make test"), "⚙ Bash  make test"),
         (Called(tool="Ask", input={"q": "ü"}), '⚙ Ask  {"q": "ü"}'),
         (Called(tool="List", input={}), "⚙ List"),
+        (Called(tool="Todo", input={"items": [{"a": 1}], "more": {}, "n": 2}), '⚙ Todo  {"n": 2}'),
+        (Called(tool="Todo", input=[1]), "⚙ Todo"),
         (Returned(text="3 passed\n\nin 2 s\n"), "  ↳ ok  3 passed (+1 lines)"),
         (Returned(), "  ↳ ok"),
         (Returned(ok=False, text="\n  boom"), "  ↳ failed: boom"),
@@ -116,6 +118,16 @@ def test_the_end_of_another_tool_than_the_last_says_which() -> None:
     called = [Called(id="1", tool="Bash"), Called(id="2", tool="Read")]
 
     assert lines(*called, Returned(id="1"), Returned(id="2"))[2:] == ["  ↳ Bash: ok", "  ↳ ok"]
+
+
+def test_a_tool_that_was_not_allowed_is_not_explained_twice() -> None:
+    why = "you have not granted it"
+
+    assert lines(Called(id="1", tool="Fetch"), Denied(tool="Fetch", why=why), Returned(id="1", ok=False, text=why)) == [
+        "⚙ Fetch",
+        f"⊘ Fetch was not allowed: {why}",
+        "  ↳ failed",
+    ]
 
 
 def test_what_was_spent_is_told_once_at_the_end_of_each_attempt() -> None:

@@ -280,6 +280,18 @@ def test_a_closed_session_takes_nothing_more(cli: Cli, real: World, sessions: Se
     assert real.states(turns) == ["cancelled", "cancelled"]
 
 
+def test_a_turn_that_runs_is_stopped_when_its_session_is_to_be_cancelled(
+    cli: Cli, real: World, sessions: Sessions, worker: Lease
+) -> None:
+    sessions.new("chat", "claude")
+    cli("session", "send", "chat", "one")
+    claim = claimed(real, worker)
+
+    assert cli("session", "close", "chat").lines == ["chat  closed  1 turn goes on"]
+    assert cli("session", "close", "chat", "--cancel").lines == ["chat  closed  1 turn is being stopped"]
+    assert real.get(claim.id).stop_at_ms is not None
+
+
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [

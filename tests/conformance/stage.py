@@ -83,7 +83,7 @@ class Stage:
 
     def as_turn(self) -> dict[str, object]:
         """What makes the run a turn of that session."""
-        return TURN | {"session": self.begin_session()}
+        return {**TURN, "session": self.begin_session()}
 
     def add_rival(self) -> None:
         """Another turn comes, and is in nobody's hands."""

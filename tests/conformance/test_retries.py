@@ -12,6 +12,7 @@ from agentq.coordinator.limits import ATTEMPTS_KEPT
 from agentq.coordinator.run import Outcome, RunSpec
 
 O = OutcomeClass  # noqa: E741
+LIMIT = Outcome(class_=O.LIMIT)
 WAITS: dict[str, tuple[dict[str, object], list[int]]] = {
     "exponential with full jitter": ({}, [500, 1000, 2000, 4000]),
     "without jitter": ({"jitter": False}, [1000, 2000, 4000, 8000]),
@@ -124,6 +125,37 @@ def test_a_deferral_past_max_elapsed_ends_the_run(make_stage: MakeStage) -> None
     stage.take()
 
     assert stage.defer() == State.FAILED
+
+
+def test_a_deferral_without_a_time_backs_off_by_the_number_of_deferrals(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    stage.submit(retry={"delay_ms": 1_000, "delay_ms_max": 3_000, "jitter": False})
+    waits = []
+    for _ in range(4):
+        stage.take()
+        before_ms = stage.world.now_ms
+        assert stage.queue.defer(stage.claim, None, LIMIT) == State.SCHEDULED
+        stage.come()
+        waits.append(stage.world.now_ms - before_ms)
+
+    assert waits == [1_000, 2_000, 3_000, 3_000]
+    assert (stage.world.get(stage.run).deferrals, stage.world.get(stage.run).failures) == (4, 0)
+
+
+def test_a_deferral_for_a_while_that_was_asked_for_is_to_the_letter(make_stage: MakeStage) -> None:
+    stage = make_stage()
+    stage.submit(retry={"max_elapsed_ms": 60_000})
+    stage.take()
+    before_ms = stage.world.now_ms
+    stage.queue.defer(stage.claim, None, LIMIT, delay_ms=7_000, gate="account:a")
+
+    assert stage.timer() == before_ms + 7_000
+    assert [limit.shut_until_ms for limit in stage.world.flow.limits()] == [before_ms + 7_000]
+    stage.come()
+    stage.take()
+    with pytest.raises(Invalid, match="until a time or for a while, not both"):
+        stage.queue.defer(stage.claim, before_ms, LIMIT, delay_ms=1)
+    assert stage.queue.defer(stage.claim, None, LIMIT, delay_ms=60_000) == State.FAILED
 
 
 def test_a_limit_that_is_final_ends_the_run(make_stage: MakeStage) -> None:

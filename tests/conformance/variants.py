@@ -305,13 +305,14 @@ def _with_signals(variant: Variant) -> Variant:
 
 
 ALIKE = {
+    "back off": "defer",
     "claim: fresh": "adopt",
     "exchange: more": "claim",
     "exchange: finish": "finish",
     "exchange: fail": "fail",
     "exchange: fail for good": "fail for good",
 }
-"""Ways in which a script for many things does what another does."""
+"""Ways that lead where another does."""
 
 
 def _with_exchange(variant: Variant) -> Variant:

@@ -116,6 +116,11 @@ def defer(stage: Stage) -> object:
     return stage.defer()
 
 
+def back_off(stage: Stage) -> object:
+    """A limit that does not say when it ends."""
+    return stage.queue.defer(stage.claim, None, Outcome(class_=OutcomeClass.LIMIT))
+
+
 def release(stage: Stage) -> object:
     return stage.queue.release(stage.claim, "draining")
 
@@ -338,6 +343,7 @@ WAYS = {
         _way("fail to spawn", "fail", fail(OutcomeClass.SPAWN)),
         _way("give up", "fail", fail(OutcomeClass.CANCELLED)),
         _way("defer", "defer", defer),
+        _way("back off", "defer", back_off),
         _way("release", "release", release),
         _way("park", "park", park()),
         _way("park with alarm", "park", park(5_000)),

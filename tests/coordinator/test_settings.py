@@ -75,6 +75,12 @@ def test_labels_of_a_variable_are_pairs(near: Path, labels: str) -> None:
         layered({}, home(near, AGENTQ_WORKER_LABELS=labels), near)
 
 
+@pytest.mark.parametrize("label", ["agent.claude=ready", "host=alpha", "worker=w", "version=1"])
+def test_what_a_worker_finds_out_by_itself_cannot_be_set(near: Path, label: str) -> None:
+    with pytest.raises(Invalid, match=r"by itself, (and it|so '[a-z.]+') cannot be set"):
+        layered({}, home(near, AGENTQ_WORKER_LABELS=label), near)
+
+
 def test_without_anything_every_setting_has_its_default(near: Path) -> None:
     found = layered({}, home(near), near)
 

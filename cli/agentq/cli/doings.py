@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from shutil import get_terminal_size
 
+from pydantic import JsonValue
+
 from agentq.cli.render import bold, clean, clean_lines, dim, on_terminal, paint
 from agentq.cli.spending import spent_words
 from agentq.coordinator.doings import (
@@ -46,9 +48,9 @@ Part = tuple[str, str]
 """A text, and what it looks like: `dim`, `bold`, or a word of `render.COLOURS`."""
 
 
-def shown_width() -> int | None:
-    """The width of the terminal; None in a pipe, where nothing is cut."""
-    return get_terminal_size().columns if on_terminal() else None
+def shown_width(margin: int = 0) -> int | None:
+    """The width of the terminal beside a margin; None in a pipe, where nothing is cut."""
+    return max(NARROW, get_terminal_size().columns - margin) if on_terminal() else None
 
 
 class Teller:
@@ -64,6 +66,7 @@ class Teller:
         self._said = ""
         self._plan = Planned(items=[])
         self._tools: dict[str, str] = {}
+        self._denied = ""
         self._last = ""
         self._spent: Spent | None = None
         self._spent_told: Spent | None = None
@@ -109,7 +112,7 @@ class Teller:
             case Held() | Limited() | Sleeps():
                 yield self._waits(doing, at_ms)
             case Denied():
-                why = f": {doing.why}" if doing.why else ""
+                self._denied, why = doing.why.strip(), f": {doing.why}" if doing.why else ""
                 yield self._row((f"⊘ {doing.tool} was not allowed{why}", "warn"))
             case Concluded():
                 yield from self._end(doing)
@@ -130,16 +133,15 @@ class Teller:
 
     def _call(self, doing: Called) -> str:
         self._tools[doing.id] = self._last = doing.tool
-        about = doing.about
-        if not about and doing.input not in (None, "", {}, []):
-            about = json.dumps(doing.input, ensure_ascii=False)
-        return self._row(("⚙ ", "running"), (doing.tool, "bold"), (_after(about), ""))
+        return self._row(("⚙ ", "running"), (doing.tool, "bold"), (_after(doing.about or _plain(doing.input)), ""))
 
     def _return(self, doing: Returned) -> str:
         tool = doing.tool or self._tools.get(doing.id, "")
         # Where several tools are used at once, their ends come in any order.
         which = "" if tool in ("", self._last) else f"{tool}: "
-        lines = [line for line in clean_lines(doing.text).split("\n") if line.strip()]
+        # A tool that was not allowed ends with the words that said so.
+        text = "" if self._denied and doing.text.strip() == self._denied else doing.text
+        lines = [line for line in clean_lines(text).split("\n") if line.strip()]
         first = lines[0].strip() if lines else ""
         more = f" (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
         if doing.ok:
@@ -206,6 +208,13 @@ class Teller:
             if fitting != whole:
                 break
         return row
+
+
+def _plain(given: JsonValue) -> str:
+    """What a tool was given, without lists and the like, which nobody reads in one line."""
+    if isinstance(given, dict):
+        given = {name: value for name, value in given.items() if not isinstance(value, list | dict)}
+    return "" if given in (None, "", {}) or isinstance(given, list) else json.dumps(given, ensure_ascii=False)
 
 
 def _after(text: str, told: bool = True) -> str:

@@ -215,8 +215,14 @@ def close(
         if json:
             print_json(session_record(closed))
             continue
-        left = f"{closed.turns} turn{'' if closed.turns == 1 else 's'}" if closed.turns else ""
-        print("  ".join(filter(None, (closed.name, "closed", left and f"{left} {'end' if cancel else 'go on'}"))))
+        print("  ".join(filter(None, (closed.name, "closed", _left(closed.turns, cancel=cancel)))))
+
+
+def _left(turns: int, *, cancel: bool) -> str:
+    """What becomes of the turns in the line of a session that was closed."""
+    one = turns == 1
+    does = ("is being stopped" if one else "are being stopped") if cancel else ("goes on" if one else "go on")
+    return f"{turns} turn{'' if one else 's'} {does}" if turns else ""
 
 
 def _tell(made: Session, *, json: bool) -> None:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json as json_text
 import shlex
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import typer
 
+from agentq.cli.doings import Teller, shown_width
 from agentq.cli.options import Json, RunIds
 from agentq.cli.record import ending, run_record, what
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
-from agentq.cli.server import reach
+from agentq.cli.server import Server, reach
 from agentq.cli.turns import denied, turn_pairs, word_of
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.demands import spelled as written
+from agentq.coordinator.errors import NotFound
 from agentq.coordinator.life import Attempt, Run
+from agentq.coordinator.logs import Logs
 from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.story import Story
 from agentq.coordinator.turn import AGENT_LABEL
 from agentq.coordinator.waiting import Message, mail
 
 TAIL_LINES = 10
 SHOWN_CHARACTERS = 200
+MARGIN = 4
 
 
 def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
@@ -40,10 +46,25 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
         else:
             if place:
                 print()
-            print_run(found, messages)
+            print_run(found, messages, _story(server, found))
 
 
-def print_run(run: Run, messages: Sequence[Message] = ()) -> None:
+def _story(server: Server, run: Run) -> list[str]:
+    """The last that an agent said and did, as far as the server keeps it."""
+    if run.spec.kind != "agent":
+        return []
+    story, teller = Story(), Teller(lambda: shown_width(MARGIN))
+    told: deque[str] = deque(maxlen=TAIL_LINES)
+    try:
+        for entry in Logs(server.store).read(run.id):
+            for each in story.read(entry):
+                told.extend(teller.tell(each))
+    except NotFound:
+        return []  # it was forgotten meanwhile
+    return [*told, *teller.rest()]
+
+
+def print_run(run: Run, messages: Sequence[Message] = (), story: Sequence[str] = ()) -> None:
     """All that is known of it, for people."""
     end = ending(run)
     reason = f": {clean(run.reason)}" if run.reason else ""
@@ -60,7 +81,11 @@ def print_run(run: Run, messages: Sequence[Message] = ()) -> None:
         for attempt in run.attempts:
             print(f"    {_attempt_line(attempt, run.progress)}")
     tail = run.outcome.tail if run.outcome is not None else None
-    if tail:
+    if story:
+        print("  the last it said and did")
+        for line in story:
+            print(f"{'':{MARGIN}}{line}".rstrip())
+    elif tail:
         print("  the last it wrote")
         for line in clean_lines(tail).rstrip("\n").split("\n")[-TAIL_LINES:]:
             print(f"    {line}")

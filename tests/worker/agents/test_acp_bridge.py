@@ -53,7 +53,7 @@ def test_the_agent_is_offered_no_files_no_terminal_and_no_servers(stage: Scene) 
 
 
 def test_costs_are_running_totals_of_the_conversation(stage: Scene) -> None:
-    turn = stage.turn("COST 0.25\nCOST 0.75\nSAY done")
+    turn = stage.turn("COST 0.25\nCOST 0.5\nSAY done")
 
     assert turn.facts["totals"] == {"cost_usd": 0.75}
 
@@ -145,10 +145,16 @@ def test_an_agent_that_only_says_that_it_can_resume_loads_instead(stage: Scene) 
 
 
 def test_totals_that_are_told_when_a_conversation_is_loaded_count(stage: Scene) -> None:
-    (stage.kept / "talk-0").touch()
+    (stage.kept / "talk-0").write_text("5.0")
     turn = stage.turn("SAY again", "--resume", "talk-0", able="load")
 
     assert turn.facts["totals"] == {"cost_usd": 5.0}
+
+
+def test_tokens_are_counted_from_the_cache_as_well(stage: Scene) -> None:
+    turn = stage.turn("TOKENS 100 1000 20\nSAY done")
+
+    assert turn.facts["totals"] == {"input_tokens": 1100, "cached_tokens": 1000, "output_tokens": 20}
 
 
 @pytest.mark.parametrize("able", ["load", ""])

@@ -255,7 +255,7 @@ def test_a_refusal_of_the_model_is_no_good_end() -> None:
     reading = read("claude", [INIT, assistant(text("I cannot")), {**GOOD, "stop_reason": "refusal"}])
 
     assert reading.judged(0).kind is Kind.REFUSED
-    assert captured("claude-refusal").judged(0).kind is Kind.OK, "this one was stopped once, and went on"
+    assert captured("claude-refusal").judged(1).kind is Kind.REFUSED
 
 
 def test_requests_that_are_tried_again_are_told_and_explain_a_silence() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from readings import read
+from readings import captured, read
 
 from agentq.coordinator.doings import Called, Changed, Concluded, Denied, Planned, Returned, Said, Spent, Turned
 from agentq.worker.agents.reading import Before
@@ -42,6 +42,25 @@ def test_a_turn_of_two_steps_is_told_and_its_costs_are_added() -> None:
     assert reading.facts.session == "ses_1"
     assert reading.facts.text == "Done."
     assert reading.judged(0).kind is Kind.OK
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "kind"),
+    [
+        ("opencode-400", 1, Kind.INPUT),
+        ("opencode-401", 1, Kind.AUTH),
+        ("opencode-429", 1, Kind.THROTTLED),
+        ("opencode-context", 1, Kind.CONTEXT),
+        ("opencode-credit", 1, Kind.CREDIT),
+        ("opencode-length", 0, Kind.AGENT_ERROR),
+        ("opencode-no-session", 1, Kind.NO_SESSION),
+        ("opencode-resumed", 0, Kind.OK),
+        ("opencode-sigterm", -15, Kind.KILLED),
+        ("opencode-tool", 0, Kind.OK),
+    ],
+)
+def test_real_ends_are_called_by_their_names(name: str, code: int, kind: Kind) -> None:
+    assert captured(name).judged(code).kind is kind
 
 
 def test_a_step_that_ends_for_a_tool_is_not_the_end() -> None:

@@ -210,7 +210,7 @@ class SettingOut:
             allowances.append(Allowance("run", self.turn.budgets, spent.run))
         if conversation.budgets is not None and spent.session is not None:
             allowances.append(Allowance("session", conversation.budgets, spent.session))
-        return Purse(*allowances)
+        return Purse(*allowances, tells_cost=self.profile.tells_cost)
 
     async def _before(self, cwd: Path, noted: Path) -> Fingerprint | None:
         """What the folder was like before the first attempt, which notes it for the others on this machine."""

@@ -124,6 +124,7 @@ class Bridge:
             flushing.cancel()
             turn.cancel()
             self._updates.flush()
+        self._updates.used(answer.get("usage"))
         return self._ended(answer.get("stopReason"))
 
     def _ended(self, reason: object) -> int:

@@ -151,6 +151,18 @@ class Updates:
                 self._tell(Changed(path=path, how=how))
         del self._calls[call.id]
 
+    def used(self, usage: object) -> None:
+        """The tokens of the conversation, as they are told with the end of a turn. Some count those from the cache among
+        the input and some beside it, which the total tells.
+        """
+        told = usage if isinstance(usage, dict) else {}
+        counts = [told.get(name) for name in ("totalTokens", "inputTokens", "outputTokens", "cachedReadTokens")]
+        total, read, written, cached = (one if isinstance(one, int) and one >= 0 else 0 for one in counts)
+        if read or written:
+            self.totals["input_tokens"] = max(read, total - written)
+            self.totals["cached_tokens"] = cached
+            self.totals["output_tokens"] = written
+
     def _gather(self, kind: type[Said] | type[Thought], text: str) -> None:
         if kind is not self._kind:
             self.flush()

@@ -29,6 +29,7 @@ from agentq.worker.agents.verdicts import VerdictKind
 _ONE_LINERS = ("id", "tool", "about", "path", "model", "session", "why", "what")
 _GOING_ON = (Began, Turned, Said, Thought, Called, Planned)
 _COUNT = 1_000
+_COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "turns")
 _Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 _Words = Annotated[str, Field(min_length=1)]
 
@@ -38,17 +39,26 @@ class ToldFacts(BaseModel):
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
-    session: _Words | None = None
-    model: _Words | None = None
-    concluded: bool | None = None
-    ok: bool | None = None
-    text: str | None = None
-    structured: JsonValue = None
-    kind: VerdictKind | None = None
-    error: str | None = None
-    reset_at_ms: Annotated[int, Field(gt=0, lt=10**15)] | None = None
-    denials: list[str] | None = None
-    totals: dict[str, _Amount] | None = None
+    session: _Words | None = Field(None, description="its own id of the conversation, by which it can be resumed")
+    model: _Words | None = Field(None, description="the model that it uses")
+    concluded: bool | None = Field(None, description="whether it has said its last word; a `result` sets it")
+    ok: bool | None = Field(None, description="whether that was a good one; a `result` sets it")
+    text: str | None = Field(None, description="what it answered; a good `result` sets it")
+    structured: JsonValue = Field(None, description="what it answered, as JSON: the run's result")
+    kind: VerdictKind | None = Field(
+        None, description="a word of the table of outcomes, where it knows better why it failed"
+    )
+    error: str | None = Field(None, description="one sentence; a bad `result` sets it")
+    reset_at_ms: Annotated[int, Field(gt=0, lt=10**15)] | None = Field(
+        None, description="when the limit ends that it met, in milliseconds since 1970"
+    )
+    denials: list[str] | None = Field(None, description="tools that it was not allowed; each `denied` adds one")
+    totals: dict[str, _Amount] | None = Field(
+        None,
+        description="numbers of the whole conversation, as it counts them: of `cost_usd`, `input_tokens`, "
+        "`cached_tokens`, `output_tokens` and `turns`, what they were before this attempt is taken off, and the rest "
+        "is what it spent",
+    )
 
 
 _doing: TypeAdapter[Any] = TypeAdapter(AnyDoing, config=ConfigDict(defer_build=True))
@@ -61,8 +71,8 @@ class AgentqReader(EventReader):
         self.facts.told = True
         try:
             if kind == "facts":
-                self._facts(ToldFacts.model_validate(event))
-                return []
+                self._facts(told := ToldFacts.model_validate(event))
+                return self._grown(told.totals) if told.totals else []
             doing = bounded(_doing.validate_python(event))
         except ValidationError:
             return [unknown(event)]
@@ -82,6 +92,16 @@ class AgentqReader(EventReader):
             facts.denials = [one_line(tool) for tool in told.denials[:_COUNT]]
         if "structured" in told.model_fields_set:
             facts.structured = told.structured
+
+    def _grown(self, totals: dict[str, float]) -> list[Doing]:
+        """What was spent by what its running totals of the conversation have grown by, where it tells those."""
+        before = self.facts.spent
+        input_, cached, output, turns = (
+            round(self.since(name, totals[name])) if name in totals else getattr(before, name) for name in _COUNTED
+        )
+        cost = self.since("cost_usd", totals["cost_usd"]) if "cost_usd" in totals else before.cost_usd
+        now = self.spent(input_, cached, output, turns, cost)
+        return [] if now == before else [now]
 
     def _done(self, doing: Doing) -> None:
         facts = self.facts

@@ -1,0 +1,89 @@
+"""What agents spend: told in all, added up by differences, never taken back."""
+
+from __future__ import annotations
+
+import pytest
+from coordinator.test_conversations import alone, fail
+from coordinator.test_sessions import claim, lease, turn
+from world import World
+
+from agentq.coordinator.conversations import Conversations
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.run import RetryPolicy, Spending
+from agentq.coordinator.sessions import Sessions
+
+
+@pytest.fixture
+def talk(world: World) -> Conversations:
+    return Conversations(world.store)
+
+
+def test_what_attempts_tell_in_all_is_added_up_by_differences(world: World, talk: Conversations) -> None:
+    Sessions(world.store).new("chat", "claude")
+    run, worker = turn(world, retry=RetryPolicy(failures=1)), lease(world)
+    first = claim(worker)
+    talk.spend(first, Spending(cost_usd=0.1, input_tokens=10, cached_tokens=5, output_tokens=3, turns=1))
+    more = Spending(cost_usd=0.3, input_tokens=30, cached_tokens=15, output_tokens=9, turns=2)
+    for _ in range(2):
+        told = talk.spend(first, more)
+        assert told.run == told.session == more
+    fail(world, first)
+    second = claim(worker)
+
+    told = talk.spend(second, Spending(cost_usd=0.2, input_tokens=5, turns=1))
+
+    both = Spending(cost_usd=0.5, input_tokens=35, cached_tokens=15, output_tokens=9, turns=3)
+    assert told.run == told.session == both
+    assert talk.open(second).spent.run == more, "of earlier attempts"
+    assert world.get(run).spending == Sessions(world.store).get("chat").spent == both
+
+
+def test_no_number_ever_goes_back(world: World, talk: Conversations) -> None:
+    alone(world)
+    held = claim(lease(world))
+    before = Spending(cost_usd=0.3, input_tokens=30, cached_tokens=15, output_tokens=9, turns=2)
+    talk.spend(held, before, {"cost": 3})
+
+    told = talk.spend(held, Spending(cost_usd=0.1, input_tokens=10, output_tokens=3, turns=1), {"cost": 1})
+
+    assert told.run == before
+    assert talk.open(held).totals == {"cost": 3}
+
+
+def test_a_cost_that_nobody_knows_stays_unknown_until_it_is_told(world: World, talk: Conversations) -> None:
+    run, worker = alone(world), lease(world)
+    first = claim(worker)
+    assert talk.spend(first, Spending()).run.cost_usd == 0.0, "nothing was spent yet"
+    assert talk.spend(first, Spending(input_tokens=10)).run.cost_usd is None
+    assert talk.spend(first, Spending(cost_usd=0.5, input_tokens=20)).run.cost_usd == 0.5
+    fail(world, first)
+    second = claim(worker)
+
+    told = talk.spend(second, Spending(input_tokens=7))
+
+    assert (told.run.cost_usd, told.run_usd, told.run.input_tokens) == (None, 0.5, 27)
+    found = world.get(run).spending
+    assert found is not None
+    assert found.cost_usd is None
+
+
+def test_sums_of_many_small_costs_are_exact(world: World, talk: Conversations) -> None:
+    alone(world, retry=RetryPolicy(failures=30))
+    worker = lease(world)
+    for _ in range(30):
+        held = claim(worker)
+        told = talk.spend(held, Spending(cost_usd=0.1, input_tokens=2**40))
+        fail(world, held)
+
+    assert (told.run.cost_usd, told.run.input_tokens) == (3.0, 30 * 2**40)
+
+
+@pytest.mark.parametrize(
+    "spending", [Spending(cost_usd=-1), Spending(cost_usd=1e12), Spending(turns=-1), Spending(input_tokens=1 << 60)]
+)
+def test_what_nobody_can_have_spent_is_refused(world: World, talk: Conversations, spending: Spending) -> None:
+    alone(world)
+    held = claim(lease(world))
+
+    with world.unchanged(), pytest.raises(Invalid, match="Nobody can have spent that"):
+        talk.spend(held, spending)
