@@ -8,20 +8,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
 from agentq.cli.main import COMMANDS, load
 from agentq.coordinator import errors, limits
+from agentq.coordinator.doings import AnyDoing
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
+from agentq.worker.agents.formats.agentq import ToldFacts
+from agentq.worker.agents.verdicts import CONSEQUENCES, Consequence
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md")
+PAGES = (
+    *("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md"),
+    "worker/agentq/worker/agents/README.md",
+)
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -164,11 +170,54 @@ def standin() -> str:
     return table(("word", "makes it"), ((f"`{word}`", meaning) for word, meaning in STANDIN_WORDS.items()))
 
 
+def verdicts() -> str:
+    return table(
+        ("outcome", "class", "the run", "the next attempt's conversation", "the account is shut", "means"),
+        (
+            (f"`{kind}`", f"`{does.class_}`", _does(does), does.conversation, does.gate or "no", does.means)
+            for kind, does in CONSEQUENCES.items()
+        ),
+    )
+
+
+def _does(does: Consequence) -> str:
+    """What becomes of the run: a failure of some classes is final."""
+    if does.run != "fail":
+        return {"finish": "finishes", "park": "parks", "back off": "backs off", "defer": "is deferred"}[does.run]
+    return "fails, and may be tried again" if does.class_ in BUDGETS else "fails for good"
+
+
+def doings() -> str:
+    kinds = get_args(get_args(AnyDoing)[0])
+    return table(
+        ("`type`", "fields", "tells"),
+        (
+            (
+                f"`{kind.model_fields['type'].default}`",
+                ", ".join(
+                    f"`{name}`" + ("" if field.is_required() else "?")
+                    for name, field in kind.model_fields.items()
+                    if name != "type"
+                ),
+                " ".join((kind.__doc__ or "").split()),
+            )
+            for kind in kinds
+        ),
+    )
+
+
+def facts() -> str:
+    return table(
+        ("field", "says"), ((f"`{name}`", field.description) for name, field in ToldFacts.model_fields.items())
+    )
+
+
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
         *(settings, worker_settings, door, commands, standin),
+        *(verdicts, doings, facts),
     )
 }
 
