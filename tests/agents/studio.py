@@ -19,7 +19,7 @@ from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.turn import Turn
 
 PATIENT = {"heartbeat_ms": 1_000, "lease_ms": 8_000, "reap_grace_ms": 1_000, "forget_ms": 4_000, "tick_ms": 1_000}
-"""Times in which a worker on a busy machine is not taken for dead: an agent has a second attempt only if it needs one."""
+"""Times in which a worker on a busy machine is not taken for dead: attempts are numbered by what the tests do."""
 
 
 class Studio:
