@@ -17,7 +17,7 @@ from simulation.talks import Talks
 from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
 from agentq.coordinator.run import is_function_lane
 
-UNHEARD = {"bootstrap", "converse", "count", "lanes", "limits", "list", "pause", "resume", "sessions", "weigh"}
+UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "sessions", "weigh"}
 
 
 class Model(Talks):

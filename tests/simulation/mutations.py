@@ -143,7 +143,7 @@ MUTATIONS = (
     M("a requeued run remembers what it waited for", "requeue",
       "'parked_at_ms', 'awaits',", ""),
     M("the next turn is not called", "ending",
-      "call_turns()", ""),
+      "if next(vacated) then call_turns() end", ""),
     M("a turn goes on when its dependencies end, whoever is before it", "ending",
       "if run.turn and first_turn(run.turn) ~= id then return call('HSET', run.key, 'reason', 'turn') end", ""),
     M("a turn begins though another is live", "birth",

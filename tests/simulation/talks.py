@@ -145,6 +145,13 @@ class Talks(Waits):
             return life
         return None
 
+    def answer_converse(self, heard: Heard) -> None:
+        life = self._speaker(heard)
+        if life is not None:
+            talk = self.conversation_of(life)
+            carried = "1" if talk.agent_session and talk.agent_session == talk.carried_of else ""
+            assert (heard.reply[1], heard.reply[6]) == (talk.agent_session, carried), f"{life.line} began from {talk}"
+
     def answer_bind(self, heard: Heard) -> None:
         life = self._speaker(heard)
         if life is None:

@@ -273,6 +273,8 @@ class Worker:
                     partial(talk.spend, claim, spent),
                     partial(talk.carry, claim, str(chance.random()).encode()),
                     partial(talk.carried, claim),
+                    partial(talk.open, claim),
+                    partial(talk.open, claim),
                 )
             )
         )
