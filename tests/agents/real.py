@@ -39,10 +39,10 @@ class RealStudio:
         self.home = home
         studio.crew.within = sealed.joined(folder=studio.folder)
 
-    def worker(self, *, subscription: bool = False, **options: object) -> subprocess.Popen[bytes]:
+    def worker(self, *, subscription: bool = False, **options: Any) -> subprocess.Popen[bytes]:
         """One more, whose agents are all logged in."""
         settled = settle(self.home, subscription=subscription)
-        return self.studio.crew.worker(environment=settled, **options)
+        return self.studio.crew.worker(None, settled, **options)
 
     def submit(self, agent: str, prompt: str, **fields: Any) -> str:
         return self.studio.submit(prompt, agent=agent, **fields)

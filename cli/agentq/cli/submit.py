@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentq.cli.asking import asked, check_agents, lack_of_agent
+from agentq.cli.asking import asked, check_agents
 from agentq.cli.options import Json, with_options_of
 from agentq.cli.render import print_json
 from agentq.cli.server import Server, note, reach, settings_of
@@ -123,8 +123,7 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         if how["follow"] and len(specs) > 1:
             raise Invalid("--follow follows one run; use --wait for several.")
         server = reach(ctx, start=True)
-    if any(spec.kind == "agent" for spec in specs):
-        check_agents(server, specs)
+    check_agents(server, specs)
     ids, code = _send(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
     if wait:
         code = max(code, stay(server, ids, follow=how["follow"], json=json))
@@ -206,11 +205,7 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
 
 def _lacks(server: Server, specs: list[RunSpec]) -> dict[str, list[str]]:
     """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
-    for spec in {spec.lane: spec for spec in specs if spec.kind == "agent"}.values():
-        sentence = lack_of_agent(server, spec)
-        if sentence is not None:
-            note(sentence)
-    demanding = {spec.lane: spec for spec in specs if spec.demands}
+    demanding = {spec.lane: spec for spec in specs if spec.demands or spec.kind == "agent"}
     if not demanding:
         return {}
     from agentq.coordinator.demands import spelled

@@ -150,7 +150,7 @@ class SettingOut:
             conversation=conversation,
             how=how,
             session=session or (str(uuid.uuid4()) if self.profile.takes_id else None),
-            question=question(self.spec, resumption, interrupted=how == "resume" and not self._is_first),
+            question=question(self.spec, resumption, interrupted=how == "resume" and conversation.begun),
             reader=reader_of(self.profile.format, before),
             purse=self._purse(conversation),
             model=model,
