@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
 from agentq.coordinator.errors import Invalid, NotFound, Refused
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
+
+if TYPE_CHECKING:
+    from agentq.cli.door import Door
 
 Opt = typer.Option
 HOW = ("durable", "wait", "follow", "json")
@@ -113,6 +116,9 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         fields = fields_of(given)
         spec = spec_of(fields)
         check_folder(ctx, spec.cwd, asked="cwd" in given)
+        if "AGENTQ_DOOR" in os.environ and (door := _door(ctx)) is not None:
+            asked = spec_of({**fields, "after": after, "parent": parent} if parent else fields)
+            raise typer.Exit(_submit_at(door, asked, how, wait=wait, json=json))
         server = reach(ctx, start=True)
         family: dict[str, Any] = {"after": server.find(after)} if after else {}
         family |= {"parent": server.find([parent])[0]} if parent else {}
@@ -127,6 +133,29 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
     if wait:
         code = max(code, stay(server, ids, follow=how["follow"], json=json))
     raise typer.Exit(code)
+
+
+def _door(ctx: typer.Context) -> Door | None:
+    from agentq.cli.door import Door
+
+    return Door.here(ctx)
+
+
+def _submit_at(door: Door, spec: RunSpec, how: dict[str, Any], *, wait: bool, json: bool) -> int:
+    """The same, within an agent's run."""
+    from agentq.cli.logs import print_at
+    from agentq.cli.wait import wait_at
+
+    if spec.parent is None:
+        raise Invalid("Within an agent's run only its children can be submitted; add --child.")
+    child = door.submit(spec).id
+    if json and not wait:
+        print_json({"id": child, "created": True, "unmet": []})
+    elif not json and not how["follow"]:
+        print(child, flush=True)
+    if how["follow"]:
+        print_at(door, child, follow=True)
+    return wait_at(door, [child], json=json) if wait else 0
 
 
 def _parent(given: dict[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,12 @@ class AgentAttempt(Attempt):
         self._due_at_ms: int | None = None
         self._began_ms = monotonic_ms()
 
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            self._around.door.leave(self.claim)
+
     # ---- setting out
 
     async def _prepared(self, channel: Channel, resumption: Resumption | None) -> Launch:
@@ -88,7 +95,9 @@ class AgentAttempt(Attempt):
         )
         await self._keeping.begin()
         self._began_ms = monotonic_ms()
-        return await out.launch(self.claim, self.spec, self._around.environment, channel)
+        launch = await out.launch(self.claim, self.spec, self._around.environment, channel)
+        entry = await self._around.door.admit(self.claim, self.spec, self._on_progress)
+        return replace(launch, env={**launch.env, **entry})
 
     async def _asked(self, ask: Callable[[], Answer]) -> Answer | None:
         """Ask the server until it answers; once only, if the attempt is to end. None if it did not answer."""
