@@ -124,9 +124,9 @@ class Profile(_Table):
     """Where it keeps a conversation, as a glob with `{session}`: what can travel to another host. `~` and `$NAME` or
     `${NAME:-default}` are filled in from the agent's environment. Without it, turns stay on the host."""
     tells_cost: bool = False
-    totals: Literal["conversation", "attempt"] = "conversation"
-    """What the running totals that it tells are of."""
     """Whether it says what it cost, at its end at least. Otherwise its tokens are priced."""
+    totals: Literal["conversation", "attempt"] = "conversation"
+    """What the running totals are of that it tells, if it tells any."""
     prices: dict[Text, Price] = {}
     """By model: `input`, `cached` and `output`, dollars for a million tokens."""
     accounts: dict[Name, Account] = {}
