@@ -39,7 +39,7 @@ class RealStudio:
         self.home = home
         studio.crew.within = sealed.joined(folder=studio.folder)
 
-    def worker(self, *, subscription: bool = False, **options: object) -> subprocess.Popen[bytes]:
+    def worker(self, *, subscription: bool = False, **options: Any) -> subprocess.Popen[bytes]:
         """One more, whose agents are all logged in."""
         settled = settle(self.home, subscription=subscription)
         return self.studio.crew.worker(None, settled, **options)

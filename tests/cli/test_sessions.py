@@ -155,7 +155,7 @@ def test_who_sends_to_a_session_whose_host_is_gone_is_told(
     told = cli("session", "send", "chat", "two")
 
     assert "elsewhere" in told.err
-    assert "agentq session fork" in told.err
+    assert "agentq session new" in told.err
 
 
 @pytest.mark.parametrize("how", ["--wait", "--follow"])
