@@ -1,7 +1,8 @@
 """An agent that speaks the protocol by its reference library, and does what its prompt says, a word a line:
 
-SAY text · THINK text · TOOL kind path · ASK kind path · COST dollars · TOKENS read cached written · STOP reason · ERROR code text · CRASH code ·
-ONCE code (a crash that does not come again) · HANG · STUBBORN (deaf to being cancelled) · FS path.
+SAY text · THINK text · PLAN item · TOOL kind path · ASK kind path · COST dollars · TOKENS read cached written ·
+STOP reason · ERROR code text · CRASH code · ONCE code (a crash that does not come again) · HANG · STUBBORN (deaf to
+being cancelled) · FS path.
 
 `--able load,resume,fork,models,modes,auth` says what it can do, and `--log FILE` where it notes what it was asked.
 """

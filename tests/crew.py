@@ -36,6 +36,8 @@ class Crew:
         self.effects_file = folder / "effects"
         self.effects_file.touch()
         self.workers: list[subprocess.Popen[bytes]] = []
+        self.within: list[str] = []
+        """Words before a worker's own, that start it somewhere else: in other namespaces."""
 
     def worker(
         self, url: str | None = None, environment: Mapping[str, str] | None = None, **options: object
@@ -51,7 +53,7 @@ class Crew:
     ) -> subprocess.Popen[bytes]:
         """`agentq worker`, with these options."""
         settings = self.settings.model_copy(update={"url": url or self.server.url, "home": str(self.folder / "home")})
-        argv = [sys.executable, "-m", "agentq.cli.main", "worker"]
+        argv = [*self.within, sys.executable, "-m", "agentq.cli.main", "worker"]
         for name, value in options.items():
             argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         variables = {**os.environ, **settings.to_environment(), **(environment or {})}

@@ -5,23 +5,34 @@ A generated part stands between `<!-- generated: name -->` and `<!-- end -->`.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
 from agentq.cli.main import COMMANDS, load
 from agentq.coordinator import errors, limits
+from agentq.coordinator.doings import AnyDoing
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
+from agentq.worker.agents.formats.agentq import ToldFacts
+from agentq.worker.agents.profile import Profile
+from agentq.worker.agents.profiles import Profiles
+from agentq.worker.agents.verdicts import CONSEQUENCES, Consequence
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md")
+PAGES = (
+    *("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md"),
+    "worker/agentq/worker/agents/README.md",
+)
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -164,11 +175,91 @@ def standin() -> str:
     return table(("word", "makes it"), ((f"`{word}`", meaning) for word, meaning in STANDIN_WORDS.items()))
 
 
+def verdicts() -> str:
+    return table(
+        ("outcome", "class", "the run", "the next attempt's conversation", "the account is shut", "means"),
+        (
+            (f"`{kind}`", f"`{does.class_}`", _does(does), does.conversation, does.gate or "no", does.means)
+            for kind, does in CONSEQUENCES.items()
+        ),
+    )
+
+
+def _does(does: Consequence) -> str:
+    """What becomes of the run: a failure of some classes is final."""
+    if does.run != "fail":
+        return {"finish": "finishes", "park": "parks", "back off": "backs off", "defer": "is deferred"}[does.run]
+    return "fails, and may be tried again" if does.class_ in BUDGETS else "fails for good"
+
+
+def doings() -> str:
+    kinds = get_args(get_args(AnyDoing)[0])
+    return table(
+        ("`type`", "fields", "tells"),
+        (
+            (
+                f"`{kind.model_fields['type'].default}`",
+                ", ".join(
+                    f"`{name}`" + ("" if field.is_required() else "?")
+                    for name, field in kind.model_fields.items()
+                    if name != "type"
+                ),
+                " ".join((kind.__doc__ or "").split()),
+            )
+            for kind in kinds
+        ),
+    )
+
+
+def agents() -> str:
+    """The profiles that come with agentq."""
+    profiles = Profiles.found({}, ROOT / "worker").by_name.items()
+    return table(
+        ("agent", "is", "program", "permissions", "goes on", "forks", "travels", "not started beside, untrusted"),
+        (
+            (
+                f"`{name}`",
+                profile.title,
+                f"`{profile.needs[0] if profile.needs else profile.command}`" if profile.command else "yours",
+                ", ".join(sorted(profile.permissions, key=("read", "edit", "full").index)),
+                *("yes" if can else "" for can in (profile.resumes, profile.forks, profile.transcript)),
+                ", ".join(f"`{file}`" for file in profile.hostile),
+            )
+            for name, profile in sorted(profiles)
+        ),
+    )
+
+
+def profile() -> str:
+    """The fields of a profile, each with the text that stands below it."""
+    body = next(
+        node
+        for node in ast.parse(Path(inspect.getfile(Profile)).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == "Profile"
+    ).body
+    told = {
+        before.target.id: " ".join(str(node.value.value).split())
+        for before, node in pairwise(body)
+        if isinstance(before, ast.AnnAssign)
+        and isinstance(before.target, ast.Name)
+        and isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+    }
+    return table(("field", "is"), ((f"`{name}`", told[name]) for name in Profile.model_fields))
+
+
+def facts() -> str:
+    return table(
+        ("field", "says"), ((f"`{name}`", field.description) for name, field in ToldFacts.model_fields.items())
+    )
+
+
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
         *(settings, worker_settings, door, commands, standin),
+        *(verdicts, doings, facts, agents, profile),
     )
 }
 

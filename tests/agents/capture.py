@@ -103,8 +103,8 @@ def gemini() -> Iterable[Take]:
         yield Take(f"gemini-{scenario}", GEMINI, f"SCN:{scenario}")
     yield Take("gemini-429", GEMINI, "SCN:429", stays=True)
     yield Take("gemini-quota", GEMINI, "SCN:quota 3600", stays=True)
-    yield Take("gemini-sigterm", GEMINI, "SCN:hang", signal=signal.SIGTERM)
-    yield Take("gemini-sigint", GEMINI, "SCN:hang", signal=signal.SIGINT)
+    yield Take("gemini-sigterm", GEMINI, "SCN:hang", signal=signal.SIGTERM, stays=True)
+    yield Take("gemini-sigint", GEMINI, "SCN:hang", signal=signal.SIGINT, stays=True)
 
 
 def opencode() -> Iterable[Take]:
@@ -129,7 +129,7 @@ def capture(take: Take, home: Path) -> dict[str, object]:
     sealed = Sealed(Path(tempfile.mkdtemp(dir=home))).start()
     try:
         with subprocess.Popen(
-            sealed.joined(*take.argv), env=variables, cwd=work, text=True, start_new_session=True,
+            sealed.joined(*take.argv, folder=work), env=variables, text=True, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as process:  # fmt: skip
             out, err = _ended(process, take, sealed)

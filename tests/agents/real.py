@@ -1,25 +1,78 @@
 """The real agents, as `npm install` has put them here, and what each needs to work against the stub models.
 
-`package.json` says which, and at which versions. They are looked for in `AGENTQ_TEST_AGENTS`, a folder like
-`node_modules`, and else in the `node_modules` beside this.
+`package.json` says which, and at which versions; `.ci/run` installs them. They are looked for in `AGENTQ_TEST_AGENTS`,
+a folder like `node_modules`, and else in `.agents/node_modules` at the top of the repository.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from agents.sealed import URL
+from agents.sealed import URL, Sealed
+from agents.studio import Studio
+from servers import until
+
+from agentq.coordinator.life import Run
 
 AGENTS = ("claude", "codex", "gemini", "opencode")
-HERE = Path(__file__).parent
+INSTALLED = Path(__file__).parent.parent.parent / ".agents/node_modules"
 
 
 def programs() -> Path | None:
     """The folder in which all of them are, to be put on a PATH; None where one is missing."""
-    folder = Path(os.environ.get("AGENTQ_TEST_AGENTS") or HERE / "node_modules") / ".bin"
+    folder = Path(os.environ.get("AGENTQ_TEST_AGENTS") or INSTALLED) / ".bin"
     return folder.resolve() if all((folder / name).exists() for name in AGENTS) else None
+
+
+class RealStudio:
+    """A studio whose workers have the real agents, where these reach nothing but the stub models."""
+
+    def __init__(self, studio: Studio, sealed: Sealed, home: Path) -> None:
+        self.studio = studio
+        self.sealed = sealed
+        self.home = home
+        studio.crew.within = sealed.joined(folder=studio.folder)
+
+    def worker(self, *, subscription: bool = False, **options: Any) -> subprocess.Popen[bytes]:
+        """One more, whose agents are all logged in."""
+        settled = settle(self.home, subscription=subscription)
+        return self.studio.crew.worker(None, settled, **options)
+
+    def submit(self, agent: str, prompt: str, **fields: Any) -> str:
+        return self.studio.submit(prompt, agent=agent, **fields)
+
+    def run(self, agent: str, prompt: str, **fields: Any) -> Run:
+        """Ask, and wait for the end."""
+        return self.done(self.submit(agent, prompt, **fields))
+
+    def done(self, run: str) -> Run:
+        """The run, once it has ended; some of them take their time on a busy machine."""
+        return self.studio.done(run, 90_000)
+
+    def process(self, run: str, argument: str) -> int:
+        """The process of a run that has such a word among its arguments, once there is one."""
+        found = list[int]()
+
+        def look() -> bool:
+            found[:] = [pid for pid, words in processes(run) if any(argument in word for word in words)]
+            return bool(found)
+
+        until(look, f"a process with {argument!r}", 40)
+        return found[0]
+
+
+def processes(run: str) -> Iterator[tuple[int, list[str]]]:
+    """All processes of a run, by the variable that marks them, with their arguments."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"AGENTQ_RUN_ID={run}\0".encode() in (folder / "environ").read_bytes():
+                yield int(folder.name), (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
 
 
 def settle(home: Path, *, subscription: bool = False) -> dict[str, str]:
@@ -43,7 +96,7 @@ def settle(home: Path, *, subscription: bool = False) -> dict[str, str]:
         "CLAUDE_CODE_MAX_RETRIES": "1",
         "DISABLE_AUTOUPDATER": "1",
         "CODEX_HOME": str(home / "codex"),
-        "STUB_KEY": "stub",
+        "CODEX_STUB_KEY": "stub",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "GEMINI_API_KEY": "stub",
@@ -72,7 +125,7 @@ model_provider = "stub"
 [model_providers.stub]
 name = "stub"
 base_url = "{URL}/v1"
-env_key = "STUB_KEY"
+env_key = "CODEX_STUB_KEY"
 wire_api = "responses"
 request_max_retries = 1
 stream_max_retries = 1

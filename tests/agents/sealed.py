@@ -1,4 +1,4 @@
-"""A network namespace with nothing in it but the stub models: whoever joins it can reach them, and nobody else."""
+"""Namespaces with no network but the stub models: whoever joins them can reach these, and nobody else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def can_seal() -> bool:
 
 
 class Sealed:
-    """One namespace; it lasts as long as its stub."""
+    """One such place; it lasts as long as its stub."""
 
     def __init__(self, folder: Path) -> None:
         self.record = folder / "asked.jsonl"
@@ -41,10 +41,10 @@ class Sealed:
             self.process.terminate()
             self.process.communicate(timeout=20)
 
-    def joined(self, *argv: str) -> list[str]:
-        """What runs a program in there. The process that is started becomes the program."""
+    def joined(self, *argv: str, folder: Path) -> list[str]:
+        """What runs a program in there, in that folder. The process that is started becomes the program."""
         assert self.process is not None
-        words = ["nsenter", f"--target={self.process.pid}", "--net"]
+        words = ["nsenter", f"--target={self.process.pid}", "--net", "--mount", f"--wdns={folder}"]
         return [*words, *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]), *argv]
 
     def asked(self) -> list[dict[str, Any]]:
@@ -54,4 +54,4 @@ class Sealed:
 
 def _unshared() -> list[str]:
     """Somebody who is not root has to be root of a user namespace."""
-    return ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--"]
+    return ["unshare", "--net", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--"]

@@ -31,7 +31,7 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
 
     assert answer.code == 0, answer.err
     figures = [json.loads(line) for line in answer.lines]
-    assert {figure["part"] for figure in figures} == {"coordinator", "waiting", "worker", "functions", "cold"}
+    assert {figure["part"] for figure in figures} == {"coordinator", "waiting", "worker", "functions", "agents", "cold"}
     assert {tuple(figure) for figure in figures} == {
         ("part", "measure", "found", "value", "unit", "most", "least", "reached")
     }
@@ -41,7 +41,7 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("part", ["coordinator", "waiting", "worker"])
+@pytest.mark.parametrize("part", ["coordinator", "waiting", "worker", "agents"])
 def test_an_interrupted_bench_leaves_no_key_and_no_process(
     part: str, how: signal.Signals, valkey: Server, connection: Connection, fresh_home: dict[str, str]
 ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from conftest import MakeWorld
 from coordinator.test_sessions import claim, lease, turn
 from world import World
 
@@ -26,7 +27,7 @@ def sessions(world: World) -> Sessions:
 # ---- listing
 
 
-def test_sessions_are_listed_by_their_last_use_page_by_page(make_world: MakeWorld) -> None:
+def test_sessions_are_listed_by_their_last_use_page_by_page(make_world: Callable[..., World]) -> None:
     world = make_world(partitions=3)
     sessions = Sessions(world.store)
     for number in range(9):
@@ -48,7 +49,7 @@ def test_sessions_are_listed_by_their_last_use_page_by_page(make_world: MakeWorl
     assert [session.name for session in sessions.all()] == found
 
 
-def test_a_session_lives_in_one_partition_with_its_turns(make_world: MakeWorld) -> None:
+def test_a_session_lives_in_one_partition_with_its_turns(make_world: Callable[..., World]) -> None:
     world = make_world(partitions=3)
     sessions = Sessions(world.store)
     for name in ("a", "b", "c", "d"):
@@ -100,7 +101,7 @@ def test_a_fork_of_no_session_or_of_another_agents_is_refused(world: World, sess
             sessions.new("other", "codex", fork="chat")
 
 
-def test_a_fork_lives_where_its_source_does(make_world: MakeWorld) -> None:
+def test_a_fork_lives_where_its_source_does(make_world: Callable[..., World]) -> None:
     world = make_world(partitions=3)
     sessions = Sessions(world.store)
     sessions.new("chat", "claude")

@@ -32,17 +32,14 @@ def reports(world: World, heard: Heard, tmp_path: Path) -> Iterator[Reports]:
     assert reports.close(5_000)
 
 
-def test_an_attempt_is_put_off_until_its_limit_ends_and_its_account_is_shut(
-    world: World, reports: Reports, heard: Heard
-) -> None:
+def test_an_attempt_is_put_off_until_its_limit_ends(world: World, reports: Reports, heard: Heard) -> None:
     claim, due_at_ms = world.held(), world.now_ms + 60_000
 
-    reports.say(Report("defer", claim, LIMIT, due_at_ms=due_at_ms, gate="account:claude:work"))
+    reports.say(Report("defer", claim, LIMIT, due_at_ms=due_at_ms))
     until(lambda: len(heard) == 1, "the answer")
 
     run = world.get(claim.id)
     assert (run.state, run.due_at_ms, run.deferrals) == ("scheduled", due_at_ms, 1)
-    assert [limit.shut_until_ms for limit in world.flow.limits()] == [due_at_ms]
     assert heard[0][1] is None
 
 

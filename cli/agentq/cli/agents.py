@@ -69,7 +69,7 @@ def show(
     if json:
         print_json({"agent": agent, "source": profiles.sources[agent], "profile": known})
         return
-    print_sentence(f"# {agent}, from {profiles.sources[agent]}")
+    print_sentence(f"# {agent}, {profiles.sources[agent]}")
     for line in lines_of(known):
         print(line)
 
@@ -85,8 +85,7 @@ def check(
     """Check agents: the program, its version, and whether somebody is logged in. The exit code is 1 if one fails.
 
     \b
-    Example: agentq agents check
-    Example: agentq agents check claude --run
+    Example: agentq agents check standin --run
     """
     from agentq.worker.agents.checking import Checkup
     from agentq.worker.agents.installed import Installed

@@ -152,19 +152,3 @@ def check_names(server: Server, names: Set[str]) -> None:
         for name in strange:
             if f"{AGENT_LABEL}{name}" not in offered:
                 profiles.get(name)
-
-
-def lack_of_agent(server: Server, spec: RunSpec) -> str | None:
-    """One sentence, if there are workers of its queue and none of them has the agent at the moment."""
-    from agentq.coordinator.turn import AGENT_LABEL, READY
-
-    workers = [worker for worker in server.records.workers() if spec.queue in worker.identity.queues]
-    found = {worker.identity.labels.get(f"{AGENT_LABEL}{spec.agent}") for worker in workers}
-    if not workers or READY in found:
-        return None
-    if found - {None}:
-        return f"all accounts of {spec.agent} are shut where there is a worker; it waits for the first."
-    return (
-        f"no worker of its queue, {spec.queue}, has the agent {spec.agent}; it waits for one. Where one is to run, "
-        f"`agentq agents check {spec.agent}` tells what is missing."
-    )

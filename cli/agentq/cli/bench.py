@@ -32,9 +32,10 @@ from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.settings import Settings
 from agentq.worker import bench as worker
+from agentq.worker.bench_agents import AGENTS_QUICK, AgentBench, AgentScale
 from agentq.worker.bench_functions import FUNCTIONS_QUICK, FunctionBench, FunctionScale
 
-PARTS = ("coordinator", "waiting", "worker", "functions", "cold")
+PARTS = ("coordinator", "waiting", "worker", "functions", "agents", "cold")
 ROUNDS = 20
 ROUNDS_QUICK = 3
 AGENTQ = (sys.executable, "-m", "agentq.cli.main")
@@ -76,11 +77,13 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
         return coordinator.Bench(place, coordinator.QUICK if quick else coordinator.Scale()).figures()
     if part == "waiting":
         return WaitingBench(place, WAITING_QUICK if quick else WaitingScale()).figures()
-    if part in ("worker", "functions"):
+    if part in ("worker", "functions", "agents"):
         scale = worker.QUICK if quick else worker.Scale()
         workers = worker.Bench(place, scale, (*AGENTQ, "worker"), folder)
         if part == "worker":
             return workers.figures()
+        if part == "agents":
+            return AgentBench(AGENTS_QUICK if quick else AgentScale(), workers).figures()
         return FunctionBench(place, FUNCTIONS_QUICK if quick else FunctionScale(), workers).figures()
     return cold(place, folder, ROUNDS_QUICK if quick else ROUNDS)
 

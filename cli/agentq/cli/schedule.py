@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from agentq.cli.asking import check_agents
 from agentq.cli.faults import flag, of_options
 from agentq.cli.options import STYLE, Json, with_options_of
 from agentq.cli.record import what
@@ -71,14 +72,16 @@ def add(
     Example: agentq schedule add nightly --cron '30 2 * * *' --tz Europe/Berlin -- make test
     Example: agentq schedule add poll --every 10m --overlap queue --queue builds -- ./poll.sh
     Example: agentq schedule add once --at 2030-01-31T14:30 -- make release
+    Example: agentq schedule add tidy --cron @weekly --agent claude "Update the dependencies"
     """
     given = {name: value for name, value in locals().items() if name in HOW and value is not None}
     fields = {name: value for name, value in run.items() if value is not None and value is not False}
-    if "command" not in fields:
+    if "command" not in fields and "agent" not in fields:
         raise Invalid(f"There is no command to run; give it after --, as in {EXAMPLE}.")
     rule, policy, spec = _rule(given), _overlap(given.get("overlap", "skip")), spec_of(fields_of(fields))
     check_folder(ctx, spec.cwd, asked="cwd" in fields)
     server = reach(ctx, start=True)
+    check_agents(server, [spec])
     made = Schedules(server.store).add(schedule, rule, spec, overlap=policy, replace=replace)
     if json:
         print_json(_record(made))

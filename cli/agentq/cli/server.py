@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,6 +66,10 @@ def reach(context: typer.Context, *, start: bool = False) -> Server:
 
 def located(context: typer.Context, *, start: bool = False) -> Settings:
     """The settings with an address: where none is set, of the server that agentq brings, started by those who may."""
+    if "AGENTQ_DOOR" in os.environ:
+        from agentq.cli.door import refuse
+
+        refuse(context)
     settings = settings_of(context).settings
     if settings.url:
         return settings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentq.cli.asking import asked, check_agents, lack_of_agent
+from agentq.cli.asking import asked, check_agents
 from agentq.cli.options import Json, with_options_of
 from agentq.cli.render import print_json
 from agentq.cli.server import Server, note, reach, settings_of
@@ -16,6 +16,9 @@ from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
 from agentq.coordinator.errors import Invalid, NotFound, Refused
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
+
+if TYPE_CHECKING:
+    from agentq.cli.door import Door
 
 Opt = typer.Option
 HOW = ("durable", "wait", "follow", "json")
@@ -91,10 +94,15 @@ def submit(
     Example: agentq submit --function shop:price '[1, "tea"]'
     Example: agentq submit --agent claude "Fix the failing test"
     """
-    said = locals() | of_agent
-    del said["of_agent"]
-    given = {name: value for name, value in said.items() if value is not None and value is not False}
-    _submit(given.pop("ctx"), given, wait=wait or follow, json=json)
+    given = _given(locals() | of_agent, without={"ctx", "of_agent"})
+    _submit(ctx, given, wait=wait or follow, json=json)
+
+
+def _given(said: dict[str, Any], *, without: set[str]) -> dict[str, Any]:
+    """The options that were given."""
+    return {
+        name: value for name, value in said.items() if value is not None and value is not False and name not in without
+    }
 
 
 def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool) -> None:
@@ -108,6 +116,9 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         fields = fields_of(given)
         spec = spec_of(fields)
         check_folder(ctx, spec.cwd, asked="cwd" in given)
+        if "AGENTQ_DOOR" in os.environ and (door := _door(ctx)) is not None:
+            asked = spec_of({**fields, "after": after, "parent": parent} if parent else fields)
+            raise typer.Exit(_submit_at(door, asked, how, wait=wait, json=json))
         server = reach(ctx, start=True)
         family: dict[str, Any] = {"after": server.find(after)} if after else {}
         family |= {"parent": server.find([parent])[0]} if parent else {}
@@ -117,12 +128,34 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         if how["follow"] and len(specs) > 1:
             raise Invalid("--follow follows one run; use --wait for several.")
         server = reach(ctx, start=True)
-    if any(spec.kind == "agent" for spec in specs):
-        check_agents(server, specs)
+    check_agents(server, specs)
     ids, code = _send(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
     if wait:
         code = max(code, stay(server, ids, follow=how["follow"], json=json))
     raise typer.Exit(code)
+
+
+def _door(ctx: typer.Context) -> Door | None:
+    from agentq.cli.door import Door
+
+    return Door.here(ctx)
+
+
+def _submit_at(door: Door, spec: RunSpec, how: dict[str, Any], *, wait: bool, json: bool) -> int:
+    """The same, within an agent's run."""
+    from agentq.cli.logs import print_at
+    from agentq.cli.wait import wait_at
+
+    if spec.parent is None:
+        raise Invalid("Within an agent's run only its children can be submitted; add --child.")
+    child = door.submit(spec).id
+    if json and not wait:
+        print_json({"id": child, "created": True, "unmet": []})
+    elif not json and not how["follow"]:
+        print(child, flush=True)
+    if how["follow"]:
+        print_at(door, child, follow=True)
+    return wait_at(door, [child], json=json) if wait else 0
 
 
 def _parent(given: dict[str, Any]) -> str | None:
@@ -177,11 +210,7 @@ def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, j
 
 def _lacks(server: Server, specs: list[RunSpec]) -> dict[str, list[str]]:
     """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
-    for spec in {spec.lane: spec for spec in specs if spec.kind == "agent"}.values():
-        sentence = lack_of_agent(server, spec)
-        if sentence is not None:
-            note(sentence)
-    demanding = {spec.lane: spec for spec in specs if spec.demands}
+    demanding = {spec.lane: spec for spec in specs if spec.demands or spec.kind == "agent"}
     if not demanding:
         return {}
     from agentq.coordinator.demands import spelled

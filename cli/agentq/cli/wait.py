@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentq.cli.door import Door
 from agentq.cli.options import Json, RunIds
 from agentq.cli.record import ending, run_record
 from agentq.cli.render import paint, print_json
@@ -30,6 +31,8 @@ def wait(
     Example: agentq wait RUN --timeout 10m --json
     """
     timeout_ms = None if timeout is None else duration_ms(timeout)
+    if door := Door.here(ctx):
+        raise typer.Exit(wait_at(door, run, timeout_ms, json=json))
     server = reach(ctx)
     raise typer.Exit(wait_for(server, server.find(run), timeout_ms, json=json))
 
@@ -43,14 +46,29 @@ def wait_for(server: Server, ids: list[str], timeout_ms: int | None = None, *, j
             run = server.records.get(run_id)
             if run.state not in TERMINAL:
                 run = outcomes.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
-            code = max(code, exit_code(run))
-            if json:
-                print_json(run_record(run))
-            else:
-                print("  ".join(filter(None, (run.id, paint(run.state.value), ending(run)))), flush=True)
+            code = max(code, _told(run, json=json))
     finally:
         outcomes.close()
     return code
+
+
+def wait_at(door: Door, ids: list[str], timeout_ms: int | None = None, *, json: bool = False) -> int:
+    """The same, within an agent's run."""
+    deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
+    code = 0
+    for run_id in ids:
+        run = door.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
+        code = max(code, _told(run, json=json))
+    return code
+
+
+def _told(run: Run, *, json: bool) -> int:
+    """Print how it ended; the exit code for it."""
+    if json:
+        print_json(run_record(run))
+    else:
+        print("  ".join(filter(None, (run.id, paint(run.state.value), ending(run)))), flush=True)
+    return exit_code(run)
 
 
 def exit_code(run: Run) -> int:

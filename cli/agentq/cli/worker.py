@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ from agentq.coordinator.lease import order_drain
 from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.settings import Layered, Settings
+from agentq.coordinator.turn import AGENT_LABEL, READY
 
 if TYPE_CHECKING:
     from agentq.worker.options import WorkerOptions
@@ -169,8 +171,9 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
         taken = f"{sum(len(record.runs) for record in records)}/{described.slots}"
         given = {name: value for name, value in described.labels.items() if not is_built_in(name)}
         labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
-        rows.append([name, _state(records), taken, _heard(records), ",".join(described.queues), labels])
-    print_table(["worker", "state", "slots", "heard", "queues", "labels"], rows)
+        queues = ",".join(described.queues)
+        rows.append([name, _state(records), taken, _heard(records), queues, _agents(described.labels), labels])
+    print_table(["worker", "state", "slots", "heard", "queues", "agents", "labels"], rows)
     if not rows and on_terminal():
         note("no worker is registered; start one with `agentq worker`.")
 
@@ -194,7 +197,8 @@ def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
             [
                 ("slots", str(described.slots)),
                 ("queues", ", ".join(described.queues)),
-                ("labels", ", ".join(f"{key}={value}" for key, value in sorted(described.labels.items()))),
+                ("agents", _agents(described.labels)),
+                ("labels", ", ".join(f"{key}={value}" for key, value in _others(described.labels))),
                 ("takes", "only what demands a label of it" if described.only_matching else ""),
                 ("about", ", ".join(f"{key} {value}" for key, value in sorted(described.about.items()))),
                 ("heard", _heard(records)),
@@ -271,6 +275,17 @@ def _state(records: list[WorkerRecord]) -> str:
 def _heard(records: list[WorkerRecord]) -> str:
     seen_ms = min(record.seen_at_ms for record in records)
     return f"{spelled(wall_ms() - seen_ms)} ago" if on_terminal() else iso(seen_ms)
+
+
+def _others(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Labels that do not tell of agents."""
+    return sorted((key, value) for key, value in labels.items() if not key.startswith(AGENT_LABEL))
+
+
+def _agents(labels: Mapping[str, str]) -> str:
+    """Those that it can take runs of; one whose accounts are all at their limits stands in brackets."""
+    found = {name.removeprefix(AGENT_LABEL): value for name, value in labels.items() if name.startswith(AGENT_LABEL)}
+    return ",".join(name if value == READY else f"({name})" for name, value in sorted(found.items()))
 
 
 def _record(records: list[WorkerRecord]) -> dict[str, Any]:

@@ -63,6 +63,8 @@ class Conversation:
     """Whether a transcript of it can be had, with `carried`."""
     fork: bool
     """Whether it is another session's, to be gone on from as one of its own."""
+    begun: bool
+    """Whether an earlier attempt of this run was in it already."""
     model: str | None
     """That the session was begun with, or of the run's last attempt."""
     cwd: str | None
@@ -88,6 +90,7 @@ class _Facts(NamedTuple):
     budgets: str
     run: str
     session: str
+    begun: str
 
 
 class Conversations:
@@ -105,6 +108,7 @@ class Conversations:
             account=facts.account or None,
             movable=facts.carried == "1",
             fork=facts.fork == "1",
+            begun=facts.begun == "1",
             model=facts.model or None,
             cwd=facts.cwd or None,
             totals=json.loads(facts.totals) if facts.totals else {},

@@ -121,6 +121,8 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "duplicate": (Duplicate, "The {subject} is refused: {detail} has its id or key."),
     "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
     "orphan": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
+    "disowned": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
+    "foreign": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
     "crowded": (
         TryLater,
         "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",

@@ -114,6 +114,10 @@ SIGNALS_REMEMBERED = 1_000
 """Operation ids of signals kept with a run, so that one that is sent again is known; the newest."""
 SAVED_BYTES = 64 << 10
 """What a run may save of its own when it parks."""
+GENERATIONS = 5
+"""How deep an agent may have children that are agents and have children."""
+CHILDREN_AN_AGENT = 200
+"""How many children an agent may have that are live, or have ended without its having heard of that."""
 CHILDREN_A_RUN = 10_000
 """Children that are live, or have ended and not been heard of by their parent."""
 CHILDREN_A_CALL = 500

@@ -101,7 +101,7 @@ class Queue:
 
     def cancel(self, run_id: str, reason: str = "cancelled on request", *, stop_ms: int = limits.STOP_MS) -> State:
         """End a run. One that is held stays as it is until its worker confirms the stop, `stop_ms` at the longest."""
-        return self._move("cancel", run_id, reason[: limits.ERROR_CHARACTERS], stop_ms)
+        return self._move("cancel", run_id, reason[: limits.ERROR_CHARACTERS], stop_ms, "", "")
 
     def wake(self, run_id: str) -> State:
         """Want a run awake: if it sleeps it goes on, if it is about to sleep it does not."""

@@ -50,6 +50,8 @@ from agentq.coordinator.policy import RetryPolicy as RetryPolicy
 from agentq.coordinator.turn import AGENT_LABEL, READY, Budgets, Turn
 
 WIRE_VERSION = 1
+SECRETS = "AGENTQ_SECRETS"
+"""A variable of a run that names others, with commas or spaces between them, whose values are secret."""
 
 
 class _Strict(BaseModel):
@@ -136,7 +138,7 @@ class RunSpec(_Strict):
         }[self.kind]
         if missing:
             raise ValueError(f"a run of kind {self.kind!r} needs {missing!r}")
-        if self.kind == "agent" and any(name.startswith("AGENTQ_") for name in self.env):
+        if self.kind == "agent" and any(name.startswith("AGENTQ_") and name != SECRETS for name in self.env):
             raise ValueError("an agent is given no variable of agentq's own, such as the address of the server")
         if self.delay_ms is not None and self.due_at_ms is not None:
             raise ValueError("give either delay_ms or due_at_ms, not both")

@@ -146,7 +146,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("bind", "id fence agent_session host account model movable"),
             Script("blame", "name revision why"),
             Script("bootstrap", "schema partitions"),
-            Script("cancel", "id reason stop_ms"),
+            Script("cancel", "id reason stop_ms parent fence"),
             Script("carried", "id fence"),
             Script("carry", "id fence transcript"),
             Script("claim", "worker epoch nonce count calls fresh", "lane"),

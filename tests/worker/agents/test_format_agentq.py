@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from docs import ROOT
 from readings import read
 
 from agentq.coordinator.doings import Called, Other, Said, Spent
+from agentq.worker.agents.profiles import Profiles
 from agentq.worker.agents.reading import Before
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
@@ -52,15 +58,23 @@ def test_a_bad_result_says_why() -> None:
 
 
 def test_facts_say_how_it_went_and_are_not_told() -> None:
-    told = facts(session="s2", kind="limited", reset_at_ms=1_795_049_782_000, error="Full.", totals={"cost": 2})
+    told = facts(session="s2", kind="limited", reset_at_ms=1_795_049_782_000, error="Full.", totals={"other": 2})
     reading = read("agentq", [told, {"type": "result", "ok": False}, facts(structured=[1], denials=["sh"])])
 
     assert reading.types == ["result"]
-    assert reading.facts.totals == {"cost": 2}
+    assert reading.facts.totals == {"other": 2}
     assert reading.facts.structured == [1]
     verdict = reading.judged(1)
     assert (verdict.kind, verdict.reset_at_ms) == (Kind.LIMITED, 1_795_049_782_000)
     assert reading.facts.session == "s2"
+
+
+def test_totals_are_of_the_conversation_and_what_was_before_is_taken_off() -> None:
+    before = Before(totals={"cost_usd": 2.0, "input_tokens": 100})
+    spent = {"type": "spent", "input_tokens": 1, "output_tokens": 7, "turns": 1}
+    reading = read("agentq", [spent, facts(totals={"cost_usd": 2.5, "input_tokens": 150})], before=before)
+
+    assert reading.of(Spent)[-1] == Spent(cost_usd=0.5, input_tokens=50, output_tokens=7, turns=1)
 
 
 def test_what_is_left_out_of_facts_stays_as_it_was() -> None:
@@ -113,3 +127,21 @@ def test_texts_are_cut_and_lines_of_no_json_are_passed_over() -> None:
 
     assert len(reading.of(Said)[0].text) < 5_000
     assert reading.facts.model == "a b"
+
+
+def test_the_agent_of_the_readme_is_a_whole_one(tmp_path: Path) -> None:
+    page = (ROOT / "worker/agentq/worker/agents/README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", program], input="count these words", capture_output=True, text=True, check=True
+    )
+    reading = read("agentq", done.stdout.splitlines())
+
+    assert "other" not in reading.types
+    assert reading.facts.text == "Your prompt has 3 words."
+    assert reading.judged(done.returncode).kind is Kind.OK
+
+    (profile,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "agentq.toml").write_text(profile)
+    mine = Profiles.found({"HOME": str(tmp_path)}, tmp_path).get("mine")
+    assert (mine.command, mine.format) == (str(tmp_path / "my-agent"), "agentq")

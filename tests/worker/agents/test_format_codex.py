@@ -170,6 +170,10 @@ def test_the_thread_is_its_session() -> None:
     assert reading.facts.session == "th1"
 
 
+def test_a_warning_is_not_the_reason_of_its_end() -> None:
+    assert captured("codex-sigint").judged(1).error == "it says that it failed (exit code 1)"
+
+
 def test_what_tools_write_to_stderr_later_is_not_its_own_error() -> None:
     reader = reader_of("codex", Before())
     list(reader.read('{"type":"thread.started","thread_id":"th1"}'))

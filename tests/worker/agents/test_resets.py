@@ -67,6 +67,11 @@ def test_the_words_of_agents_are_moments(words: str, moment: int) -> None:
         "try again at the office",
         "try again in a while",
         "the counter resets every 5 minutes",
+        f"try again in {'9' * 400} days",
+        f"try again in {'9' * 9} days" + " 999999999 days" * 100,
+        "try again at Jan 1st, 0000 1:00 AM",
+        "try again at Jan 1st, 0001 1:00 AM",
+        "try again at Dec 31st, 9999 11:59 PM",
     ],
 )
 def test_words_without_a_moment_are_none(words: str) -> None:

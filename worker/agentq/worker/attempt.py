@@ -31,6 +31,7 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage
 from agentq.coordinator.waiting import Resumption, Wait
 from agentq.worker.channel import Channel, Channels, Progress
+from agentq.worker.door import Door
 from agentq.worker.environment import Environment
 from agentq.worker.narration import Narration
 from agentq.worker.output import Output
@@ -65,6 +66,8 @@ class Surroundings:
     channels: Channels
     say: Callable[[Report], None]
     narration: Narration
+    door: Door
+    """Where agents may use agentq for their runs."""
     receive: Callable[[Claim], Resumption | None]
     """What an attempt resumes with; asked in a thread, as the server may be slow or away."""
 

@@ -157,7 +157,7 @@ class Bench:
             threading.Event().wait(self.scale.settle_s)
             cpu = _cpu_s(worker.pid)
             calls = self._calls_a_second()
-            used, resident = _cpu_s(worker.pid) - cpu, _resident_bytes(worker.pid)
+            used, resident = _cpu_s(worker.pid) - cpu, resident_bytes(worker.pid)
         span = f"in {self.scale.idle_s:g} s"
         yield Figure("idle worker, commands sent", span, calls, "/s", most=1)
         yield Figure("idle worker, CPU", span, 100 * used / self.scale.idle_s, "%", most=0.2)
@@ -296,7 +296,7 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 

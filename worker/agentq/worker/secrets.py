@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, quote_plus, unquote
 
+from agentq.coordinator.run import SECRETS
+
 LEAST_BYTES = 8
 """What is shorter is in too many words to be kept out of them."""
 NEEDLE_BYTES = 256
@@ -19,8 +21,6 @@ NEEDLE_BYTES = 256
 WRAPPED_BYTES = 76
 """How long the lines are into which programs break base64."""
 VALUES_MAX = 100
-NAMES = "AGENTQ_SECRETS"
-"""A variable in which a run names others, with commas or spaces between them, whose values are secret too."""
 
 _CALLED_SO = re.compile(
     r"(^|_|API)KEYS?(_|\d|$)|SECRET|TOKEN(?!S$)|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(PAT|PWD|PASS|AUTH)$|AUTHORIZATION",
@@ -48,7 +48,7 @@ class Secrets:
 
 
 def _values(env: Mapping[str, str]) -> Iterator[str]:
-    named = set(re.split(r"[\s,]+", env.get(NAMES, "")))
+    named = set(re.split(r"[\s,]+", env.get(SECRETS, "")))
     for name, value in env.items():
         if name in named or (_CALLED_SO.search(name) and not _CALLED_OTHERWISE.search(name) and not _is_path(value)):
             yield value

@@ -38,6 +38,7 @@ from agentq.coordinator.settings import Settings
 from agentq.worker.attempt import Attempt, Stop, Surroundings
 from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
+from agentq.worker.door import Door
 from agentq.worker.environment import Environment
 from agentq.worker.executing import attempt_of
 from agentq.worker.functions.engine import LEAVING, SURPLUS, Around, Engine
@@ -98,6 +99,7 @@ class Worker:
             channels=Channels(home / "channels"),
             say=self.reports.say,
             narration=self.narration,
+            door=Door(self.queue, home / "doors"),
             receive=self.queue.receive,
         )
         takers = Takers(
@@ -160,6 +162,7 @@ class Worker:
         sweeping.cancel()
         self.surroundings.channels.close()
         self.offering.agents.availability.close()
+        await self.surroundings.door.close()
         if self._fault is not None:
             raise self._fault
         return 0

@@ -97,7 +97,7 @@ local function put_with_door(id, lane, spec, door)
   if orphan then return 'no_dependency ' .. orphan end
   local room = door.dedupe and make_room(door, spec) or {}
   local word = room.word or (door.turn and refuse_turn(door.session, door.turn))
-    or (door.parent and refuse_child(door.parent, room.replaces or {}))
+    or (door.parent and refuse_child(door.parent, room.replaces or {}, door.fence, door.most))
   if word then return word end
   if door.parent then join_parent(id, door) end
   for _, other in pairs(room.replaces or {}) do

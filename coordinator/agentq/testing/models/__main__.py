@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from agentq.testing.models import StubModels
-from agentq.testing.models.loopback import bring_up
+from agentq.testing.models.sealing import seal
 
 PORT = 8399
 
@@ -18,10 +18,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m agentq.testing.models", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"where to listen on 127.0.0.1; {PORT} by default")
     parser.add_argument("--record", type=Path, help="write every request to this file, a line of JSON each")
-    parser.add_argument("--sealed", action="store_true", help="first bring up the loopback of a new network namespace")
+    parser.add_argument("--sealed", action="store_true", help="first make new namespaces fit to live in")
     chosen = parser.parse_args()
     if chosen.sealed:
-        bring_up()
+        seal()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: models.stopping.set())
     with StubModels(chosen.port, chosen.record) as models:

@@ -115,7 +115,11 @@ def _toolloop(talk: Conversation, times: str) -> Answer:
 
 
 def _toolsleep(talk: Conversation, seconds: str) -> Answer:
-    return Words("I slept.") if talk.done else _run(talk, f"sleep {int(seconds or 600)}")
+    """Whoever goes on after an interruption is not put to sleep again."""
+    if len(talk.prompts) > 1:
+        return Words(f"I go on, with prompt {len(talk.prompts)}.")
+    # Claude refuses a plain `sleep`.
+    return Words("I slept.") if talk.done else _run(talk, f"timeout {int(seconds or 600)} tail -f /dev/null")
 
 
 def _wakeup(talk: Conversation, argument: str) -> Answer:

@@ -21,8 +21,10 @@ class Allowance:
 class Purse:
     """All that bounds one attempt."""
 
-    def __init__(self, *allowances: Allowance) -> None:
+    def __init__(self, *allowances: Allowance, tells_cost: bool = False) -> None:
         self._allowances = allowances
+        self._tells_cost = tells_cost
+        """The agent will say what it cost, though perhaps only at its end."""
 
     def uncounted(self) -> Verdict | None:
         """That money is bounded which nobody will count, if any is."""
@@ -56,7 +58,8 @@ class Purse:
             turns = before.turns + spent.turns
             if most.turns is not None and turns > most.turns:
                 return Verdict(VerdictKind.MAX_TURNS, _turns(each, most.turns))
-            if most.cost_usd is not None and spent.cost_usd is None and spent.input_tokens + spent.output_tokens:
+            unknown = spent.cost_usd is None and not self._tells_cost
+            if most.cost_usd is not None and unknown and spent.input_tokens + spent.output_tokens:
                 return _uncounted(each)
             tokens = before.input_tokens + before.output_tokens + spent.input_tokens + spent.output_tokens
             verdict = _spent(each, tokens, (before.cost_usd or 0) + (spent.cost_usd or 0))

@@ -24,16 +24,17 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _AT = re.compile(
     r"\b(?:resets?(?: at| on)?|try again (?:at|on))\s+"
     rf"(?:(?P<month>{'|'.join(_MONTHS)})[a-z]*\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?"
-    r"(?:,? (?P<year>\d{4}))?,?\s+(?:at\s+)?"
+    r"(?:,? (?P<year>20\d{2}))?,?\s+(?:at\s+)?"
     rf"|(?P<weekday>{'|'.join(_DAYS)})[a-z]*,?\s+(?:at\s+)?)?"
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2}))?\s*(?P<half>[ap]\.?m\b\.?)?"
     r"(?:\s*\((?P<zone>[A-Za-z][\w+/-]*)\))?",
     re.IGNORECASE,
 )
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_ONE = r"\d+(?:\.\d+)?\s*(?:days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])(?![a-z])"
+_ONE = r"\d{1,6}(?:\.\d{1,6})?\s*(?:days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])(?![a-z])"
 _IN = re.compile(rf"\b(?:try again in|retry in|retry after|resets? in)\s+((?:{_ONE}[\s,]*(?:and\s+)?)+)", re.IGNORECASE)
 _EACH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])", re.IGNORECASE)
+_READ_CHARACTERS = 4_000
 _JUST_NOW = timedelta(minutes=10)
 """A time of the day that is no longer ago than this was meant, and not that of tomorrow: the words were written before
 they were read."""
@@ -48,7 +49,7 @@ def reset_of(error: str, now_ms: int, zone: str = "") -> int | None:
     """The moment that an error names, if it does. A time of the day without a zone is of `zone`, the agent's own; or of
     this machine's.
     """
-    error = " ".join(error[:4_000].replace("’", "'").split())
+    error = " ".join(error[:_READ_CHARACTERS].replace("’", "'").split())
     if epoch := _EPOCH.search(error):
         return int(epoch[1]) * (1_000 if len(epoch[1]) == 10 else 1)
     if within := _IN.search(error):

@@ -152,8 +152,9 @@ class Updates:
         del self._calls[call.id]
 
     def used(self, usage: object) -> None:
-        """The tokens of the conversation, as they are told with the end of a turn. Some count those from the cache among
-        the input and some beside it, which the total tells.
+        """The tokens of the conversation, as they are told with the end of a turn.
+
+        Some count those from the cache among the input and some beside it, which the total tells.
         """
         told = usage if isinstance(usage, dict) else {}
         counts = [told.get(name) for name in ("totalTokens", "inputTokens", "outputTokens", "cachedReadTokens")]

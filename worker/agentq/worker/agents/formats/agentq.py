@@ -39,17 +39,26 @@ class ToldFacts(BaseModel):
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
-    session: _Words | None = None
-    model: _Words | None = None
-    concluded: bool | None = None
-    ok: bool | None = None
-    text: str | None = None
-    structured: JsonValue = None
-    kind: VerdictKind | None = None
-    error: str | None = None
-    reset_at_ms: Annotated[int, Field(gt=0, lt=10**15)] | None = None
-    denials: list[str] | None = None
-    totals: dict[str, _Amount] | None = None
+    session: _Words | None = Field(None, description="its own id of the conversation, by which it can be resumed")
+    model: _Words | None = Field(None, description="the model that it uses")
+    concluded: bool | None = Field(None, description="whether it has said its last word; a `result` sets it")
+    ok: bool | None = Field(None, description="whether that was a good one; a `result` sets it")
+    text: str | None = Field(None, description="what it answered; a good `result` sets it")
+    structured: JsonValue = Field(None, description="what it answered, as JSON: the run's result")
+    kind: VerdictKind | None = Field(
+        None, description="a word of the table of outcomes, where it knows better why it failed"
+    )
+    error: str | None = Field(None, description="one sentence; a bad `result` sets it")
+    reset_at_ms: Annotated[int, Field(gt=0, lt=10**15)] | None = Field(
+        None, description="when the limit ends that it met, in milliseconds since 1970"
+    )
+    denials: list[str] | None = Field(None, description="tools that it was not allowed; each `denied` adds one")
+    totals: dict[str, _Amount] | None = Field(
+        None,
+        description="numbers of the whole conversation, as it counts them: of `cost_usd`, `input_tokens`, "
+        "`cached_tokens`, `output_tokens` and `turns`, what they were before this attempt is taken off, and the rest "
+        "is what it spent",
+    )
 
 
 _doing: TypeAdapter[Any] = TypeAdapter(AnyDoing, config=ConfigDict(defer_build=True))

@@ -14,6 +14,7 @@ from agentq.worker.agents.reading import Before, Facts
 
 _COMPLAINT_CHARACTERS = 600
 _ERROR = re.compile(r"(?:\w*error|fatal|panic)\b", re.IGNORECASE)
+_WARNING = re.compile(r"\W*warn", re.IGNORECASE)
 _OPEN_TOOLS = 256
 _PLAN_ITEMS = 100
 
@@ -50,7 +51,9 @@ class EventReader(ABC):
         """The last words outside of the agent's language are all that there is, when it dies without a word in it. One
         that says that it is an error counts for more than what follows it.
         """
-        if line.strip() and (_ERROR.match(line) or not _ERROR.match(self._complaint)):
+        if not line.strip() or _WARNING.match(line):
+            return
+        if _ERROR.match(line) or not _ERROR.match(self._complaint):
             self._complaint = one_line(line, _COMPLAINT_CHARACTERS)
 
     def ended(self) -> None:

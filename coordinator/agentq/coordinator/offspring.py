@@ -1,0 +1,65 @@
+"""The children of a run as one of its attempts looks after them: it has to hold the run, which the scripts see to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pydantic_core import to_json
+
+from agentq.coordinator import limits
+from agentq.coordinator.errors import Invalid, NotAllowed, NotFound, refusal
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.queue import Claim, Queue, receipt_of
+from agentq.coordinator.records import Records
+from agentq.coordinator.run import RunSpec
+
+
+class Offspring:
+    """Those of one attempt's run."""
+
+    def __init__(self, queue: Queue, claim: Claim) -> None:
+        self._queue = queue
+        self._records = Records(queue.store)
+        self._claim = claim
+
+    def submit(self, spec: RunSpec, *, most: int) -> str:
+        """Put a child into the world, if there are fewer than so many that have not been heard of; its id."""
+        if len(spec.after) > limits.DEPENDENCIES_A_CALL:
+            raise Invalid(f"A child can wait for {limits.DEPENDENCIES_A_CALL} others at the most.")
+        spec = spec.model_copy(update={"parent": self._claim.id})
+        run_id, partition = self._queue.address(spec, None)
+        door = spec.to_door() | {"parent": self._claim.id, "fence": self._claim.fence, "most": most}
+        (word,) = self._queue.store.call("submit", partition, run_id, spec.lane, spec.to_wire(), to_json(door))
+        receipt = receipt_of(run_id, word)
+        if receipt.refused is not None:
+            raise receipt.refused
+        return receipt.id
+
+    def cancel(self, child: str, reason: str) -> State:
+        """End one of them."""
+        words = (child, reason[: limits.ERROR_CHARACTERS], limits.STOP_MS, self._claim.id, self._claim.fence)
+        reply = str(self._queue.store.call("cancel", partition_of(child), *words))
+        refused = refusal(reply, f"run {child}")
+        if refused is not None:
+            raise refused
+        return State(reply.removeprefix("ok "))
+
+    def get(self, run_id: str) -> Run:
+        """One of them, or the run itself; what is not theirs cannot be told from what is not there."""
+        with suppress(NotFound):
+            run = self._records.get(run_id)
+            if run.id == self._claim.id or run.spec.parent == self._claim.id:
+                return run
+        raise NotAllowed(f"The run {run_id} is neither {self._claim.id} nor a child of it.")
+
+    def depth(self) -> int:
+        """How many generations are above the run."""
+        generations = 0
+        with suppress(NotFound):  # which has been forgotten since
+            run = self._records.get(self._claim.id)
+            while run.spec.parent is not None and generations < limits.GENERATIONS:
+                generations += 1
+                run = self._records.get(run.spec.parent)
+        return generations

@@ -1,0 +1,87 @@
+"""Whole turns of the real Codex, Gemini CLI and opencode through a real worker, against the stub models."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from agents.real import RealStudio, processes
+from agents.studio import word
+from servers import until
+
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.policy import RetryPolicy
+
+OTHERS = ("codex", "gemini", "opencode")
+MODELS = {"gemini": "gemini-2.5-pro"}
+ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
+
+
+@pytest.mark.parametrize("agent", OTHERS)
+def test_two_turns_of_a_conversation_work_and_the_second_knows_the_first(real: RealStudio, agent: str) -> None:
+    real.worker()
+    turn = {"model": MODELS.get(agent), "expects": "changes"}
+    real.studio.sessions.new("talk", agent, cwd=str(real.studio.folder))
+
+    first = real.run(agent, "SCN:tool", session="talk", turn=turn)
+    second = real.run(agent, "And now?", session="talk", turn={"model": MODELS.get(agent)})
+
+    assert first.state == second.state == "completed", (first.outcome, second.outcome)
+    assert (real.studio.folder / "made.txt").read_text() == "made by the stub\n"
+    assert first.outcome is not None
+    assert first.outcome.result == "I wrote made.txt."
+    assert second.outcome is not None
+    assert second.outcome.result == "Prompt 2 was: And now?"
+    assert word(first).session == word(second).session
+    assert [word(run).spent.output_tokens for run in (first, second)] == [200, 100]
+
+
+@pytest.mark.parametrize("agent", OTHERS)
+def test_a_wrong_key_is_a_login_problem(real: RealStudio, agent: str) -> None:
+    real.worker()
+
+    run = real.run(agent, "SCN:401", turn={"model": MODELS.get(agent)})
+
+    assert run.state == "failed"
+    assert run.outcome is not None
+    assert run.outcome.class_ is OutcomeClass.AUTH, run.outcome
+
+
+def test_a_limit_that_codex_tells_in_prose_puts_the_run_off_until_then(real: RealStudio) -> None:
+    real.worker()
+    before_ms = time.time() * 1000
+
+    run = real.studio.reaches(real.submit("codex", "SCN:quota 7200"), "scheduled")
+
+    assert run.due_at_ms is not None
+    assert 7_100_000 < run.due_at_ms - before_ms < 7_300_000
+
+
+@pytest.mark.parametrize("agent", ["codex"])
+def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealStudio, agent: str) -> None:
+    real.worker()
+    run = real.submit(agent, "SCN:toolsleep 600", retry=ONCE_MORE, turn={"model": MODELS.get(agent)})
+    real.process(run, "tail")
+
+    for pid, words in list(processes(run)):
+        if any(agent in each for each in words[:2]):
+            os.kill(pid, signal.SIGKILL)
+    ended = real.done(run)
+
+    assert ended.state == "completed", ended.outcome
+    assert ended.outcome is not None
+    assert ended.outcome.result == "I go on, with prompt 2."
+    until(lambda: not list(processes(run)), "all processes of the run to be gone")
+
+
+def test_gemini_that_takes_no_notice_of_a_signal_is_ended_all_the_same(real: RealStudio) -> None:
+    real.worker()
+    run = real.submit("gemini", "SCN:hang", turn={"model": MODELS["gemini"]})
+    until(lambda: real.sealed.asked(), "gemini to ask", 40)
+
+    real.studio.crew.queue.cancel(run, "enough")
+
+    assert real.done(run).state == "cancelled"
+    assert list(processes(run)) == []

@@ -1,0 +1,417 @@
+"""The run's own door: an agent reaches its own run and its children through it, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import World
+
+from agentq.coordinator.logs import Chunk
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome, spec_from_wire
+from agentq.coordinator.turn import Turn
+from agentq.worker import door as doors
+from agentq.worker.door import Door
+from agentq.worker.requests import Log
+
+Answer = dict[str, Any]
+
+
+class Lodge:
+    """A door, and an agent's run that was let in."""
+
+    def __init__(self, world: World, folder: Path, **fields: Any) -> None:
+        self.world = world
+        self.door = Door(world.queue, folder / "doors")
+        agent = {"kind": "agent", "agent": "claude", "prompt": "x", "argv": (), "turn": {"permissions": "full"}}
+        fields = {**agent, **fields}
+        self.run = world.submit(**{**fields, "turn": Turn.model_validate(fields["turn"])})
+        self.worker = world.worker("w1", labels={"agent.claude": "ready"})
+        (self.claim,) = self.worker.claim(1)
+        self.told: list[dict[str, object]] = []
+        self.entry: dict[str, str] = {}
+
+    async def open(self) -> Lodge:
+        spec = spec_from_wire(self.claim.spec, self.claim.lane)
+        self.entry = await self.door.admit(self.claim, spec, self.told.append)
+        return self
+
+    async def say(self, *lines: bytes) -> Answer:
+        reader, writer = await asyncio.open_unix_connection(self.entry["AGENTQ_DOOR"], limit=1 << 24)
+        try:
+            writer.writelines(lines)
+            return json.loads(await reader.readline() or b"{}")  # type: ignore[no-any-return]
+        finally:
+            writer.close()
+
+    async def ask(self, as_: str = "", token: str = "", **request: Any) -> Answer:
+        greeting = {"run": as_ or self.run, "token": token or self.entry["AGENTQ_TOKEN"]}
+        return await self.say(json.dumps(greeting).encode() + b"\n", json.dumps(request).encode() + b"\n")
+
+    async def child(self, **fields: Any) -> Answer:
+        return await self.ask(verb="submit", spec={"kind": "command", "argv": ["true"], **fields})
+
+
+Test = Callable[[Lodge], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def lodge(world: World, folder: Path) -> Callable[..., None]:
+    """Runs a test against a door."""
+
+    def run(test: Test, **fields: Any) -> None:
+        async def whole() -> None:
+            made = await Lodge(world, folder, **fields).open()
+            try:
+                await asyncio.wait_for(test(made), 60)
+            finally:
+                await made.door.close()
+            assert list((folder / "doors").iterdir()) == []
+
+        asyncio.run(whole())
+
+    return run
+
+
+def test_an_agent_has_a_child_and_looks_after_it(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        child = (await lodge.child(name="mine"))["id"]
+        run = lodge.world.records.get(child)
+        assert (run.spec.parent, run.spec.queue, run.spec.priority) == (lodge.run, "default", 5)
+
+        assert (await lodge.ask(verb="show", run=child))["run"]["state"] == "pending"
+        assert (await lodge.ask(verb="show", run=lodge.run))["run"]["id"] == lodge.run
+        waiting = asyncio.ensure_future(lodge.ask(verb="wait", run=child))
+        assert (await lodge.ask(verb="cancel", run=child, reason="enough"))["state"] == "cancelled"
+        assert (await waiting)["run"]["outcome"]["error"] == "enough"
+        assert await lodge.ask(verb="logs", run=child) == {"ok": True, "entries": [], "more": False}
+        assert await lodge.ask(verb="progress", progress={"done": 1, "of": 4}) == {"ok": True}
+        assert lodge.told == [{"done": 1, "of": 4, "fraction": 0.25}]
+
+    lodge(test)
+
+
+def test_it_reaches_no_run_but_its_own(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        foreign = lodge.world.submit()
+        unknown = foreign[:-1] + ("0" if foreign[-1] != "0" else "1")
+        for run in (foreign, unknown):
+            for verb in ("show", "wait", "logs", "cancel"):
+                answer = await lodge.ask(verb=verb, run=run)
+                assert (answer["ok"], answer["code"]) == (False, 4)
+                assert answer["error"] == f"The run {run} is neither {lodge.run} nor a child of it."
+        assert (await lodge.ask(verb="cancel", run=lodge.run))["code"] == 4
+        assert (await lodge.child(after=[foreign]))["code"] == 4
+        assert lodge.world.records.get(foreign).state == "pending"
+
+    lodge(test)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"parent": "{foreign}"}, "children of its own only"),
+        ({"queue": "other"}, "in the queue of its parent, 'default'"),
+        ({"priority": 6}, "the priority of its parent, 5"),
+        ({"fair_key": "boss"}, "the fair key of its parent"),
+        ({"plan": "p"}, "has no plan"),
+        ({"session": "s"}, "has no session"),
+        ({"dedupe_key": "k", "if_live": "replace"}, "has no dedupe_key"),
+        ({"limits": {"gpu": 1}}, "not under 'gpu'"),
+    ],
+)
+def test_a_child_does_not_reach_what_is_of_others(
+    lodge: Callable[..., None], fields: dict[str, Any], error: str
+) -> None:
+    async def test(lodge: Lodge) -> None:
+        foreign = lodge.world.submit()
+        given = {name: foreign if value == "{foreign}" else value for name, value in fields.items()}
+        with lodge.world.unchanged():
+            answer = await lodge.child(**given)
+        assert (answer["ok"], answer["code"]) == (False, 4)
+        assert error in answer["error"]
+
+    lodge(test)
+
+
+@pytest.mark.parametrize(
+    ("own", "child", "allowed"),
+    [
+        ({"permissions": "full"}, {"kind": "command", "argv": ["true"]}, True),
+        ({"permissions": "edit"}, {"kind": "command", "argv": ["true"]}, False),
+        ({"permissions": "read"}, {"turn": {"permissions": "edit"}}, False),
+        ({"permissions": "read"}, {}, False),  # which is `edit`
+        ({"permissions": "edit"}, {"turn": {"permissions": "read"}}, True),
+        ({"permissions": "edit"}, {"turn": {"permissions": "full"}}, False),
+        ({"permissions": "full"}, {"turn": {"trust": "repo"}}, False),
+        ({"permissions": "full", "trust": "repo"}, {"turn": {"trust": "repo"}}, True),
+    ],
+)
+def test_a_child_may_do_no_more_than_its_parent(
+    lodge: Callable[..., None], own: dict[str, str], child: dict[str, Any], allowed: bool
+) -> None:
+    async def test(lodge: Lodge) -> None:
+        spec = child if "kind" in child else {"kind": "agent", "agent": "claude", "prompt": "y", **child}
+        answer = await lodge.ask(verb="submit", spec=spec)
+        assert answer["ok"] is allowed, answer
+        assert allowed or answer["code"] == 4
+
+    lodge(test, turn=own)
+
+
+def test_what_its_parent_has_a_child_has_without_asking(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        run = lodge.world.records.get((await lodge.child(limits={"gpu": 1}))["id"])
+        assert (run.spec.priority, run.spec.fair_key) == (3, "me")
+
+    lodge(test, priority=3, fair_key="me", limits={"gpu": 2})
+
+
+def test_an_attempt_that_was_superseded_has_no_children_and_ends_none(lodge: Callable[..., None]) -> None:
+    """Its worker does not know yet; the server does."""
+
+    async def test(lodge: Lodge) -> None:
+        child = (await lodge.child())["id"]
+        lodge.world.queue.release(lodge.claim)
+        for answer in (await lodge.child(), await lodge.ask(verb="cancel", run=child)):
+            assert (answer["ok"], answer["code"]) == (False, 5)
+            assert "has gone on without it" in answer["error"]
+        assert lodge.world.records.get(child).state == "pending"
+
+    lodge(test)
+
+
+def test_there_is_an_end_to_children_and_to_generations(
+    lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentq.coordinator.limits.CHILDREN_AN_AGENT", 3)
+    monkeypatch.setattr("agentq.coordinator.limits.GENERATIONS", 1)
+
+    async def test(lodge: Lodge) -> None:
+        answers = [await lodge.child() for _ in range(4)]
+        assert [answer["ok"] for answer in answers] == [True, True, True, False]
+        assert answers[3]["code"] == 75
+        grandchild = lodge.world.submit(parent=answers[0]["id"])
+        claims = {claim.id: claim for claim in lodge.worker.claim(9)}
+        entry = await lodge.door.admit(claims[grandchild], lodge.world.records.get(grandchild).spec, print)
+        answer = await lodge.ask(
+            as_=grandchild, token=entry["AGENTQ_TOKEN"], verb="submit", spec={"kind": "command", "argv": ["true"]}
+        )
+        assert "generations above" in answer["error"]
+
+    lodge(test)
+
+
+def test_no_other_token_opens(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        token = lodge.entry["AGENTQ_TOKEN"]
+        assert len(token) >= 40
+        wrong = [token[:-1], token + "a", secrets.token_urlsafe(32), "é"]
+        answers = [await lodge.ask(token=each, verb="show", run=lodge.run) for each in wrong]
+        answers.append(await lodge.ask(as_=lodge.world.submit(), verb="show", run=lodge.run))
+        assert {(answer["code"], answer["error"]) for answer in answers} == {
+            (4, "This token opens nothing here: it is not that of a run that this worker has now.")
+        }
+        assert token not in str(vars(lodge.door)), "only its hash is kept"
+
+    lodge(test)
+
+
+def test_a_token_is_good_for_one_attempt_only(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        old, stale = lodge.entry["AGENTQ_TOKEN"], lodge.claim
+        world = lodge.world
+        world.queue.release(stale)
+        (lodge.claim,) = lodge.worker.claim(1)
+        await lodge.open()
+        lodge.door.leave(stale)  # the earlier one ends after that
+        assert (await lodge.ask(token=old, verb="show", run=lodge.run))["code"] == 4
+        assert (await lodge.ask(verb="show", run=lodge.run))["ok"]
+        waiting = asyncio.ensure_future(lodge.ask(verb="wait", run=lodge.run))
+        while not any(guest.asking for guest in lodge.door._guests.values()):
+            await asyncio.sleep(0)
+        lodge.door.leave(lodge.claim)
+        assert await waiting == {}
+        assert (await lodge.ask(verb="show", run=lodge.run))["code"] == 4
+
+    lodge(test)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        ([b"hello\n"], "The first line is"),
+        ([b"\xff\x00\n"], "The first line is"),
+        ([b"[]\n"], "The first line is"),
+        ([b""], "It took longer"),
+        ([b'{"run": "'], "It took longer"),
+        ([b"x" * 5_000], "1024 bytes at the most"),
+    ],
+)
+def test_whoever_does_not_say_who_it_is_is_not_heard(
+    lodge: Callable[..., None], lines: list[bytes], error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "GREETING_S", 0.2)
+
+    async def test(lodge: Lodge) -> None:
+        assert error in (await lodge.say(*lines))["error"]
+
+    lodge(test)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (b"{}\n", "verb"),
+        (b"hello\n", "not understood"),
+        (b'{"verb": "drain"}\n', "drain"),
+        (b'{"verb": "show", "run": "nobody"}\n', "not understood"),
+        (b'{"verb": "show", "run": "{run}", "more": 1}\n', "more"),
+        (b'{"verb": "submit", "spec": {"kind": "command"}}\n', "argv"),
+        (b'{"verb": "submit", "spec": {"kind": "command", "argv": ["a"], "colour": "red"}}\n', "colour"),
+        (b'{"verb": "progress", "progress": {"far": 1}}\n', "Progress is"),
+        (b'{"verb": "wait", "run": "{run}", "timeout_ms": 1}\n', "has not ended in time"),
+        (b'{"verb": "', "It took longer"),
+    ],
+)
+def test_a_request_that_is_not_understood_is_told_why(
+    lodge: Callable[..., None], request_: bytes, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "REQUEST_S", 0.5)
+
+    async def test(lodge: Lodge) -> None:
+        greeting = {"run": lodge.run, "token": lodge.entry["AGENTQ_TOKEN"]}
+        line = request_.replace(b"{run}", lodge.run.encode())
+        assert error in (await lodge.say(json.dumps(greeting).encode() + b"\n" + line))["error"]
+
+    lodge(test)
+
+
+def test_an_oversize_request_is_refused_before_it_is_read_to_its_end(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        greeting = json.dumps({"run": lodge.run, "token": lodge.entry["AGENTQ_TOKEN"]}).encode() + b"\n"
+        reader, writer = await asyncio.open_unix_connection(lodge.entry["AGENTQ_DOOR"])
+        writer.write(greeting)
+        sent = 0
+        try:
+            while sent < 3 * doors.REQUEST_BYTES:
+                writer.write(b"x" * (1 << 20))
+                await writer.drain()
+                sent += 1 << 20
+        except OSError:
+            assert sent < 2 * doors.REQUEST_BYTES
+        else:
+            assert b"at the most here" in await reader.readline()
+        writer.close()
+        assert (await lodge.child())["ok"]
+
+    lodge(test)
+
+
+def test_a_thousand_that_say_nothing_keep_nobody_out_for_long(
+    lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doors, "GREETING_S", 1.0)
+
+    async def test(lodge: Lodge) -> None:
+        path = lodge.entry["AGENTQ_DOOR"]
+        pairs = []
+        for _ in range(1000):
+            try:
+                pairs.append(await asyncio.open_unix_connection(path))
+            except BlockingIOError:  # the queue before the door is full
+                await asyncio.sleep(0)
+        assert len(pairs) > 500
+        answers = [json.loads(await reader.readline()) for reader, _ in pairs]
+        assert {answer["code"] for answer in answers} == {75}
+        assert any("Too many knock" in answer["error"] for answer in answers)
+        assert any("It took longer" in answer["error"] for answer in answers)
+        for _, writer in pairs:
+            writer.close()
+        assert (await lodge.child())["ok"]
+
+    lodge(test)
+
+
+def test_one_run_does_not_keep_the_others_out(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        waiting = [asyncio.ensure_future(lodge.ask(verb="wait", run=lodge.run)) for _ in range(doors.ASKING_MAX)]
+        guest = lodge.door._guests[lodge.run]
+        while len(guest.asking) < doors.ASKING_MAX:
+            await asyncio.sleep(0.001)
+        assert (await lodge.child())["code"] == 75
+        other = lodge.world.submit()
+        (claim,) = lodge.worker.claim(1)
+        entry = await lodge.door.admit(claim, lodge.world.records.get(other).spec, print)
+        assert (await lodge.ask(as_=other, token=entry["AGENTQ_TOKEN"], verb="show", run=other))["ok"]
+        for task in waiting:
+            task.cancel()
+        while guest.asking:
+            await asyncio.sleep(0.001)  # who goes away does not wait
+        assert (await lodge.child())["ok"]
+
+    lodge(test)
+
+
+def test_a_long_log_comes_in_pieces(lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentq.worker.requests.LOG_CHARACTERS", 100)
+
+    async def test(lodge: Lodge) -> None:
+        child = (await lodge.child())["id"]
+        (claim,) = lodge.worker.claim(1)
+        for number in range(1, 4):
+            lodge.world.queue.log(claim, number, [Chunk("out", f"{number}" * 100)])
+        text, place, more = "", Log.model_fields["after"].default, True
+        while more:
+            answer = await lodge.ask(verb="logs", run=child, after=place)
+            more = answer["more"]
+            for entry in answer["entries"]:
+                text, place = text + entry["text"], entry["id"]
+        assert text == "1" * 100 + "2" * 100 + "3" * 100
+        lodge.world.queue.finish([(claim, Outcome())])
+
+    lodge(test)
+
+
+def test_nobody_else_can_enter_and_what_killed_workers_left_is_swept(lodge: Callable[..., None], folder: Path) -> None:
+    (folder / "doors").mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(folder / "doors" / "left"))
+
+    async def test(lodge: Lodge) -> None:
+        path = Path(lodge.entry["AGENTQ_DOOR"])
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert os.listdir(path.parent) == [path.name]
+
+    lodge(test)
+
+
+def test_a_folder_with_a_long_name_is_no_hindrance(world: World, folder: Path) -> None:
+    async def test() -> None:
+        lodge = Lodge(world, folder / ("x" * 100))
+        await lodge.open()
+        assert (await lodge.child())["ok"]
+        path = Path(lodge.entry["AGENTQ_DOOR"])
+        await lodge.door.close()
+        assert not path.parent.exists()
+
+    (folder / ("x" * 100)).mkdir()
+    asyncio.run(test())
+
+
+def test_the_name_of_a_claim_is_enough_to_leave(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        lodge.door.leave(Claim("run_nobody", "1-a", "", ""))
+        assert (await lodge.child())["ok"]
+
+    lodge(test)
