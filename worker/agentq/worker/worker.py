@@ -102,15 +102,8 @@ class Worker:
             door=Door(self.queue, home / "doors"),
             receive=self.queue.receive,
         )
-        takers = Takers(
-            claimed=self._on_loop(self._begin),
-            surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
-            ordered=self.pulse.beat_now,
-            idle=self._nothing_claimed,
-            failed=self._on_loop(self._fail),
-        )
         self.engine = self._engine()
-        self.claims = Claims(self.lease, self.hands, takers, self.engine)
+        self.claims = Claims(self.lease, self.hands, self._takers(), self.engine)
         store, tick_ms = self.queue.store, settings.tick_ms
         reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
         duties: list[Duty] = [Promoter(store, tick_ms), Scheduler(store, tick_ms), reaper, Janitor(store)]
@@ -126,6 +119,15 @@ class Worker:
         self._hurry = asyncio.Event()
         self._lost = asyncio.Event()
         self._fault: AgentqError | None = None
+
+    def _takers(self) -> Takers:
+        return Takers(
+            claimed=self._on_loop(self._begin),
+            surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
+            ordered=self.pulse.beat_now,
+            idle=self._nothing_claimed,
+            failed=self._on_loop(self._fail),
+        )
 
     def _engine(self) -> Engine:
         around = Around(
