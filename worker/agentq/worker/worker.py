@@ -92,16 +92,7 @@ class Worker:
             failed=self._on_loop(self._fail),
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
-        self.surroundings = Surroundings(
-            environment=Environment(settings.namespace, self.id, redacts=options.redact),
-            cgroups=Cgroups.found(),
-            logs=home / "logs",
-            channels=Channels(home / "channels"),
-            say=self.reports.say,
-            narration=self.narration,
-            door=Door(self.queue, home / "doors"),
-            receive=self.queue.receive,
-        )
+        self.surroundings = self._surroundings(home)
         takers = Takers(
             claimed=self._on_loop(self._begin),
             surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
@@ -126,6 +117,18 @@ class Worker:
         self._hurry = asyncio.Event()
         self._lost = asyncio.Event()
         self._fault: AgentqError | None = None
+
+    def _surroundings(self, home: Path) -> Surroundings:
+        return Surroundings(
+            environment=Environment(self.settings.namespace, self.id, redacts=self.options.redact),
+            cgroups=Cgroups.found(),
+            logs=home / "logs",
+            channels=Channels(home / "channels"),
+            say=self.reports.say,
+            narration=self.narration,
+            door=Door(self.queue, home / "doors"),
+            receive=self.queue.receive,
+        )
 
     def _engine(self) -> Engine:
         around = Around(
