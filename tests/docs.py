@@ -5,8 +5,11 @@ A generated part stands between `<!-- generated: name -->` and `<!-- end -->`.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +24,8 @@ from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
 from agentq.worker.agents.formats.agentq import ToldFacts
+from agentq.worker.agents.profile import Profile
+from agentq.worker.agents.profiles import Profiles
 from agentq.worker.agents.verdicts import CONSEQUENCES, Consequence
 
 ROOT = Path(__file__).parent.parent
@@ -206,6 +211,43 @@ def doings() -> str:
     )
 
 
+def agents() -> str:
+    """The profiles that come with agentq."""
+    profiles = Profiles.found({}, ROOT / "worker").by_name.items()
+    return table(
+        ("agent", "is", "program", "permissions", "goes on", "forks", "travels", "not started beside, untrusted"),
+        (
+            (
+                f"`{name}`",
+                profile.title,
+                f"`{profile.needs[0] if profile.needs else profile.command}`" if profile.command else "yours",
+                ", ".join(sorted(profile.permissions, key=("read", "edit", "full").index)),
+                *("yes" if can else "" for can in (profile.resumes, profile.forks, profile.transcript)),
+                ", ".join(f"`{file}`" for file in profile.hostile),
+            )
+            for name, profile in sorted(profiles)
+        ),
+    )
+
+
+def profile() -> str:
+    """The fields of a profile, each with the text that stands below it."""
+    body = next(
+        node
+        for node in ast.parse(Path(inspect.getfile(Profile)).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == "Profile"
+    ).body
+    told = {
+        before.target.id: " ".join(str(node.value.value).split())
+        for before, node in pairwise(body)
+        if isinstance(before, ast.AnnAssign)
+        and isinstance(before.target, ast.Name)
+        and isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+    }
+    return table(("field", "is"), ((f"`{name}`", told[name]) for name in Profile.model_fields))
+
+
 def facts() -> str:
     return table(
         ("field", "says"), ((f"`{name}`", field.description) for name, field in ToldFacts.model_fields.items())
@@ -217,7 +259,7 @@ PARTS: dict[str, Callable[[], str]] = {
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
         *(settings, worker_settings, door, commands, standin),
-        *(verdicts, doings, facts),
+        *(verdicts, doings, facts, agents, profile),
     )
 }
 

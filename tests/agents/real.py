@@ -49,7 +49,11 @@ class RealStudio:
 
     def run(self, agent: str, prompt: str, **fields: Any) -> Run:
         """Ask, and wait for the end."""
-        return self.studio.done(self.submit(agent, prompt, **fields))
+        return self.done(self.submit(agent, prompt, **fields))
+
+    def done(self, run: str) -> Run:
+        """The run, once it has ended; some of them take their time on a busy machine."""
+        return self.studio.done(run, 90_000)
 
     def process(self, run: str, argument: str) -> int:
         """The process of a run that has such a word among its arguments, once there is one."""

@@ -18,12 +18,15 @@ from agentq.coordinator.run import AgentsWord, RunSpec
 from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.turn import Turn
 
+PATIENT = {"heartbeat_ms": 1_000, "lease_ms": 8_000, "reap_grace_ms": 1_000, "forget_ms": 4_000, "tick_ms": 1_000}
+"""Times in which a worker on a busy machine is not taken for dead: attempts are numbered by what the tests do."""
+
 
 class Studio:
     """See above."""
 
     def __init__(self, make_crew: Callable[..., Crew], server: Server, folder: Path, **settings: object) -> None:
-        self.crew = make_crew(server, namespace=folder.name, **settings)
+        self.crew = make_crew(server, namespace=folder.name, **{**PATIENT, **settings})
         self.folder = folder / "work"
         self.folder.mkdir()
         self.home = folder / "agents"

@@ -71,7 +71,7 @@ def test_a_killed_agent_is_tried_again_in_its_conversation_and_its_tool_is_not_l
     tool = real.process(run, "tail")
 
     os.kill(real.process(run, "stream-json"), signal.SIGKILL)
-    ended = real.studio.done(run)
+    ended = real.done(run)
 
     assert ended.state == "completed", ended.outcome
     assert ended.outcome is not None
@@ -88,7 +88,7 @@ def test_a_killed_worker_s_turn_is_gone_on_with_by_another(real: RealStudio) -> 
 
     os.kill(first.pid, signal.SIGKILL)
     real.worker()
-    ended = real.studio.done(run)
+    ended = real.done(run)
 
     assert ended.state == "completed", ended.outcome
     assert ended.crashes == 1
@@ -131,7 +131,7 @@ def test_a_wish_to_be_woken_ends_the_process_and_is_kept_by_us(real: RealStudio)
     assert asleep.due_at_ms is not None
     until(lambda: not list(processes(run)), "the process to be gone")
     real.studio.crew.queue.wake(run)
-    ended = real.studio.done(run)
+    ended = real.done(run)
 
     assert ended.state == "completed", ended.outcome
     assert ended.outcome is not None
@@ -164,5 +164,5 @@ def test_a_cancelled_agent_is_gone_with_its_tools(real: RealStudio) -> None:
 
     real.studio.crew.queue.cancel(run, "enough")
 
-    assert real.studio.done(run).state == "cancelled"
+    assert real.done(run).state == "cancelled"
     until(lambda: not list(processes(run)), "all processes of the run to be gone")

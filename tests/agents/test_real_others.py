@@ -68,7 +68,7 @@ def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealStudio, age
     for pid, words in list(processes(run)):
         if any(agent in each for each in words[:2]):
             os.kill(pid, signal.SIGKILL)
-    ended = real.studio.done(run)
+    ended = real.done(run)
 
     assert ended.state == "completed", ended.outcome
     assert ended.outcome is not None
@@ -83,5 +83,5 @@ def test_gemini_that_takes_no_notice_of_a_signal_is_ended_all_the_same(real: Rea
 
     real.studio.crew.queue.cancel(run, "enough")
 
-    assert real.studio.done(run).state == "cancelled"
+    assert real.done(run).state == "cancelled"
     assert list(processes(run)) == []

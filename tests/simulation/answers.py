@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from simulation.heard import Heard, door_of
 from simulation.life import Life
 from simulation.room import Room
@@ -45,6 +47,10 @@ class Answers(Room):
             if judge is not None:
                 judge(heard)
 
+    def answer_turn(self, door: dict[str, Any], word: str, session: str) -> None:
+        """A turn was refused; see `talks`."""
+        raise NotImplementedError
+
     def wait_for(self, life: Life, parent: str) -> None:
         """A run is to wait for another; if that has ended, it is told at once."""
         other = self.runs[parent]
@@ -84,6 +90,8 @@ class Answers(Room):
                 first = self.runs.get(holder)
                 replaced = parent is not None and first is not None and parent.id in (first.id, first.follower)
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
+            elif word in ("no_session", "closed_session"):
+                self.answer_turn(door, word, other)
             elif len(heard.rows) == 1:
                 assert word == ("duplicate" if door.get("if_live") == "reject" else "exists"), reply
                 holder = self.keys.get(door["dedupe"], "")
@@ -148,6 +156,9 @@ class Answers(Room):
             assert other == self.keys.get(key, "") or self.taken[key] > (other, heard.now), (
                 f"{life.line}: {heard.reply}"
             )
+        elif heard.reply.startswith(("no_session ", "closed_session ")):
+            assert life is not None
+            self.answer_turn(life.door, *heard.reply.split(" "))
         elif heard.reply.startswith("ok "):
             assert life is not None
             assert life.operation == f"requeue {heard['op']}"

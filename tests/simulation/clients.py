@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LIMITS = ("a", "a", "b", "queue:default", "queue:slow", "global")
 QUEUES = ("default", "default", "slow")
+SESSIONS = ("s1", "s1", "s1", "s2", "s3")
 LIVE_MOST = 12
 KNOWN_MOST = 30
 FIELDS: tuple[tuple[float, str, Callable[[Simulator], Any]], ...] = (
@@ -138,6 +139,15 @@ class Clients:
 
     # ---- operators
 
+    def begin(self) -> None:
+        chance, operation = self.sim.chance, self.sim.nonce()
+        name, fork = chance.choice(SESSIONS), chance.choice((None, None, "s1"))
+        self.say(lambda: self.sim.sessions.new(name, "claude", fork=fork, operation=operation))
+
+    def close(self) -> None:
+        name, cancel = self.sim.chance.choice(SESSIONS), self.sim.chance.random() < 0.5
+        self.say(lambda: self.sim.sessions.close(name, cancel=cancel))
+
     def limit(self) -> None:
         flow, chance = self.sim.flow, self.sim.chance
         key, most = chance.choice(LIMITS), chance.choice((0, 1, 1, 2, 3))
@@ -196,6 +206,10 @@ class Clients:
             fields["dedupe_ttl_ms"] = chance.choice((30_000, 120_000))
         elif fields.get("if_live") == "debounce":
             fields |= {"delay_ms": 4_000, "debounce_max_ms": 9_000} if chance.random() < 0.7 else {"delay_ms": 2_000}
+        if chance.random() < 0.5 * self.sim.richness:
+            session = chance.choice((None, "s1", "s1", "s2"))
+            fields |= {"session": session} if session else {}
+            return RunSpec(kind="agent", agent="claude", prompt=str(chance.random()), **fields)
         if chance.random() < 0.4:
             return RunSpec(kind="function", function="some:thing", args=(chance.random(),), **fields)
         return RunSpec(kind="command", argv=(str(chance.random()),), **fields)

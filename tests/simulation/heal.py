@@ -6,12 +6,15 @@ nothing may be left behind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simulation.life import Life
+from simulation.workers import HOSTS
 
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.lease import Identity, Lease, Order
+from agentq.coordinator.limits import KEEP_MS
 from agentq.coordinator.run import Outcome
 
 if TYPE_CHECKING:
@@ -32,20 +35,20 @@ def heal(sim: Simulator) -> None:
     for worker in sim.workers:
         if not worker.dead and worker.registered and sim.chance.random() < 0.5:
             worker.say(worker.deregister)
-    healer = Lease(
-        sim.store, Identity(id=NAME, queues=("default", "slow"), labels={"gpu": "1"}, slots=10), sim.settings
-    )
-    healer.register()
+    healers = [Lease(sim.store, identity, sim.settings) for identity in map(_healer, HOSTS)]
+    for healer in healers:
+        healer.register()
     # Where a zombie read from a lane under a name that nobody remembers, its idle time alone tells, and it has passed.
     janitor = Janitor(sim.store, idle_ms=0)
-    orders: list[Order] = []
+    orders: dict[str, list[Order]] = {}
     for _ in range(ROUNDS):
         sim.now_ms += ROUND_MS
-        orders = healer.heartbeat((), orders).orders
+        for healer in healers:
+            orders[healer.identity.id] = healer.heartbeat((), orders.get(healer.identity.id, [])).orders
         sim.reap()
         sim.promote()
-        work_off(sim, healer)
-        if any(seat.present for worker, seat in sim.model.workers.items() if worker != NAME):
+        work_off(sim, healers)
+        if any(seat.present for worker, seat in sim.model.workers.items() if not worker.startswith(NAME)):
             continue
         if not any(unsettled(sim, life) for life in sim.model.runs.values()):
             break
@@ -54,8 +57,14 @@ def heal(sim: Simulator) -> None:
     assert not left, f"these neither end nor wait for anything: {left}"
     groom(sim)
     sim.inspect(settled=True)
-    end_what_waits(sim, healer)
+    end_what_waits(sim, healers)
     forget(sim)
+
+
+def _healer(host: str) -> Identity:
+    """A worker of everything that goes to a host."""
+    labels = {"gpu": "1", "host": host, "agent.claude": "ready"}
+    return Identity(id=f"{NAME}-{host}", queues=("default", "slow"), labels=labels, slots=10)
 
 
 def relent(sim: Simulator) -> None:
@@ -68,10 +77,10 @@ def relent(sim: Simulator) -> None:
             sim.flow.limit(limit.key, most=1)
 
 
-def work_off(sim: Simulator, healer: Lease) -> None:
+def work_off(sim: Simulator, healers: Sequence[Lease]) -> None:
     """Claim whatever there is, and finish it. One that meets much that stands for nothing may be empty."""
     for _ in range(EMPTY_CLAIMS):
-        while claims := healer.claim(10, 10):
+        while claims := [claim for healer in healers for claim in healer.claim(10, 10)]:
             assert not any(sim.queue.finish([(claim, Outcome()) for claim in claims]))
         if not any(life.state == "pending" for life in sim.model.runs.values()):
             return
@@ -81,7 +90,8 @@ def unsettled(sim: Simulator, life: Life) -> bool:
     """Whether a run is live and waits for nothing that has a name and is real."""
     if life.ended or (life.state == "waiting" and life.due_at is None):
         return False
-    waits_for = [sim.model.runs[parent] for parent in life.needs]
+    before = sim.model.line_of(life)[:1] if sim.model.is_behind(life) else []
+    waits_for = [sim.model.runs[other] for other in (*life.needs, *before)]
     return life.state != "blocked" or not any(not other.ended and not unsettled(sim, other) for other in waits_for)
 
 
@@ -97,22 +107,28 @@ def groom(sim: Simulator) -> None:
     sim.now_ms += ROUND_MS
 
 
-def end_what_waits(sim: Simulator, healer: Lease) -> None:
+def end_what_waits(sim: Simulator, healers: Sequence[Lease]) -> None:
     """Somebody gives up what waits; the worker takes entries that stand for nothing out of the lanes, and leaves."""
     for life in list(sim.model.runs.values()):
         if not life.ended:
             sim.queue.cancel(life.id)
     for _ in range(CLAIMS):
-        work_off(sim, healer)
+        work_off(sim, healers)
         if not any(sim.wire.command("XLEN", sim.probes.key("lane", lane)) for lane in lanes(sim)):
             break
-    healer.deregister()
+    for healer in healers:
+        healer.deregister()
+    for session in sim.model.sessions:
+        sim.sessions.close(session)
 
 
 def forget(sim: Simulator) -> None:
     """Let the time to keep what has ended pass, and demand that nothing is left of any of it."""
     for _ in range(3):
         sim.now_ms += FORGET_MS
+        sim.promote()
+    sim.now_ms += KEEP_MS
+    for _ in sim.model.sessions:
         sim.promote()
     assert not sim.model.runs, f"these are never forgotten: {list(sim.model.runs.values())}"
     groom(sim)

@@ -185,6 +185,8 @@ class Seat:
     state: str = "ready"
     lease_until: int = 0
     missing_at: int | None = None
+    lapsed: int | None = None
+    """The lease whose key the server has deleted, which no clock brings back."""
 
     @property
     def present(self) -> bool:

@@ -12,15 +12,15 @@ from copy import deepcopy
 
 from simulation.heard import Event, Heard, arrows, door_of
 from simulation.life import Life
-from simulation.waits import Waits
+from simulation.talks import Talks
 
 from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
 from agentq.coordinator.run import is_function_lane
 
-UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "weigh"}
+UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "sessions", "weigh"}
 
 
-class Model(Waits):
+class Model(Talks):
     """All that is known of one namespace."""
 
     def follow(self, heard: Heard, events: list[Event], found: str) -> None:
@@ -43,7 +43,7 @@ class Model(Waits):
         """What a full round of the promoter has left undone."""
         late = [(life, life.overdue(now)) for life in self.runs.values()]
         orphans = [child for life in self.runs.values() for child in self.left_behind(life)]
-        return [f"{life.id} is {life.state}: {what} it" for life, what in late if what] + orphans
+        return [f"{life.id} is {life.state}: {what} it" for life, what in late if what] + orphans + self.kept_waiting()
 
     def next_at(self) -> int | None:
         """When time next does something to a run."""
@@ -83,6 +83,7 @@ class Model(Waits):
         life.ended_at = heard.now
         life.forget_at = heard.now + life.door.get("keep_ms", KEEP_MS)
         self.hand_on(heard, life)
+        self.step_back(life)
         for child in self.runs.values():
             if life.id in child.needs:
                 child.needs.discard(life.id)
@@ -115,7 +116,10 @@ class Model(Waits):
         for parent in door.get("after", ()):
             self.wait_for(life, parent)
         self.take_key(heard, life)
-        waits = "after" in door or life.open or bool(life.follows)
+        if "turn" in door:
+            assert self.sessions[door["session"]].state == "open", f"{run} is a turn of {door['session']}"
+            self.line_of(life).append(run)
+        waits = "after" in door or life.open or bool(life.follows) or self.is_behind(life)
         due_at = life.due_at
         later = due_at is not None and due_at > heard.now
         if not waits and not later:
@@ -130,6 +134,7 @@ class Model(Waits):
         assert not life.needs, f"{life.line} waits for {life.needs}"
         assert not life.doomed, f"{life.line} cannot run: a parent has failed it"
         assert not life.open, f"{life.line} has not been sealed"
+        assert not self.is_behind(life), f"{life.line} stands behind others: {self.line_of(life)}"
         # Whoever stands in a line has been due; the clock may have been set back since.
         later = not life.in_line and life.due_at is not None and life.due_at > heard.now
         if life.in_line:
@@ -152,6 +157,9 @@ class Model(Waits):
         assert target == "claimed"
         worker, nonce = heard["worker"], heard["nonce"]
         self.may_claim(heard)
+        assert not self.is_behind(life), f"{life.line} stands behind others: {self.line_of(life)}"
+        if "agent.claude" in life.lane:
+            self.goes_where_it_must(heard, life)
         repeated = heard.script in ("claim", "exchange") and f"{heard['epoch']} {nonce}" in self.granted
         assert not repeated, f"{worker} got {life.line} by a call that was answered before"
         assert life.patient(heard.now), f"{life.line} had expired"
@@ -199,7 +207,12 @@ class Model(Waits):
     def defer(self, heard: Heard, life: Life, target: str) -> None:
         self.by_its_worker(heard, life)
         if life.stop_at is None:
-            due_at = int(heard["due_at_ms"])
+            due_at = heard.now + int(heard["delay_ms"]) if heard["delay_ms"] != "" else None
+            if heard["due_at_ms"] != "":
+                due_at = int(heard["due_at_ms"])
+            if due_at is None:
+                spent = life.spent[life.purse("limit")]
+                due_at = heard.now + life.backoff_ms("limit", spent, float(heard["dice"]))
             again = life.pays("limit") and life.in_time(due_at)
             assert target == ("scheduled" if again else "failed"), f"{life.line}: spent {life.spent}"
             life.due_at = due_at
@@ -251,7 +264,8 @@ class Model(Waits):
         assert target == ("failed" if life.on_failed == "fail" else "skipped")
 
     def requeue(self, heard: Heard, life: Life, target: str) -> None:
-        assert target == "pending"
+        self.speak_anew(life)
+        assert target == ("blocked" if self.is_behind(life) else "pending")
         life.fence = life.worker = ""
         life.until = life.due_at = None
         life.number, life.wanted, life.doomed = 0, False, False

@@ -39,7 +39,8 @@ class Seats:
             expected = "evicted"
         else:
             expected = "draining" if seat.state == "draining" else "unrenewed"
-            assert seat.state == "draining" or seat.lease_until <= heard.now, f"{heard['worker']} may claim: {seat}"
+            over = seat.lease_until <= heard.now or seat.lapsed == seat.lease_until
+            assert seat.state == "draining" or over, f"{heard['worker']} may claim: {seat}"
         assert heard.refusal == expected, f"{heard['worker']} was refused as {heard.refusal}: {seat}"
 
     def taken_away(self, heard: Heard, life: Life) -> None:

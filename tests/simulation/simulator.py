@@ -25,6 +25,7 @@ from simulation.wire import Loss, Wire
 from simulation.workers import Worker
 
 from agentq.coordinator.connection import Word
+from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
@@ -34,6 +35,7 @@ from agentq.coordinator.identity import run_id_prefix
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.scripts import ScriptSet
+from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
@@ -64,6 +66,7 @@ class Simulator:
                            nonce=self.nonce)  # fmt: skip
         self.queue = Queue(self.store)
         self.flow = Flow(self.store)
+        self.sessions, self.conversations = Sessions(self.store), Conversations(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")
         self.janitor = Janitor(self.store, idle_ms=60_000)
@@ -254,6 +257,9 @@ class Simulator:
         """The server deletes what has outlived its time to live."""
         for worker in self.probes.lapse(self.now_ms):
             self.model.workers.pop(worker, None)
+        for seat in self.model.workers.values():
+            if seat.lease_until <= self.now_ms:
+                seat.lapsed = seat.lease_until
 
     def replace_server(self) -> None:
         self.reaper.server = f"server-{self.chance.random()}"
@@ -305,6 +311,8 @@ STEPS: tuple[tuple[float, Callable[[Simulator], None]], ...] = (
     (4, by_clients(Clients.wake)),
     (14, by_clients(Clients.signal)),
     (4, by_clients(Clients.requeue)),
+    (3, by_clients(Clients.begin)),
+    (0.3, by_clients(Clients.close)),
     (1.5, by_clients(Clients.limit)),
     (0.7, by_clients(Clients.unlimit)),
     (0.7, by_clients(Clients.shut)),

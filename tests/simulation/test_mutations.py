@@ -16,6 +16,9 @@ SEEDS, STEPS = 1_000, 200
 def first_failure(wire: Wire, mutation: Mutation) -> int:
     """The first seed that fails with a bug planted."""
     scripts = tapped(mutation.plant()), tapped(mutation.plant(), tight=True)
+    # A pattern that no script has any more must be heard of, and not pass for a bug that was found.
+    for script in SCRIPTS.values():
+        scripts[0].source(script)
     for seed in range(SEEDS):
         try:
             Simulator(wire, seed, scripts[seed % 2]).run(STEPS)

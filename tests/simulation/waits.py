@@ -115,12 +115,13 @@ class Waits(Answers):
 
     def cancel(self, heard: Heard, life: Life, target: str) -> None:
         named = heard.script == "cancel" and heard["id"] == life.id
-        parent = None if named else self.parent_of(life)
+        closed = heard.script == "close" and life.door.get("session") == heard["name"]
+        parent = None if named or closed else self.parent_of(life)
         replaced = heard.script == "submit" and (target, life.attempt) == ("cancelled", 0)
         if parent is not None and parent.ended:
             parent.children.discard(life.id)
         else:
-            assert named or replaced, f"{heard.script} cancelled {life.line}"
+            assert named or closed or replaced, f"{heard.script} cancelled {life.line}"
         if replaced:
             heard.replaced.add(life.id)
             heard.put_off_since = life.put_off_since

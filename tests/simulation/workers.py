@@ -15,12 +15,13 @@ from agentq.coordinator.keys import GROUP
 from agentq.coordinator.lease import WAYS, Ended, Identity, Lease, Order
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.run import Outcome, Spending
 from agentq.coordinator.waiting import Wait
 
 if TYPE_CHECKING:
     from simulation.simulator import Simulator
 
+HOSTS = ("h1", "h2")
 USUAL = (OutcomeClass.EXIT, OutcomeClass.EXIT, OutcomeClass.SPAWN)
 CLASSES = (*(class_ for class_ in OutcomeClass if class_ is not OutcomeClass.OK), *USUAL * 4)
 
@@ -43,7 +44,9 @@ class Worker:
         self.sim = sim
         self.name = name
         self.slots = chance.choice((1, 2, 3))
-        labels = {"gpu": "1"} if chance.random() < 0.5 else {}
+        self.host = chance.choice(HOSTS)
+        labels = {"host": self.host} | ({"gpu": "1"} if chance.random() < 0.5 else {})
+        labels |= {"agent.claude": "ready"} if chance.random() < 0.9 else {}
         queues = ("default", "slow") if chance.random() < 0.8 else ("default",)
         identity = Identity(id=name, queues=queues, labels=labels, slots=self.slots)
         self.lease = Lease(sim.store, identity, sim.settings)
@@ -231,9 +234,10 @@ class Worker:
         self.end(hold.claim, lambda: self.sim.queue.fail(hold.claim, outcome, delay_ms=delay))
 
     def defer(self, hold: Hold) -> None:
-        due = self.sim.now_ms + self.sim.chance.choice((0, 500, 9_000))
-        outcome = Outcome(class_=OutcomeClass.LIMIT)
-        self.end(hold.claim, lambda: self.sim.queue.defer(hold.claim, due, outcome))
+        chance, outcome = self.sim.chance, Outcome(class_=OutcomeClass.LIMIT)
+        due, delay = self.sim.now_ms + chance.choice((0, 500, 9_000)), chance.choice((0, 700))
+        due_at, delay_ms = chance.choice(((due, None), (due, None), (None, delay), (None, None)))
+        self.end(hold.claim, lambda: self.sim.queue.defer(hold.claim, due_at, outcome, delay_ms=delay_ms))
 
     def release(self, hold: Hold) -> None:
         self.end(hold.claim, lambda: self.sim.queue.release(hold.claim))
@@ -253,6 +257,27 @@ class Worker:
 
     def receive(self, hold: Hold) -> None:
         self.say(partial(self.sim.queue.receive, hold.claim))
+
+    def talk(self, hold: Hold) -> None:
+        """What an agent's attempt tells of its conversation."""
+        chance, claim, talk = self.sim.chance, hold.claim, self.sim.conversations
+        if "agent.claude" not in claim.lane:
+            return
+        spent = Spending(cost_usd=chance.choice((None, 0.5, 2)), input_tokens=chance.choice((0, 7, 70)), turns=3)
+        session, movable = chance.choice((None, "one", "one", "two")), chance.random() < 0.5
+        self.say(
+            chance.choice(
+                (
+                    partial(talk.bind, claim, session, host=self.host, movable=movable),
+                    partial(talk.spend, claim, spent),
+                    partial(talk.spend, claim, spent),
+                    partial(talk.carry, claim, str(chance.random()).encode()),
+                    partial(talk.carried, claim),
+                    partial(talk.open, claim),
+                    partial(talk.open, claim),
+                )
+            )
+        )
 
     def end(self, claim: Claim, word: Callable[[], object]) -> None:
         """Say the last word on an attempt; whatever the answer, it is over, unless there was none."""
@@ -303,4 +328,5 @@ WORK = (
     (8, Worker.release),
     (20, Worker.park),
     (20, Worker.receive),
+    (25, Worker.talk),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from docs import ROOT
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.settings import layered
@@ -121,6 +124,16 @@ def test_what_is_wrong_with_a_profile_is_said_with_its_place(tmp_path: Path, tex
 
 def test_an_agent_that_stands_in_two_places_is_refused(tmp_path: Path) -> None:
     assert "stands twice" in complaint_of(tmp_path, '[agents.mine]\nlike = "claude"', mine='like = "codex"')
+
+
+def test_the_examples_of_the_page_are_profiles(tmp_path: Path) -> None:
+    page = (ROOT / "worker/agentq/worker/agents/README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 3
+
+    for place, block in enumerate(blocks):
+        (tmp_path / str(place)).mkdir()
+        assert set(tomllib.loads(block)["agents"]) <= set(profiles_of(tmp_path / str(place), block).names())
 
 
 def test_an_unknown_agent_is_answered_with_the_nearest_name(tmp_path: Path) -> None:

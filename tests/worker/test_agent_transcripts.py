@@ -51,11 +51,18 @@ def test_a_conversation_goes_on_where_another_host_has_put_it(tmp_path: Path) ->
 
 def test_the_newest_of_several_files_is_the_conversation(tmp_path: Path) -> None:
     here = host(tmp_path)
-    old, new = kept(here, "-old", b"old"), kept(here, "-new", b"new")
+    old, new = kept(here, "-old", b"old\n"), kept(here, "-new", b"new\n")
     os.utime(old, (1, 1))
 
     assert transcripts.transcripts(CLAUDE, here, SESSION) == [new, old]
-    assert (packed(CLAUDE, here, SESSION) or b"").endswith(b"\nnew")
+    assert (packed(CLAUDE, here, SESSION) or b"").endswith(b"\nnew\n")
+
+
+def test_the_line_that_the_agent_is_just_writing_stays(tmp_path: Path) -> None:
+    here = host(tmp_path)
+    kept(here, body=SAID + b'{"type":"assist')
+
+    assert (packed(CLAUDE, here, SESSION) or b"").endswith(SAID)
 
 
 def test_an_older_copy_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -94,10 +94,15 @@ def submit(
     Example: agentq submit --function shop:price '[1, "tea"]'
     Example: agentq submit --agent claude "Fix the failing test"
     """
-    said = locals() | of_agent
-    del said["of_agent"]
-    given = {name: value for name, value in said.items() if value is not None and value is not False}
-    _submit(given.pop("ctx"), given, wait=wait or follow, json=json)
+    given = _given(locals() | of_agent, without={"ctx", "of_agent"})
+    _submit(ctx, given, wait=wait or follow, json=json)
+
+
+def _given(said: dict[str, Any], *, without: set[str]) -> dict[str, Any]:
+    """The options that were given."""
+    return {
+        name: value for name, value in said.items() if value is not None and value is not False and name not in without
+    }
 
 
 def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool) -> None:

@@ -260,6 +260,6 @@ end
 closing[#closing + 1] = function()
   if #freed > 0 then let_in(LET_IN_A_CALL) end
   if #unsettled > 0 then settle(SETTLE_A_CALL) end
-  call_turns()
+  if next(vacated) then call_turns() end
   if #freed > 0 then let_in(0) end
 end

@@ -41,6 +41,8 @@ from agentq.worker.reports import Report
 
 SHUT_MS = 600_000
 """How long an account stays shut that nobody is logged in with, or that does not say when its limit ends."""
+ANSWER_CHARACTERS = limits.RESULT_BYTES // 8
+"""What of an agent's last word is the result of its run."""
 LATE: dict[OutcomeClass, Why] = {
     OutcomeClass.STARTUP: "startup",
     OutcomeClass.LINGER: "linger",
@@ -167,14 +169,14 @@ class AgentAttempt(Attempt):
             await self._bill(verdict)
         self._verdict, self._wait = verdict, result.wait
         value = self._redacted(result.value if result.value is not None else out.reader.facts.structured)
-        about["result"] = value if value is not None else out.reader.facts.text[: limits.TAIL_CHARACTERS] or None
+        about["result"] = value if value is not None else out.reader.facts.text[:ANSWER_CHARACTERS] or None
         return self._told(verdict, about)
 
     async def _end_of(self, late: OutcomeClass | None, exit_: Exit, result: Result) -> End:
         facts = self._set_out.reader.facts
         sleeps = facts.sleep is not None and facts.concluded
         why: Why | None = "sleep" if sleeps else LATE[late] if late is not None else None
-        if self._stop is not None:
+        if self._stop is not None and self._interrupted:
             why = "cancelled"
         declared = isinstance(result.value, dict) and NO_CHANGES in result.value
         changed = await self._set_out.has_changed() if self.turn.expects == "changes" else None
@@ -186,21 +188,17 @@ class AgentAttempt(Attempt):
             return
         out, accounts = self._set_out, self._agents.availability
         until_ms = verdict.reset_at_ms or wall_ms() + SHUT_MS
-        while self._stop is None:
-            try:
-                await accounts.shut(out.agent, out.account, until_ms, verdict.error)
-                names = in_order(out.profile, self.turn.account)
-                other = await accounts.choose(out.agent, names)
-            except AgentqError:
-                await self._pause()
-                continue
-            if verdict.consequence.run == "defer":
-                self._due_at_ms = accounts.opens_at_ms(out.agent, names)
-                if other is not None and self.turn.on_limit == "defer":
-                    # It goes back at once, and not to its end: somebody else pays.
-                    self._interrupted = True
-                    self.stop(Stop.RELEASED, f"{verdict.error}; it goes on with the account {other}")
+        gates = await self._answered(lambda: accounts.shut(out.agent, out.account, until_ms, verdict.error))
+        if gates is None:
             return
+        accounts.note(gates)
+        if verdict.consequence.run == "defer" and self.turn.on_limit == "defer":
+            names = in_order(out.profile, self.turn.account)
+            other, self._due_at_ms = accounts.first_open(out.agent, names), accounts.opens_at_ms(out.agent, names)
+            if other is not None:
+                # It goes back at once, and not to its end: somebody else pays.
+                self._interrupted = True
+                self.stop(Stop.RELEASED, f"{verdict.error}; it goes on with the account {other}")
 
     def _told(self, verdict: Verdict, about: dict[str, Any], class_: OutcomeClass | None = None) -> Outcome:
         """The outcome that a verdict is."""

@@ -40,15 +40,31 @@ class Availability:
         """What the worker offers."""
         return self._installed.labels(name for name in self._installed.programs if self._is_shut(name))
 
-    async def choose(self, agent: str, accounts: Sequence[str]) -> str | None:
-        """The account to use now, after a look at the gates; None if these are all shut."""
-        await self._look({agent})
-        return next((account for account in accounts if gate(agent, account) not in self._shut), None)
+    def read(self, agent: str) -> dict[str, int]:
+        """Until when each account of an agent is shut, as the server has it; asked in a thread."""
+        return {limit.key: limit.shut_until_ms or 0 for limit in self._flow.limits(self._gates(agent))}
 
-    async def shut(self, agent: str, account: str, until_ms: int, why: str) -> None:
-        """That account lets nobody in before then."""
-        await asyncio.to_thread(self._flow.shut, gate(agent, account), until_ms, why)
-        self._note({gate(agent, account): until_ms})
+    def shut(self, agent: str, account: str, until_ms: int, why: str) -> dict[str, int]:
+        """An account lets nobody in before then; said in a thread. Returns what is known now, as `read` does."""
+        self._flow.shut(gate(agent, account), until_ms, why)
+        return self.read(agent)
+
+    def note(self, gates: Mapping[str, int]) -> None:
+        """Something was read."""
+        before, now_ms = self.labels(), wall_ms()
+        for key, until_ms in gates.items():
+            if until_ms > now_ms:
+                self._shut[key] = until_ms
+            else:
+                self._shut.pop(key, None)
+        if self._shut and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.ensure_future(self._keep_looking())
+        if self.labels() != before:
+            self._changed()
+
+    def first_open(self, agent: str, accounts: Sequence[str]) -> str | None:
+        """The account to use now; None if these are all shut."""
+        return next((account for account in accounts if gate(agent, account) not in self._shut), None)
 
     def opens_at_ms(self, agent: str, accounts: Sequence[str]) -> int:
         """When the first of these is open again."""
@@ -64,29 +80,13 @@ class Availability:
     def _gates(self, agent: str) -> list[str]:
         return [gate(agent, account) for account in in_order(self._profiles.get(agent))]
 
-    async def _look(self, agents: set[str]) -> None:
-        keys = [key for agent in sorted(agents) for key in self._gates(agent)]
-        limits = await asyncio.to_thread(self._flow.limits, keys)
-        self._note({limit.key: limit.shut_until_ms or 0 for limit in limits})
-
-    def _note(self, gates: Mapping[str, int]) -> None:
-        before, now_ms = self.labels(), wall_ms()
-        for key, until_ms in gates.items():
-            if until_ms > now_ms:
-                self._shut[key] = until_ms
-            else:
-                self._shut.pop(key, None)
-        if self._shut and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.ensure_future(self._keep_looking())
-        if self.labels() != before:
-            self._changed()
-
     async def _keep_looking(self) -> None:
         while self._shut:
             next_ms = min(self._shut.values()) - wall_ms()
             await asyncio.sleep(min(max(next_ms, 10), LOOK_MS) / 1000)
             try:
-                await self._look({key.split(":")[1] for key in self._shut})
+                for agent in {key.split(":")[1] for key in self._shut}:
+                    self.note(await asyncio.to_thread(self.read, agent))
             except AgentqError:
                 # The server is away; what it said last holds, and each gate until its time.
-                self._note(dict(self._shut))
+                self.note(dict(self._shut))

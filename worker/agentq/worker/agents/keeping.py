@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Invalid
+from agentq.coordinator.errors import AgentqError, Invalid, TryLater
 from agentq.coordinator.queue import Claim
 from agentq.worker.agents.reading import Facts
 from agentq.worker.agents.setting_out import Ask, SetOut
@@ -55,19 +55,19 @@ class Keeping:
         """The process is gone: keep what there is now, or let it be forgotten where it is of no more use."""
         if self._errand is not None:
             await self._errand
-        if verdict.consequence.conversation == "begins anew":
-            await self._bind(None, None)
-        else:
-            await self._keep(self._out.reader.facts, carry=self._movable)
+        anew = verdict.consequence.conversation == "begins anew"
+        await self._keep(self._out.reader.facts, carry=self._movable and not anew, anew=anew)
 
-    async def _keep(self, facts: Facts, *, carry: bool) -> None:
+    async def _keep(self, facts: Facts, *, carry: bool, anew: bool = False) -> None:
         session = facts.session or self._out.session
         if session is None:
             return
         try:
             if carry:
                 await self._carry(session)
-            if self._bound != (session, facts.model, self._movable):
+            if anew:
+                await self._bind(None, None)
+            elif self._bound != (session, facts.model, self._movable):
                 await self._bind(session, facts.model)
         except AgentqError as error:
             # The work is worth more than the way back to it.
@@ -78,10 +78,17 @@ class Keeping:
         packed = await asyncio.to_thread(self._out.packed, session)
         if packed is None:
             return
+
+        def carry() -> None:
+            try:
+                self._agents.conversations.carry(self._claim, packed)
+            except TryLater as full:
+                raise Invalid("The server has no room for it.") from full
+
         try:
-            await self._ask(lambda: self._agents.conversations.carry(self._claim, packed))
+            await self._ask(carry)
         except Invalid:
-            # It is too long to travel: from now on the conversation stays on this machine.
+            # It cannot travel: from now on the conversation stays on this machine.
             self._movable = False
 
     async def _bind(self, session: str | None, model: str | None) -> None:

@@ -73,6 +73,7 @@ class Profile(_Table):
     """One agent."""
 
     title: str = ""
+    """What people call it."""
     command: Text
     """The program: a name that is looked up on the worker's PATH, or a path. Empty in one that others are like."""
     needs: Globs = ()
@@ -82,11 +83,13 @@ class Profile(_Table):
     args: Words = ()
     """What it is always given, before all else."""
     prompt: Literal["stdin", "file"] = "stdin"
+    """Where it reads its prompt, which is never an argument."""
     prompt_args: Words = ()
     """What comes last: `-`, or `--message-file {prompt_file}`."""
     prompt_characters: Annotated[int, Field(gt=0)] | None = None
     """The longest prompt that it takes."""
     model_args: Words = ()
+    """With `{model}`, if the run names one."""
     begin_args: Words = ()
     """A new conversation. With `{session}` in it, the agent takes an id that we make, a UUID."""
     resume_args: Words = ()
@@ -100,29 +103,40 @@ class Profile(_Table):
     permissions: dict[Permissions, Words]
     """By what the run may do. None of these may ever ask. Without an entry, the agent cannot be held to that."""
     env_permissions: dict[Permissions, Variables] = {}
+    """The same, as variables."""
     trusted_args: Words = ()
+    """For a run that trusts the repository."""
     untrusted_args: Words = ()
     """What keeps it from running the hooks, plugins and servers of the repository that it works on."""
     hostile: Globs = ()
     """Files of a repository that it would obey whatever it is told: untrusted, it is not started beside these."""
     cost_args: Words = ()
+    """With `{cost_usd}`, what is left of a run's dollars, if it has a budget."""
     turns_args: Words = ()
+    """With `{turns}`, how often it may still ask its model, if that is bounded."""
     env: Variables = {}
+    """Variables that it is always given, as they stand here."""
     env_untrusted: Variables = {}
+    """Variables for a run that does not trust the repository."""
     env_pass: Annotated[Globs, AfterValidator(_passable)] = ()
     """Variables of the worker's that it needs: its keys, its addresses. `ANTHROPIC_*` is all that begin so."""
     transcript: Text | None = None
     """Where it keeps a conversation, as a glob with `{session}`: what can travel to another host. `~` and `$NAME` or
     `${NAME:-default}` are filled in from the agent's environment. Without it, turns stay on the host."""
-    totals: Literal["run", "session"] = "run"
-    """Whether the numbers that it tells are of one process, or of the whole conversation."""
     tells_cost: bool = False
+    """Whether it says what it cost, at its end at least. Otherwise its tokens are priced."""
     prices: dict[Text, Price] = {}
+    """By model: `input`, `cached` and `output`, dollars for a million tokens."""
     accounts: dict[Name, Account] = {}
+    """Who is billed, the first first; each with the variables, `env`, that make the agent use it."""
     startup_timeout_ms: Timeout = 300_000
+    """The longest until it says its first word, where the run does not say."""
     silence_timeout_ms: Timeout = 1_800_000
+    """The longest that it may say nothing, where the run does not say."""
     linger_timeout_ms: Timeout = 60_000
+    """The longest from its last word to its end, where the run does not say."""
     version_args: Words = ("--version",)
+    """What makes it say its version."""
     login: dict[str, JsonValue] = {}
     """How `agentq agents check` sees whether somebody is logged in: `files` and `env`, of which one is enough."""
 

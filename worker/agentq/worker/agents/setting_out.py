@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentq.coordinator.conversations import Conversation
-from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
+from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec
@@ -168,18 +168,16 @@ class SettingOut:
 
     async def _account(self) -> str:
         names = checked(lambda: accounts.in_order(self.profile, self.turn.account))
-        while True:
-            try:
-                account = await self._agents.availability.choose(self.agent, names)
-            except (Unreachable, TryLater):
-                if await self._ask(lambda: True) is None:
-                    raise Undone(Outcome(class_=OutcomeClass.CANCELLED)) from None
-                continue
-            if account is None:
-                until_ms = self._agents.availability.opens_at_ms(self.agent, names)
-                what = "is at its limit" if names[1:] == [] else "are at their limits"
-                raise Shut(f"the account {' and '.join(names)} of {self.agent} {what}", until_ms)
-            return account
+        availability = self._agents.availability
+        gates = await self._ask(lambda: availability.read(self.agent))
+        if gates is None:
+            raise Undone(Outcome(class_=OutcomeClass.CANCELLED))
+        availability.note(gates)
+        account = availability.first_open(self.agent, names)
+        if account is None:
+            what = f"account {names[0]} of {self.agent} is" if names[1:] == [] else f"accounts of {self.agent} are all"
+            raise Shut(f"the {what} shut", availability.opens_at_ms(self.agent, names))
+        return account
 
     async def _found_again(self, conversation: Conversation, account: str, env: Mapping[str, str]) -> str | None:
         """The agent's id of the conversation that is to go on, once its transcript is here; None where it begins."""
