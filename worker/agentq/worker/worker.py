@@ -92,6 +92,7 @@ class Worker:
             failed=self._on_loop(self._fail),
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
+<<<<<<< HEAD
         self.surroundings = Surroundings(
             environment=Environment(settings.namespace, self.id, redacts=options.redact),
             cgroups=Cgroups.found(),
@@ -101,6 +102,15 @@ class Worker:
             narration=self.narration,
             door=Door(self.queue, home / "doors"),
             receive=self.queue.receive,
+=======
+        self.surroundings = self._surroundings(home)
+        takers = Takers(
+            claimed=self._on_loop(self._begin),
+            surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
+            ordered=self.pulse.beat_now,
+            idle=self._nothing_claimed,
+            failed=self._on_loop(self._fail),
+>>>>>>> h-acp
         )
         self.engine = self._engine()
         self.claims = Claims(self.lease, self.hands, self._takers(), self.engine)
@@ -120,6 +130,7 @@ class Worker:
         self._lost = asyncio.Event()
         self._fault: AgentqError | None = None
 
+<<<<<<< HEAD
     def _takers(self) -> Takers:
         return Takers(
             claimed=self._on_loop(self._begin),
@@ -127,6 +138,18 @@ class Worker:
             ordered=self.pulse.beat_now,
             idle=self._nothing_claimed,
             failed=self._on_loop(self._fail),
+=======
+    def _surroundings(self, home: Path) -> Surroundings:
+        return Surroundings(
+            environment=Environment(self.settings.namespace, self.id, redacts=self.options.redact),
+            cgroups=Cgroups.found(),
+            logs=home / "logs",
+            channels=Channels(home / "channels"),
+            say=self.reports.say,
+            narration=self.narration,
+            door=Door(self.queue, home / "doors"),
+            receive=self.queue.receive,
+>>>>>>> h-acp
         )
 
     def _engine(self) -> Engine:
