@@ -23,7 +23,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FILES = {block.split()[1]: block for block in BLOCKS if block.startswith("# ")}
 
 WORK = """
-import signal, threading
+import os, signal, threading
 from agentq.sdk import connect, set_default_client
 from agentq.coordinator.doings import Called, Said, Spent
 from agentq.coordinator.lease import Identity, Lease
@@ -39,7 +39,7 @@ set_default_client(client)
 # An agent that says the same to everybody.
 doings = [Called(tool="Bash", about="make test"), Said(text="All is well."), Spent(cost_usd=0.1, turns=1)]
 story = [Chunk("event", doing.model_dump_json() + "\\n") for doing in doings]
-identity = Identity(id="agent", queues=("default",), labels={"agent.claude": "ready"})
+identity = Identity(id=f"agent-{os.getpid()}", queues=("default",), labels={"agent.claude": "ready"})
 agent = Lease(client.queue.store, identity, Settings(lease_ms=600_000))
 agent.register()
 
@@ -49,6 +49,7 @@ while not over.wait(0.01):
         client.queue.start([claim])
         client.queue.log(claim, 1, story)
         client.queue.finish([(claim, Outcome(exit_code=0))])
+agent.deregister()
 """
 
 

@@ -100,10 +100,10 @@ class Sessions:
 
         Without a name it gets one. What is not said is as in the session that it goes on from.
         """
-        agent, fork = _checked(_name, agent, "agent"), fork and _checked(_name, fork, "session")
+        agent, fork = _checked(_name, agent, "an agent"), fork and _checked(_name, fork, "a session")
         name = self._made_name(agent, fork) if name is None else self._free_name(name, fork)
-        where = "" if cwd is None else _checked(_text, cwd, "folder")
-        which = "" if model is None else _checked(_text, model, "model")
+        where = "" if cwd is None else _checked(_text, cwd, "a folder")
+        which = "" if model is None else _checked(_text, model, "a model")
         caps = "" if budgets is None else budgets.model_dump_json(exclude_none=True)
         operation = operation or self.store.nonce()
         words: tuple[Word, ...] = (name, agent, where, which, caps, fork or "", operation)
@@ -115,7 +115,7 @@ class Sessions:
 
     def get(self, name: str) -> Session:
         """A session as it stands."""
-        found = self._read(self.partition(_checked(_name, name, "session")), "", 1, name).sessions
+        found = self._read(self.partition(_checked(_name, name, "a session")), "", 1, name).sessions
         if not found:
             raise NotFound(self.unknown(name))
         return found[0]
@@ -151,13 +151,13 @@ class Sessions:
 
     def line(self, name: str, most: int = 100) -> Ids:
         """The turns that have not ended, the first first."""
-        partition = self.partition(_checked(_name, name, "session"))
+        partition = self.partition(_checked(_name, name, "a session"))
         ids: Ids = self.store.connection.command("ZRANGE", self.store.key(partition, "turns", name), 0, most - 1)
         return ids
 
     def close(self, name: str, *, cancel: bool = False) -> Session:
         """Let it take no more turns. What is in its line goes on; or is cancelled, and what runs is to stop."""
-        partition = self.partition(_checked(_name, name, "session"))
+        partition = self.partition(_checked(_name, name, "a session"))
         while True:
             reply = str(self.store.call("close", partition, name, 1 if cancel else ""))
             if reply == "not_found":
@@ -179,7 +179,7 @@ class Sessions:
         return next(name for name in names if fork is None or self.partition(name) == self.partition(fork))
 
     def _free_name(self, name: str, fork: str | None) -> str:
-        name = _checked(_name, name, "session")
+        name = _checked(_name, name, "a session")
         if fork is not None and self.partition(name) != self.partition(fork):
             names = (f"{name}-{number}" for number in count(2))
             other = next(each for each in names if self.partition(each) == self.partition(fork))
@@ -217,7 +217,7 @@ def _checked(adapter: TypeAdapter[str], text: str, what: str) -> str:
     try:
         return adapter.validate_python(text)
     except ValidationError as error:
-        raise Invalid(f"{text[:80]!r} is not the name of a {what}: {one_sentence(error)}") from error
+        raise Invalid(f"{text[:80]!r} is not the name of {what}: {one_sentence(error)}") from error
 
 
 def _place(cursor: str) -> tuple[int, str]:

@@ -35,7 +35,11 @@ def bring_up() -> None:
 
 
 def _is_own(kind: str) -> bool:
-    return os.readlink(f"/proc/self/ns/{kind}") != os.readlink(f"/proc/{os.getppid()}/ns/{kind}")
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}") != os.readlink(f"/proc/{os.getppid()}/ns/{kind}")
+    except PermissionError:
+        # It is in a user namespace of its own, and sees nothing of its parent's.
+        return True
 
 
 def _answer_for_names() -> None:

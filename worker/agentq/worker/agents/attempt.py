@@ -229,7 +229,7 @@ class AgentAttempt(Attempt):
         if self._verdict.kind is VerdictKind.SLEEPS:
             say(Report("park", claim, wait=self._nap()))
         elif does in ("back off", "defer") and outcome.class_ is OutcomeClass.LIMIT:
-            say(Report("defer", claim, outcome, due_at_ms=self._due_at_ms))
+            say(Report("defer", claim, outcome, due_at_ms=self._due_at_ms or self._verdict.reset_at_ms))
         else:
             super()._say_how_it_ended(outcome)
 

@@ -63,11 +63,12 @@ class Keeping:
         if session is None:
             return
         try:
-            if carry:
-                await self._carry(session)
             if anew:
                 await self._bind(None, None)
-            elif self._bound != (session, facts.model, self._movable):
+                return
+            await self._bind(session, facts.model)
+            if carry:
+                await self._carry(session)
                 await self._bind(session, facts.model)
         except AgentqError as error:
             # The work is worth more than the way back to it.
@@ -92,6 +93,8 @@ class Keeping:
             self._movable = False
 
     async def _bind(self, session: str | None, model: str | None) -> None:
+        if self._bound == (session, model, self._movable):
+            return
         self._bound = (session, model, self._movable)
         host, account, movable = socket.gethostname(), self._out.account, self._movable
 

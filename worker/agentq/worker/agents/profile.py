@@ -125,6 +125,8 @@ class Profile(_Table):
     `${NAME:-default}` are filled in from the agent's environment. Without it, turns stay on the host."""
     tells_cost: bool = False
     """Whether it says what it cost, at its end at least. Otherwise its tokens are priced."""
+    totals: Literal["conversation", "attempt"] = "conversation"
+    """What the running totals are of that it tells, if it tells any."""
     prices: dict[Text, Price] = {}
     """By model: `input`, `cached` and `output`, dollars for a million tokens."""
     accounts: dict[Name, Account] = {}

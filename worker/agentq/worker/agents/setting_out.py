@@ -142,7 +142,8 @@ class SettingOut:
         session = await self._found_again(conversation, account, env)
         how: How = "begin" if session is None else "fork" if conversation.fork else "resume"
         model = self.turn.model or conversation.model
-        before = Before(conversation.totals if how != "begin" else {}, _prices(self.profile), model)
+        goes_on = how != "begin" and self.profile.totals == "conversation"
+        before = Before(conversation.totals if goes_on else {}, _prices(self.profile), model)
         return SetOut(
             agent=self.agent,
             profile=self.profile,
