@@ -20,15 +20,11 @@ from agentq.coordinator.errors import Fenced, Invalid, refusal
 from agentq.coordinator.fields import Label, Text, one_sentence
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.life import known_usd, spending_of
-from agentq.coordinator.limits import CARRIED_BYTES, FACT_CHARACTERS, TOTALS_BYTES
+from agentq.coordinator.limits import CARRIED_BYTES, FACT_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX, TOTALS_BYTES
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Spending
 from agentq.coordinator.store import Store
 from agentq.coordinator.turn import Budgets
-
-COST_USD_MAX = 1e9
-NUMBER_MAX = 1 << 50
-"""Of tokens and turns: what a script can still add up exactly."""
 
 _fact: TypeAdapter[str] = TypeAdapter(Annotated[Text, StringConstraints(max_length=FACT_CHARACTERS)])
 _host: TypeAdapter[str] = TypeAdapter(Label)
@@ -136,7 +132,9 @@ class Conversations:
         """
         cost: Word = "" if spending.cost_usd is None else round(spending.cost_usd * 1_000_000)
         numbers = (spending.input_tokens, spending.cached_tokens, spending.output_tokens, spending.turns)
-        if not 0 <= (spending.cost_usd or 0) < COST_USD_MAX or not all(0 <= each < NUMBER_MAX for each in numbers):
+        if not 0 <= (spending.cost_usd or 0) < SPENT_USD_MAX or not all(
+            0 <= each < SPENT_COUNT_MAX for each in numbers
+        ):
             raise Invalid(f"Nobody can have spent that: {spending}.")
         told = json.dumps(dict(totals)) if totals else ""
         if len(told) > TOTALS_BYTES:

@@ -100,6 +100,9 @@ UNITS_MAX = 1_000_000_000_000
 
 CARRIED_BYTES = 8 << 20
 """A transcript, compressed, that travels to other hosts; with a larger one, a conversation stays where it is."""
+SPENT_USD_MAX = 1e9
+SPENT_COUNT_MAX = 1 << 50
+"""Of tokens and turns: what a script can still add up exactly."""
 FACT_CHARACTERS = 512
 """What an agent tells of its conversation: its id, its model."""
 TOTALS_BYTES = 4 << 10

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.conversations import Conversations
-from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Spending
@@ -143,6 +143,9 @@ class Narration:
     def _tell(self, claim: Claim, tale: Tale) -> None:
         chunks = self._next_chunks(tale)
         progress, spent = tale.progress, tale.spent
+        if spent is not None:
+            # First, and for itself: a server without room for words takes this all the same.
+            self._tell_spent(claim, *spent)
         if chunks:
             self.queue.log(claim, tale.logged + 1, chunks)
             tale.logged += 1
@@ -150,13 +153,17 @@ class Narration:
         if progress is not None:
             self.queue.report(claim, tale.reported + 1, progress)
             tale.reported += 1
-        if spent is not None:
-            self._conversations.spend(claim, *spent)
         with self._changed:
             if tale.progress is progress:
                 tale.progress = None
             if tale.spent is spent:
                 tale.spent = None
+
+    def _tell_spent(self, claim: Claim, spending: Spending, totals: Mapping[str, float]) -> None:
+        try:
+            self._conversations.spend(claim, spending, totals)
+        except Invalid as invalid:
+            self.log(claim, [Chunk("note", f"what it has spent cannot be counted: {invalid}\n")])
 
     def _next_chunks(self, tale: Tale) -> list[Chunk]:
         """What is to be sent next of a tale, from the disk if it is there."""

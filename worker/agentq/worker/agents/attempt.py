@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pydantic import JsonValue, ValidationError
+
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.doings import Doing, Spent
@@ -43,6 +45,8 @@ SHUT_MS = 600_000
 """How long an account stays shut that nobody is logged in with, or that does not say when its limit ends."""
 ANSWER_CHARACTERS = limits.RESULT_BYTES // 8
 """What of an agent's last word is the result of its run."""
+WAKE_CHARACTERS = limits.SAVED_BYTES // 8
+"""What is kept of what an agent wants to be asked when it is woken."""
 LATE: dict[OutcomeClass, Why] = {
     OutcomeClass.STARTUP: "startup",
     OutcomeClass.LINGER: "linger",
@@ -168,9 +172,17 @@ class AgentAttempt(Attempt):
         if self._stop is None:
             await self._bill(verdict)
         self._verdict, self._wait = verdict, result.wait
-        value = self._redacted(result.value if result.value is not None else out.reader.facts.structured)
+        value = self._redacted(result.value) if result.value is not None else self._answer(output)
         about["result"] = value if value is not None else out.reader.facts.text[:ANSWER_CHARACTERS] or None
         return self._told(verdict, about)
+
+    def _answer(self, output: Output) -> JsonValue:
+        """What it answered as JSON, if that is fit to be a result."""
+        try:
+            return Outcome(result=self._redacted(self._set_out.reader.facts.structured)).result
+        except (ValidationError, RecursionError):
+            output.note("its answer cannot be kept as JSON: it is too large, too deep, or no JSON")
+            return None
 
     async def _end_of(self, late: OutcomeClass | None, exit_: Exit, result: Result) -> End:
         facts = self._set_out.reader.facts
@@ -202,7 +214,8 @@ class AgentAttempt(Attempt):
 
     def _told(self, verdict: Verdict, about: dict[str, Any], class_: OutcomeClass | None = None) -> Outcome:
         """The outcome that a verdict is."""
-        fields = {"class": class_ or verdict.consequence.class_, "error": verdict.error or None, **about}
+        error = verdict.error[: limits.ERROR_CHARACTERS] or None
+        fields = {"class": class_ or verdict.consequence.class_, "error": error, **about}
         if verdict.kind is VerdictKind.LIMITED and self.turn.on_limit == "fail":
             fields["class"] = OutcomeClass.REJECTED
         return Outcome.model_validate({**fields, "agent": self._word(verdict)})
@@ -237,7 +250,7 @@ class AgentAttempt(Attempt):
         asked = self._set_out.reader.facts.sleep
         assert asked is not None
         for_ms = min(max(asked.for_ms, 0), limits.DELAY_MS_MAX)
-        return Wait(for_ms=for_ms, state={WOKEN: asked.prompt})
+        return Wait(for_ms=for_ms, state={WOKEN: asked.prompt[:WAKE_CHARACTERS]})
 
 
 def _spending(spent: Spent) -> Spending:

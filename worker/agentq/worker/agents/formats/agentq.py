@@ -81,13 +81,15 @@ class AgentqReader(EventReader):
 
     def _facts(self, told: ToldFacts) -> None:
         facts = self.facts
-        for name in told.model_fields_set - {"text", "error", "denials", "structured", "session", "model"}:
+        for name in told.model_fields_set & {"concluded", "ok", "kind", "reset_at_ms"}:
             if (value := getattr(told, name)) is not None or name in ("kind", "ok", "reset_at_ms"):
                 setattr(facts, name, value)
         facts.session = one_line(told.session or "") or facts.session
         facts.model = one_line(told.model or "") or facts.model
         facts.text = facts.text if told.text is None else answer(told.text)
         facts.error = facts.error if told.error is None else error_text(told.error)
+        if told.totals is not None:
+            facts.totals = {name: told.totals[name] for name in ("cost_usd", *_COUNTED) if name in told.totals}
         if told.denials is not None:
             facts.denials = [one_line(tool) for tool in told.denials[:_COUNT]]
         if "structured" in told.model_fields_set:

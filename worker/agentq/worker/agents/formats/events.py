@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from agentq.coordinator.doings import Called, Doing, Other, Planned, Spent, cut
+from agentq.coordinator.limits import FACT_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX
 from agentq.worker.agents.formats.values import Record, about, clean, event_of, one_line, small, text_of
 from agentq.worker.agents.pricing import cost_of
 from agentq.worker.agents.reading import Before, Facts
@@ -34,11 +35,21 @@ class EventReader(ABC):
             self.plain(clean(line))
             return []
         kind = text_of(event, "type")
-        return list(self.told(kind, event)) if kind else []
+        told = list(self.told(kind, event)) if kind else []
+        self._keep_names_short()
+        return told
 
     @abstractmethod
     def told(self, kind: str, event: Record) -> Iterable[Doing]:
         """What an event means."""
+
+    def _keep_names_short(self) -> None:
+        """What is longer is no id, and no model that there is."""
+        facts = self.facts
+        if len(facts.session or "") > FACT_CHARACTERS:
+            facts.session = None
+        if len(facts.model or "") > FACT_CHARACTERS:
+            facts.model = None
 
     def plain(self, line: str) -> None:
         """A line that is no event: a complaint, perhaps."""
@@ -80,9 +91,17 @@ class EventReader(ABC):
         return total - before if total >= before else total
 
     def spent(self, input_: int, cached: int, output: int, turns: int, cost: float | None = None) -> Spent:
-        """Keep what was spent so far; a cost that the agent does not tell is reckoned, where the price is known."""
+        """Keep what was spent so far; a cost that the agent does not tell is reckoned, where the price is known.
+
+        What nobody can have spent is told as the most, or the least, that can be.
+        """
+        input_, cached, output, turns = (
+            min(max(each, 0), SPENT_COUNT_MAX - 1) for each in (input_, cached, output, turns)
+        )
         if cost is None:
             cost = cost_of(self.before.prices, self.facts.model, input_, cached, output)
+        if cost is not None:
+            cost = min(max(cost, 0.0), SPENT_USD_MAX - 1)
         now = Spent(cost_usd=cost, input_tokens=input_, cached_tokens=cached, output_tokens=output, turns=turns)
         self.facts.spent = now
         return now
