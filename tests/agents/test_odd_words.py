@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from agents.studio import Studio, word
 
-from agentq.coordinator.limits import ERROR_CHARACTERS, FACT_CHARACTERS
 from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.limits import ERROR_CHARACTERS, FACT_CHARACTERS
 
 SHELL = '[agents.shell]\nlike = "command"\ncommand = "sh"\nformat = "{format}"\n'
 
@@ -21,7 +22,7 @@ def shell(studio: Studio) -> Studio:
     return studio
 
 
-def printing(*events: dict[str, object]) -> str:
+def printing(*events: Mapping[str, object]) -> str:
     return "\n".join(["cat <<'END'", *(json.dumps(event) for event in events), "END"])
 
 

@@ -128,11 +128,17 @@ class Attempt:
         """Execute, and say how it ended."""
         await self._end_earlier()
         resumption = await self._received()
-        if self._stop is None:
+        try:
+            self._go_on()
             outcome = await self._execute(resumption)
-        else:
-            outcome = Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
+        except Undone as undone:
+            outcome = undone.outcome
         self._say_how_it_ended(outcome)
+
+    def _go_on(self) -> None:
+        """Unless it was stopped meanwhile: nothing is begun for nobody."""
+        if self._stop is not None:
+            raise Undone(Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None))
 
     async def _end_earlier(self) -> None:
         """What an earlier attempt left on this host, its worker killed, ends before this one begins."""
@@ -178,17 +184,20 @@ class Attempt:
     async def _execute(self, resumption: Resumption | None) -> Outcome:
         channel = self._around.channels.open(self.claim)
         try:
+            return await self._within(channel, resumption)
+        finally:
+            self._around.channels.give_back(channel)
+
+    async def _within(self, channel: Channel, resumption: Resumption | None) -> Outcome:
+        try:
             if resumption is not None:
                 channel.resume(resumption)
             launch = await self._prepared(channel, resumption)
+            self._go_on()
             self._secrets = self._around.environment.secrets(launch.env)
             process = await Process.spawn(launch, cgroups=self._cgroups())
         except (SpawnFailed, OSError) as failed:
-            self._around.channels.give_back(channel)
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
-        except Undone as undone:
-            self._around.channels.give_back(channel)
-            return undone.outcome
         self._pid = process.pid
         self._around.say(Report("start", self.claim))
         output = self._output(process)
@@ -199,8 +208,6 @@ class Attempt:
             await process.end(0)
             output.close()
             raise
-        finally:
-            self._around.channels.give_back(channel)
 
     async def _watch(self, process: Process, output: Output, channel: Channel) -> Outcome:
         ended = asyncio.ensure_future(process.wait())

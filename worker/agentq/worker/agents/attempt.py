@@ -79,7 +79,7 @@ class AgentAttempt(Attempt):
     # ---- setting out
 
     async def _prepared(self, channel: Channel, resumption: Resumption | None) -> Launch:
-        deciding = SettingOut(self.claim, self.spec, self._agents, self._around.environment, self._asked)
+        deciding = SettingOut(self.claim, self.spec, self._agents, self._around.environment, self._decided)
         try:
             out = await deciding.decide(resumption, self._log_file().with_name("before"))
         except Shut as shut:
@@ -88,6 +88,7 @@ class AgentAttempt(Attempt):
                 # Another worker may have an account that is open; this one takes no such runs for now.
                 self.stop(Stop.RELEASED, str(shut))
             raise Undone(self._told(self._verdict, {})) from shut
+        self._go_on()
         refusal = out.purse.is_empty() or (None if out.counts_money else out.purse.uncounted())
         if refusal is not None:
             raise Undone(self._told(refusal, {}))
@@ -102,6 +103,13 @@ class AgentAttempt(Attempt):
         launch = await out.launch(self.claim, self.spec, self._around.environment, channel)
         entry = await self._around.door.admit(self.claim, self.spec, self._on_progress)
         return replace(launch, env={**launch.env, **entry})
+
+    async def _decided(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the server until it answers; what is not decided when the attempt is stopped never is."""
+        answers: list[Answer] = []
+        await self._answered(lambda: answers.append(ask()))
+        self._go_on()
+        return answers[0]
 
     async def _asked(self, ask: Callable[[], Answer]) -> Answer | None:
         """Ask the server until it answers; once only, if the attempt is to end. None if it did not answer."""
@@ -226,7 +234,7 @@ class AgentAttempt(Attempt):
         facts = self._out.reader.facts
         return AgentsWord(
             verdict=verdict.kind,
-            session=facts.session or self._out.session,
+            session=facts.session or self._out.own_session,
             model=facts.model,
             account=self._out.account,
             spent=_spending(facts.spent),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater
 from agentq.coordinator.queue import Claim
 from agentq.worker.agents.reading import Facts
-from agentq.worker.agents.setting_out import Ask, SetOut
+from agentq.worker.agents.setting_out import SetOut
 from agentq.worker.agents.surroundings import Agents
 from agentq.worker.agents.verdicts import Verdict
 
@@ -23,16 +23,18 @@ CARRY_MS = 15_000
 """How often a transcript is carried while the agent works, at the most."""
 FIRST_MS = 2_000
 """How long the agent has worked before it is worth while for the first time."""
+Say = Callable[[Callable[[], bool]], Awaitable[bool | None]]
+"""Say something to the server until it answers; None if it could not be said."""
 
 
 class Keeping:
     """Of one attempt. Lives on the worker's event loop."""
 
-    def __init__(self, claim: Claim, out: SetOut, agents: Agents, ask: Ask, note: Callable[[str], None]) -> None:
+    def __init__(self, claim: Claim, out: SetOut, agents: Agents, say: Say, note: Callable[[str], None]) -> None:
         self._claim = claim
         self._out = out
         self._agents = agents
-        self._ask = ask
+        self._say = say
         self._note = note
         self._bound: tuple[str | None, str | None, bool] | None = None
         self._carried_ms = monotonic_ms() - CARRY_MS + FIRST_MS
@@ -41,8 +43,8 @@ class Keeping:
 
     async def begin(self) -> None:
         """An id that we made is known before the agent is."""
-        if self._out.session is not None:
-            await self._bind(self._out.session, None)
+        if self._out.own_session is not None:
+            await self._bind(self._out.own_session, None)
 
     def heard(self, facts: Facts) -> None:
         """The agent has done something; what is to be kept of it is kept beside."""
@@ -61,7 +63,7 @@ class Keeping:
         await self._keep(self._out.reader.facts, carry=self._movable and not anew, anew=anew)
 
     async def _keep(self, facts: Facts, *, carry: bool, anew: bool = False) -> None:
-        session = facts.session or self._out.session
+        session = facts.session or self._out.own_session
         if session is None:
             return
         try:
@@ -73,7 +75,8 @@ class Keeping:
                 await self._carry(session)
                 await self._bind(session, facts.model)
         except AgentqError as error:
-            # The work is worth more than the way back to it.
+            # The work is worth more than the way back to it; and what was refused is not said with every word again.
+            self._bound = (session, facts.model, self._movable)
             self._note(f"the conversation {session} could not be kept: {error}")
 
     async def _carry(self, session: str) -> None:
@@ -82,14 +85,15 @@ class Keeping:
         if packed is None:
             return
 
-        def carry() -> None:
+        def carry() -> bool:
             try:
                 self._agents.conversations.carry(self._claim, packed)
+                return True
             except TryLater as full:
                 raise Invalid("The server has no room for it.") from full
 
         try:
-            await self._ask(carry)
+            await self._say(carry)
         except Invalid:
             # It cannot travel: from now on the conversation stays on this machine.
             self._movable = False
@@ -97,12 +101,13 @@ class Keeping:
     async def _bind(self, session: str | None, model: str | None) -> None:
         if self._bound == (session, model, self._movable):
             return
-        self._bound = (session, model, self._movable)
         host, account, movable = socket.gethostname(), self._out.account, self._movable
 
-        def bind() -> None:
+        def bind() -> bool:
             self._agents.conversations.bind(
                 self._claim, session, host=host, account=account, model=model or "", movable=movable
             )
+            return True
 
-        await self._ask(bind)
+        if await self._say(bind):
+            self._bound = (session, model, movable)

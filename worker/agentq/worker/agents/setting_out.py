@@ -39,9 +39,9 @@ from agentq.worker.process import Launch
 
 
 class Ask(Protocol):
-    """Ask the server until it answers; None if nobody wants to know any more."""
+    """Ask the server until it answers; raises `Undone` if nobody wants to know any more."""
 
-    def __call__(self, ask: Callable[[], Answer], /) -> Awaitable[Answer | None]: ...
+    def __call__(self, ask: Callable[[], Answer], /) -> Awaitable[Answer]: ...
 
 
 class Shut(Exception):
@@ -75,6 +75,11 @@ class SetOut:
     """What the folder was like before the first attempt; None where nobody asked, or nobody knows."""
     notes: list[str] = field(default_factory=list)
     """What the log should say."""
+
+    @property
+    def own_session(self) -> str | None:
+        """The same, unless it is to become one of its own, which has no id before the agent tells it."""
+        return None if self.how == "fork" else self.session
 
     async def launch(self, claim: Claim, spec: RunSpec, environment: Environment, channel: Channel) -> Launch:
         """What is to be started; the prompt's file is written where the agent wants one."""
@@ -131,8 +136,6 @@ class SettingOut:
     async def decide(self, resumption: Resumption | None, noted: Path) -> SetOut:
         """Raises `Undone` where the run ends by that, and `Shut` where it has to wait."""
         conversation = await self._ask(lambda: self._agents.conversations.open(self.claim))
-        if conversation is None:
-            raise Undone(Outcome(class_=OutcomeClass.CANCELLED))
         cwd = Path(self.spec.cwd or conversation.cwd or Path.home())
         refused = refusal(self.agent, self.profile, self.turn, cwd)
         if refused is not None:
@@ -171,8 +174,6 @@ class SettingOut:
         names = checked(lambda: accounts.in_order(self.profile, self.turn.account))
         availability = self._agents.availability
         gates = await self._ask(lambda: availability.read(self.agent))
-        if gates is None:
-            raise Undone(Outcome(class_=OutcomeClass.CANCELLED))
         availability.note(gates)
         account = availability.first_open(self.agent, names)
         if account is None:

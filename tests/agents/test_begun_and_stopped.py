@@ -1,0 +1,118 @@
+"""Attempts of agents that are stopped, or die, while they set out or when they are done already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agents.studio import Studio, word
+from world import World
+
+from agentq.coordinator.conversations import Conversations
+from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome, spec_from_wire
+from agentq.coordinator.sessions import Sessions
+from agentq.worker.agents.attempt import AgentAttempt
+from agentq.worker.agents.availability import Availability
+from agentq.worker.agents.installed import Installed
+from agentq.worker.agents.profiles import Profiles
+from agentq.worker.agents.surroundings import Agents
+from agentq.worker.attempt import Stop, Surroundings
+from agentq.worker.channel import Channels
+from agentq.worker.door import Door
+from agentq.worker.environment import Environment
+from agentq.worker.narration import Narration
+from agentq.worker.reports import Report
+from agentq.worker.spill import Spill
+
+ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
+
+
+def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Studio) -> None:
+    studio.worker()
+    studio.sessions.new("talk", "standin", cwd=str(studio.folder))
+    source = studio.run("SAY one", session="talk")
+    studio.sessions.new("other", "standin", cwd=str(studio.folder), fork="talk")
+
+    turn = {"startup_timeout_ms": 1_000}
+    forked = studio.run("AT 1 SILENT", "TELL prompts", session="other", turn=turn, retry=ONCE_MORE)
+
+    assert forked.state == "completed", forked.outcome
+    assert forked.attempt == 2
+    assert word(forked).session != word(source).session
+
+
+class Halting(Conversations):
+    """Something happens to the attempt while it asks for the transcript."""
+
+    def __init__(self, world: World, happens: Callable[[], None]) -> None:
+        super().__init__(world.store)
+        self._happens = happens
+
+    def carried(self, claim: Claim) -> bytes | None:
+        self._happens()
+        return super().carried(claim)
+
+
+@pytest.mark.parametrize("why", [Stop.RELEASED, Stop.CANCELLED, Stop.FENCED])
+def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as_it_was(
+    world: World, folder: Path, why: Stop
+) -> None:
+    sessions, said = Sessions(world.store), list[Report]()
+    sessions.new("talk", "standin", cwd=str(folder))
+    first = world.submit(kind="agent", agent="standin", prompt="one", argv=(), session="talk")
+    worker = world.worker("w1", labels={"agent.standin": "ready"})
+    (claim,) = worker.claim(1)
+    Conversations(world.store).bind(claim, "a-conversation", host="elsewhere", movable=True)
+    Conversations(world.store).carry(claim, b"{}\n")
+    world.queue.start([claim])
+    world.queue.finish([(claim, Outcome())])
+    world.submit(kind="agent", agent="standin", prompt=f"WRITE {folder}/began x", argv=(), session="talk")
+    (claim,) = worker.claim(1)
+    assert world.records.get(first).state == "completed"
+
+    async def attempt() -> None:
+        loop = asyncio.get_running_loop()
+        stopped = asyncio.Event()
+
+        def stop() -> None:
+            going.stop(why)
+            stopped.set()
+
+        def happens() -> None:
+            asyncio.run_coroutine_threadsafe(_called(stop), loop).result(10)
+
+        profiles = Profiles.found()
+        availability = Availability(world.flow, profiles, Installed.found(profiles), lambda: None)
+        surroundings = Surroundings(
+            environment=Environment("n", "w1"),
+            cgroups=None,
+            logs=folder / "logs",
+            channels=Channels(folder / "channels"),
+            say=said.append,
+            narration=Narration(world.queue, Spill(folder / "spill"), lambda: 0),
+            door=Door(world.queue, folder / "doors"),
+            receive=world.queue.receive,
+        )
+        agents = Agents(profiles, Halting(world, happens), availability)
+        going = AgentAttempt(claim, spec_from_wire(claim.spec, claim.lane), surroundings, agents)
+        await asyncio.wait_for(going.run(), 30)
+        await surroundings.door.close()
+        surroundings.channels.close()
+
+    asyncio.run(attempt())
+
+    assert sessions.get("talk").agent_session == "a-conversation"
+    assert [report.verb for report in said] == {
+        Stop.RELEASED: ["release"],
+        Stop.CANCELLED: ["fail"],
+        Stop.FENCED: [],
+    }[why]
+    assert list((folder / "channels").iterdir()) == []
+
+
+async def _called(act: Callable[[], None]) -> None:
+    act()
