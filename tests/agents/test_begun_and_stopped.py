@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from agents.studio import Studio, word
+from servers import until
 from world import World
 
 from agentq.coordinator.conversations import Conversations
@@ -43,6 +45,31 @@ def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Studio) 
     assert forked.state == "completed", forked.outcome
     assert forked.attempt == 2
     assert word(forked).session != word(source).session
+
+
+def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: Studio) -> None:
+    worker = studio.worker(drain_grace="0s")
+    run = studio.submit("SAY all done", "LINGER", turn={"linger_timeout_ms": 600_000})
+    until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
+    worker.send_signal(signal.SIGTERM)
+    worker.wait(30)
+
+    ended = studio.crew.records.get(run)
+
+    assert ended.state == "completed", ended
+    assert word(ended).verdict == "lingered"
+    assert ended.outcome is not None
+    assert ended.outcome.result == "all done"
+
+
+def test_an_agent_that_sleeps_already_sleeps_on_when_its_worker_leaves(studio: Studio) -> None:
+    worker = studio.worker(drain_grace="0s")
+    run = studio.submit("STUBBORN", "WAKE 10m look again", "SAY later", stop_grace_ms=3_000)
+    until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
+    worker.send_signal(signal.SIGTERM)
+    worker.wait(30)
+
+    assert studio.crew.records.get(run).state == "waiting"
 
 
 class Halting(Conversations):

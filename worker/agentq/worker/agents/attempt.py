@@ -168,6 +168,11 @@ class AgentAttempt(Attempt):
         self._telling.ended()
         self._around.narration.spent(self.claim, _spending(out.reader.facts.spent), out.reader.facts.totals)
         result, about = channel.result(), self._about(exit_, output)
+        if self._stop is Stop.RELEASED and self._interrupted and out.reader.facts.concluded:
+            late = OutcomeClass.LINGER
+        if self._stop is None or late is OutcomeClass.LINGER:
+            # Its word stands. Whatever stops it from now on, or did so while it stayed for nothing, came too late.
+            self._interrupted = False
         verdict = self._overdrawn if late is OutcomeClass.BUDGET else None
         verdict = verdict or judged(out.reader.facts, await self._end_of(late, exit_, result))
         if self._stop is not Stop.FENCED:
@@ -243,7 +248,8 @@ class AgentAttempt(Attempt):
         )
 
     def _say_how_it_ended(self, outcome: Outcome) -> None:
-        if self._stop is not None or self._verdict is None:
+        stopped = self._stop is not None and (self._interrupted or self._stop is not Stop.RELEASED)
+        if stopped or self._verdict is None:
             super()._say_how_it_ended(outcome)
             return
         say, claim, does = self._around.say, self.claim, self._verdict.consequence.run
