@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from lodge import Lodge
 from lodge import lodge as lodge
 
 from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
+from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome
+from agentq.coordinator.settings import Settings
+from agentq.worker.door import Door
 from agentq.worker.requests import Log
 
 
@@ -89,6 +92,18 @@ def test_a_child_does_not_reach_what_is_of_others(
         ({"permissions": "edit"}, {"turn": {"permissions": "full"}}, False),
         ({"permissions": "full"}, {"turn": {"trust": "repo"}}, False),
         ({"permissions": "full", "trust": "repo"}, {"turn": {"trust": "repo"}}, True),
+        ({"permissions": "edit"}, {"env": {"LD_PRELOAD": "./x.so"}}, False),
+        ({"permissions": "edit"}, {"env": {"MINE": "1"}}, True),
+        ({"permissions": "edit"}, {"env": {"MINE": "2"}}, False),
+        ({"permissions": "full"}, {"env": {"MINE": "2"}}, True),
+        ({"permissions": "edit"}, {"cwd": "/"}, False),
+        ({"permissions": "edit"}, {"cwd": "/usr/lib/../share"}, False),
+        ({"permissions": "edit"}, {"cwd": "/usr/lib/x"}, True),
+        ({"permissions": "full"}, {"cwd": "/"}, True),
+        ({"permissions": "full", "account": "home"}, {"turn": {"account": "work"}}, False),
+        ({"permissions": "full", "budgets": {"cost_usd": 2.0}}, {"turn": {"budgets": {"cost_usd": 3.0}}}, False),
+        ({"permissions": "full", "budgets": {"cost_usd": 2.0}}, {"turn": {"budgets": {"tokens": 3}}}, False),
+        ({"permissions": "full", "budgets": {"cost_usd": 2.0}}, {"turn": {"budgets": {"cost_usd": 1.0}}}, True),
     ],
 )
 def test_a_child_may_do_no_more_than_its_parent(
@@ -100,7 +115,7 @@ def test_a_child_may_do_no_more_than_its_parent(
         assert answer["ok"] is allowed, answer
         assert allowed or answer["code"] == 4
 
-    lodge(test, turn=own)
+    lodge(test, turn=own, cwd="/usr/lib", env={"MINE": "1"})
 
 
 def test_what_its_parent_has_a_child_has_without_asking(lodge: Callable[..., None]) -> None:
@@ -109,6 +124,35 @@ def test_what_its_parent_has_a_child_has_without_asking(lodge: Callable[..., Non
         assert (run.spec.priority, run.spec.fair_key) == (3, "me")
 
     lodge(test, priority=3, fair_key="me", limits={"gpu": 2})
+
+
+def test_a_child_is_where_its_parent_is_and_pays_as_it_does(lodge: Callable[..., None]) -> None:
+    own = {"permissions": "edit", "account": "home", "budgets": {"cost_usd": 2.0}}
+
+    async def test(lodge: Lodge) -> None:
+        answer = await lodge.ask(verb="submit", spec={"kind": "agent", "agent": "claude", "prompt": "y"})
+        run = lodge.world.records.get(answer["id"])
+        assert run.spec.cwd == "/usr/lib"
+        assert run.spec.turn is not None
+        assert run.spec.turn.model_dump(exclude_unset=True) == {"account": "home", "budgets": {"cost_usd": 2.0}}
+
+    lodge(test, turn=own, cwd="/usr/lib")
+
+
+def test_the_address_of_the_server_is_not_told_at_the_door(lodge: Callable[..., None], folder: Path) -> None:
+    address = f"unix://{folder}/nobody-answers-here"
+
+    async def test(lodge: Lodge) -> None:
+        child = (await lodge.child())["id"]
+        assert (await lodge.ask(verb="logs", run=child, after="nonsense"))["code"] == 2
+        await lodge.door.close()
+        lodge.door = Door(Queue.open(Settings(url=address)), folder / "doors")
+        await lodge.open()
+        answer = await lodge.ask(verb="show", run=child)
+        assert (answer["ok"], answer["code"]) == (False, 3)
+        assert answer["error"] == "The server cannot do that at the moment; try again."
+
+    lodge(test)
 
 
 def test_an_attempt_that_was_superseded_has_no_children_and_ends_none(lodge: Callable[..., None]) -> None:

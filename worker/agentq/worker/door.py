@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from pydantic_core import from_json, to_json
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, WaitTimedOut
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable, WaitTimedOut
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
@@ -134,9 +134,12 @@ class Door:
         try:
             answer = to_json({"ok": True, **await self._heard(reader)})
         except AgentqError as error:
-            answer = to_json({"ok": False, "error": str(error), "code": error.exit_code})
+            answer = to_json({"ok": False, "error": _sentence(error), "code": error.exit_code})
         except (OSError, asyncio.CancelledError):
             answer = b""  # it went away, or its attempt is over
+        except BaseException:
+            writer.close()
+            raise
         try:
             writer.write(answer + b"\n" if answer else b"")
             async with asyncio.timeout(REQUEST_S):
@@ -258,6 +261,15 @@ async def _line(reader: asyncio.StreamReader, most: int, within_s: float, begun:
     if len(line) > most:
         raise Invalid(f"A line has {most} bytes at the most here.")
     return line, rest
+
+
+def _sentence(error: AgentqError) -> str:
+    """What went wrong, without the address of the server, which is not told here."""
+    told = str(error)
+    if not isinstance(error, Unreachable) and not told.startswith("The server "):
+        return told
+    later = isinstance(error, Unreachable | TryLater)
+    return "The server cannot do that at the moment; try again." if later else "The server does not do that."
 
 
 def _digest(token: str) -> bytes:

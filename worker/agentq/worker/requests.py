@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -56,7 +58,7 @@ class Wait(_Request):
 class Log(_Request):
     verb: Literal["logs"]
     run: RunId
-    after: str = BEGINNING
+    after: Annotated[str, Field(pattern=r"^\d{1,20}-\d{1,20}$")] = BEGINNING
 
 
 class Cancel(_Request):
@@ -107,17 +109,27 @@ class Asker:
 
     def submit(self, asked: Submit) -> dict[str, Any]:
         """Have a child."""
-        own = self.spec
-        fields = {"queue": own.queue, "priority": own.priority, **asked.spec}
-        if own.fair_key is not None:
-            fields.setdefault("fair_key", own.fair_key)
-        child = _spec_of(fields)
+        child = _spec_of(self._with_what_it_has(asked.spec))
         if self._depth >= limits.GENERATIONS:
             raise TryLater(f"There are {limits.GENERATIONS} generations above this run already, which is the most.")
         self._refuse_more(child)
         for other in child.after:
             self._refuse_foreign(other)
         return {"id": self.offspring.submit(child, most=limits.CHILDREN_AN_AGENT)}
+
+    def _with_what_it_has(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What a child is said to be, with what is its parent's where nothing is said."""
+        own, turn = self.spec, self.spec.turn or Turn()
+        fields = {"queue": own.queue, "priority": own.priority, **asked}
+        if own.fair_key is not None:
+            fields.setdefault("fair_key", own.fair_key)
+        if fields.get("kind") in ("agent", "command") and own.cwd is not None:
+            fields.setdefault("cwd", own.cwd)
+        said = fields.get("turn", {})
+        if fields.get("kind") == "agent" and isinstance(said, dict):
+            bounds = turn.model_dump(include={"account", "budgets"}, exclude_none=True)
+            fields["turn"] = {**bounds, **said}
+        return fields
 
     def show(self, asked: Show | Wait) -> Run:
         """Look at a child, or at itself."""
@@ -173,3 +185,26 @@ class Asker:
             raise NotAllowed(f"An agent that may only {own.permissions} has no children that may {turn.permissions}.")
         if turn.trust == "repo" and own.trust != "repo":
             raise NotAllowed("An agent that does not trust its repository has no children that do.")
+        if child.kind == "agent":
+            _refuse_to_pay_more(own, turn)
+        if own.permissions != "full":
+            self._refuse_ways_out(own.permissions, child)
+
+    def _refuse_ways_out(self, permissions: str, child: RunSpec) -> None:
+        """What would let an agent do, as its child, what it may not do itself."""
+        if strange := sorted(name for name, value in child.env.items() if self.spec.env.get(name) != value):
+            raise NotAllowed(
+                f"An agent that may only {permissions} gives its children no variables but its own, not {strange[0]}."
+            )
+        here, there = (Path(os.path.realpath(each or Path.home())) for each in (self.spec.cwd, child.cwd))
+        if not there.is_relative_to(here):
+            raise NotAllowed(f"An agent that may only {permissions} has children in its own folder, not in {there}.")
+
+
+def _refuse_to_pay_more(own: Turn, turn: Turn) -> None:
+    if own.account is not None and turn.account != own.account:
+        raise NotAllowed(f"A child bills the account of its parent, {own.account}.")
+    for name, most in own.budgets or ():
+        asked = getattr(turn.budgets, name, None)
+        if most is not None and (asked is None or asked > most):
+            raise NotAllowed(f"A child has the budget of its parent, {most} for {name}, at the most.")

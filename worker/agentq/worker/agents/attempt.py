@@ -101,7 +101,8 @@ class AgentAttempt(Attempt):
         await self._keeping.begin()
         self._began_ms = monotonic_ms()
         launch = await out.launch(self.claim, self.spec, self._around.environment, channel)
-        entry = await self._around.door.admit(self.claim, self.spec, self._on_progress)
+        placed = self.spec.model_copy(update={"cwd": str(out.cwd)})
+        entry = await self._around.door.admit(self.claim, placed, self._on_progress)
         return replace(launch, env={**launch.env, **entry})
 
     async def _decided(self, ask: Callable[[], Answer]) -> Answer:
