@@ -21,7 +21,8 @@ def declare(
 ) -> None:
     """Within an agent's run: declare that nothing has to be changed, and why.
 
-    It is for a run that changes are expected of. Needs no server: it becomes the result of the run, by the file named in AGENTQ_RESULT.
+    It is for a run that changes are expected of. Needs no server: it becomes the result of the run, by the file named
+    in AGENTQ_RESULT.
 
     \b
     Example: agentq declare no-changes "The tests pass already."
