@@ -21,6 +21,8 @@ from agentq.worker.agents.verdicts import Verdict
 
 CARRY_MS = 15_000
 """How often a transcript is carried while the agent works, at the most."""
+FIRST_MS = 2_000
+"""How long the agent has worked before it is worth while for the first time."""
 
 
 class Keeping:
@@ -33,7 +35,7 @@ class Keeping:
         self._ask = ask
         self._note = note
         self._bound: tuple[str | None, str | None, bool] | None = None
-        self._carried_ms = monotonic_ms()
+        self._carried_ms = monotonic_ms() - CARRY_MS + FIRST_MS
         self._movable = out.profile.transcript is not None
         self._errand: asyncio.Task[None] | None = None
 
