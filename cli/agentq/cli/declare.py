@@ -21,13 +21,8 @@ def declare(
 ) -> None:
     """Within an agent's run: declare that nothing has to be changed, and why.
 
-<<<<<<< HEAD
     It is for a run that changes are expected of. Needs no server: it becomes the result of the run, by the file that
     AGENTQ_RESULT names.
-=======
-    It is for a run that changes are expected of. Needs no server: it becomes the result of the run, by the file named
-    in AGENTQ_RESULT.
->>>>>>> h-acp
 
     \b
     Example: agentq declare no-changes "The tests pass already."
