@@ -55,6 +55,15 @@ def test_another_agent_goes_on_while_an_account_is_shut(studio: Studio) -> None:
     assert studio.run("SAY done", agent="other").state == "completed"
 
 
+def test_a_run_that_brings_a_wrong_key_of_its_own_shuts_nobody_s_account(studio: Studio) -> None:
+    studio.configure('[agents.standin.login]\nenv = ["STANDIN_KEY"]\n')
+    studio.worker()
+
+    assert studio.run("AUTH", env={"STANDIN_KEY": "wrong"}).state == "failed"
+
+    assert studio.run("SAY done").state == "completed"
+
+
 def test_accounts_take_turns(studio: Studio) -> None:
     studio.configure(ACCOUNTS)
     studio.worker()

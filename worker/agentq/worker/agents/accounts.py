@@ -39,6 +39,13 @@ def variables(profile: Profile, account: str, inherited: Mapping[str, str]) -> d
     return {name: _variable(account, name, value, inherited) for name, value in found.env.items()}
 
 
+def bills_itself(profile: Profile, account: str, env: Mapping[str, str]) -> bool:
+    """Whether a run with these variables brings what it is billed by: no account is to blame for that."""
+    own, login = profile.accounts.get(account), profile.login.get("env")
+    names = {*(own.env if own is not None else ()), *(login if isinstance(login, list) else ())}
+    return not names.isdisjoint(env)
+
+
 def _variable(account: str, name: str, value: str, inherited: Mapping[str, str]) -> str:
     try:
         return filling.text(value, inherited)

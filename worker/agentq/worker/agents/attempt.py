@@ -27,7 +27,7 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import AgentsWord, Outcome, RunSpec, Spending
 from agentq.coordinator.turn import Turn
 from agentq.coordinator.waiting import Resumption, Wait
-from agentq.worker.agents.accounts import in_order
+from agentq.worker.agents.accounts import bills_itself, in_order
 from agentq.worker.agents.continuing import NO_CHANGES, WOKEN
 from agentq.worker.agents.judge import End, Why, judged
 from agentq.worker.agents.keeping import Keeping
@@ -37,6 +37,7 @@ from agentq.worker.agents.telling import Telling
 from agentq.worker.agents.verdicts import Verdict, VerdictKind
 from agentq.worker.attempt import Answer, Attempt, Stop, Surroundings, Undone
 from agentq.worker.channel import Channel, Result
+from agentq.worker.cleaning import clean
 from agentq.worker.output import Output
 from agentq.worker.process import Exit, Launch, Process
 from agentq.worker.reports import Report
@@ -96,7 +97,7 @@ class AgentAttempt(Attempt):
         log = partial(self._around.narration.log, self.claim)
         self._telling = Telling(out.reader, log, self._heard)
         self._keeping = Keeping(
-            self.claim, out, self._agents, self._asked, lambda sentence: log([Chunk("note", f"{sentence}\n")])
+            self.claim, out, self._agents, self._asked, lambda sentence: log([Chunk("note", f"{clean(sentence)}\n")])
         )
         await self._keeping.begin()
         self._began_ms = monotonic_ms()
@@ -210,9 +211,9 @@ class AgentAttempt(Attempt):
 
     async def _bill(self, verdict: Verdict) -> None:
         """What the verdict means to the account, and when the run may go on for that."""
-        if not verdict.consequence.gate:
-            return
         out, accounts = self._set_out, self._agents.availability
+        if not verdict.consequence.gate or bills_itself(out.profile, out.account, self.spec.env):
+            return
         until_ms = verdict.reset_at_ms or wall_ms() + SHUT_MS
         gates = await self._answered(lambda: accounts.shut(out.agent, out.account, until_ms, verdict.error))
         if gates is None:
