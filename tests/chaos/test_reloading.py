@@ -84,7 +84,8 @@ def test_more_slots_and_other_queues_count_at_once_and_cost_no_run(reader: Reade
 
     crew.wait(others)
     now = reader.record()
-    assert (now.identity.slots, now.identity.queues, now.identity.labels) == (3, ("b",), {"gpu": "a100"})
+    assert (now.identity.slots, now.identity.queues) == (3, ("b",))
+    assert now.identity.labels == before.identity.labels | {"gpu": "a100"}, "it keeps those that it has by itself"
     assert (now.id, now.epoch, now.runs) == (before.id, before.epoch, [first]), "it is the same worker as before"
     assert crew.effects("begin")[first] == 1
     assert crew.state(crew.submit(queue="a")) == "pending"
@@ -214,3 +215,27 @@ def test_slots_change_while_functions_run(reader: Reader) -> None:
     crew.wait(runs)
 
     assert {(crew.state(run), crew.records.get(run).crashes) for run in runs} == {("completed", 0)}
+
+
+def test_an_agent_that_is_installed_or_described_while_a_worker_works_is_offered(reader: Reader) -> None:
+    reader.environment["PATH"] = f"{reader.folder}{os.pathsep}{reader.environment['PATH']}"
+    reader.configure("[agents.mine]\nlike = 'command'\ncommand = 'my-own-agent'\n")
+    worker = reader.start()
+    assert not offered(reader) & {"mine", "other"}
+
+    program = reader.folder / "my-own-agent"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    text = "[agents.mine]\nlike = 'command'\ncommand = 'my-own-agent'\n[agents.other]\nlike = 'mine'\n"
+    reader.reload(worker, text, "read the settings again")
+
+    until(lambda: offered(reader) >= {"mine", "other"}, "both agents to be offered")
+    reader.reload(worker, "[agents.other]\nlike = 'mine'\n", "the settings stay as they were. The profile of other in ")
+    assert offered(reader) >= {"mine", "other"}
+
+
+def offered(reader: Reader) -> set[str]:
+    """The agents that the worker can take runs of."""
+    everyone = reader.crew.records.workers()
+    labels = [label for record in everyone for label in record.identity.labels]
+    return {label.removeprefix("agent.") for label in labels if label.startswith("agent.")}

@@ -158,10 +158,6 @@ MUTATIONS = (
       "run.tied, own = own, 'host=' .. host", "run.tied = own"),
     M("what is spent counts whenever it is told", "spend",
       "local more = plus(told, before, -1)", "local more = told"),
-    M("an old transcript passes for the present one", "carried",
-      "f[1] and f[1] == f[2] and call", "f[2] and call"),
-    M("a requeued run goes on with its conversation", "requeue",
-      "call('HDEL', run.key, 'agent_session', 'host', 'account', 'stays', 'totals', 'carried_of')", ""),
     M("a draining worker claims", "claiming",
       "if record[2] == 'draining' then return 'draining' end", ""),
 )  # fmt: skip

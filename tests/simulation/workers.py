@@ -259,25 +259,21 @@ class Worker:
         self.say(partial(self.sim.queue.receive, hold.claim))
 
     def talk(self, hold: Hold) -> None:
-        """What an agent's attempt tells of its conversation."""
-        chance, claim, talk = self.sim.chance, hold.claim, self.sim.conversations
-        if "agent.claude" not in claim.lane:
-            return
-        spent = Spending(cost_usd=chance.choice((None, 0.5, 2)), input_tokens=chance.choice((0, 7, 70)), turns=3)
-        session, movable = chance.choice((None, "one", "one", "two")), chance.random() < 0.5
-        self.say(
-            chance.choice(
-                (
-                    partial(talk.bind, claim, session, host=self.host, movable=movable),
-                    partial(talk.spend, claim, spent),
-                    partial(talk.spend, claim, spent),
-                    partial(talk.carry, claim, str(chance.random()).encode()),
-                    partial(talk.carried, claim),
-                    partial(talk.open, claim),
-                    partial(talk.open, claim),
-                )
+        """What an agent's attempt tells of its conversation, a few words at a time."""
+        claim, talk = hold.claim, self.sim.conversations
+        for _ in range(3 if "agent.claude" in claim.lane else 0):
+            chance = self.sim.chance
+            spent = Spending(cost_usd=chance.choice((None, 0.5, 2)), input_tokens=chance.choice((0, 7, 70)), turns=3)
+            session, movable = chance.choice((None, "one", "one", "two")), chance.random() < 0.5
+            words = (
+                partial(talk.bind, claim, session, host=self.host, movable=movable),
+                partial(talk.spend, claim, spent),
+                partial(talk.spend, claim, spent),
+                partial(talk.carry, claim, str(chance.random()).encode()),
+                partial(talk.carried, claim),
+                partial(talk.open, claim),
             )
-        )
+            self.say(chance.choice(words))
 
     def end(self, claim: Claim, word: Callable[[], object]) -> None:
         """Say the last word on an attempt; whatever the answer, it is over, unless there was none."""
@@ -328,5 +324,5 @@ WORK = (
     (8, Worker.release),
     (20, Worker.park),
     (20, Worker.receive),
-    (25, Worker.talk),
+    (30, Worker.talk),
 )

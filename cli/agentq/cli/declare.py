@@ -19,9 +19,10 @@ def declare(
     what: Annotated[str, typer.Argument(metavar=WHAT, help="What is declared.")],
     why: Annotated[str, typer.Argument(metavar="WHY", help="Why, in a sentence.")],
 ) -> None:
-    """Within an agent's run that changes are expected of: declare that nothing has to be changed, and why.
+    """Within an agent's run: declare that nothing has to be changed, and why.
 
-    Needs no server: it becomes the result of the run, by the file named in AGENTQ_RESULT.
+    It is for a run that changes are expected of. Needs no server: it becomes the result of the run, by the file that
+    AGENTQ_RESULT names.
 
     \b
     Example: agentq declare no-changes "The tests pass already."

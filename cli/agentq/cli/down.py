@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from agentq.cli.door import refuse
 from agentq.cli.options import Json
 from agentq.cli.render import print_json
 from agentq.cli.server import brought, settings_of
@@ -15,6 +16,7 @@ def down(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq down
     """
+    refuse(ctx)
     server = brought(settings_of(ctx).settings)
     stopped = server.stop()
     if json:

@@ -36,7 +36,7 @@ COMMANDS = {
         "approve": "Say yes to what runs ask for.",
         "deny": "Say no to what runs ask for.",
         "park": "Within a run: wait without a slot, and go on later.",
-        "declare": "Within an agent's run: say that nothing has to be changed, and why.",
+        "declare": "Within an agent's run: declare that nothing has to be changed, and why.",
         "cancel": "Cancel runs.",
         "retry": "Let ended runs begin again, with fresh budgets.",
         "dead": "Look after failed runs: list them, let them begin again, forget them.",

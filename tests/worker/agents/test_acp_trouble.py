@@ -176,6 +176,19 @@ def test_whoever_stops_reading_ends_it(stage: Scene) -> None:
     bridge.stderr.close()  # type: ignore[union-attr]
 
 
+def test_messages_that_are_told_apart_stay_apart_and_the_last_is_the_answer() -> None:
+    said = list[Doing]()
+    updates = Updates(said.append)
+    updates.live = True
+    for name, text in (("1", "Let me"), ("1", " look."), ("2", "It is done."), (None, " All of it.")):
+        content = {"type": "text", "text": text}
+        updates.take({"sessionUpdate": "agent_message_chunk", "messageId": name, "content": content})
+    updates.flush()
+
+    assert [doing.model_dump()["text"] for doing in said] == ["Let me look.", "It is done. All of it."]
+    assert updates.answer == "It is done. All of it."
+
+
 SAMPLES = (
     b'{"sessionUpdate":"tool_call","toolCallId":"a","kind":"edit","title":"x","status":"pending","rawInput":{"path":"p"}}',
     b'{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"completed","content":[{"type":"diff","path":"p"}]}',

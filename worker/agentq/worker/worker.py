@@ -92,18 +92,16 @@ class Worker:
             failed=self._on_loop(self._fail),
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
-        self.surroundings = Surroundings(
-            environment=Environment(settings.namespace, self.id, redacts=options.redact),
-            cgroups=Cgroups.found(),
-            logs=home / "logs",
-            channels=Channels(home / "channels"),
-            say=self.reports.say,
-            narration=self.narration,
-            door=Door(self.queue, home / "doors"),
-            receive=self.queue.receive,
+        self.surroundings = self._surroundings(home)
+        takers = Takers(
+            claimed=self._on_loop(self._begin),
+            surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
+            ordered=self.pulse.beat_now,
+            idle=self._nothing_claimed,
+            failed=self._on_loop(self._fail),
         )
         self.engine = self._engine()
-        self.claims = Claims(self.lease, self.hands, self._takers(), self.engine)
+        self.claims = Claims(self.lease, self.hands, takers, self.engine)
         store, tick_ms = self.queue.store, settings.tick_ms
         reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
         duties: list[Duty] = [Promoter(store, tick_ms), Scheduler(store, tick_ms), reaper, Janitor(store)]
@@ -120,13 +118,16 @@ class Worker:
         self._lost = asyncio.Event()
         self._fault: AgentqError | None = None
 
-    def _takers(self) -> Takers:
-        return Takers(
-            claimed=self._on_loop(self._begin),
-            surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
-            ordered=self.pulse.beat_now,
-            idle=self._nothing_claimed,
-            failed=self._on_loop(self._fail),
+    def _surroundings(self, home: Path) -> Surroundings:
+        return Surroundings(
+            environment=Environment(self.settings.namespace, self.id, redacts=self.options.redact),
+            cgroups=Cgroups.found(),
+            logs=home / "logs",
+            channels=Channels(home / "channels"),
+            say=self.reports.say,
+            narration=self.narration,
+            door=Door(self.queue, home / "doors"),
+            receive=self.queue.receive,
         )
 
     def _engine(self) -> Engine:

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 from uuid import UUID, uuid4
 
@@ -136,7 +137,8 @@ class Claude:
     def _struck(self, code: int) -> None:
         """A signal: the tools go, and it with them, without another word."""
         self.actor.end_tool()
-        sys.stdout.flush()
+        with suppress(RuntimeError):  # it was writing when the signal came
+            sys.stdout.flush()
         os._exit(code)
 
     def _interrupted(self) -> None:

@@ -21,6 +21,8 @@ from agentq.worker.agents.verdicts import Verdict
 
 CARRY_MS = 15_000
 """How often a transcript is carried while the agent works, at the most."""
+FIRST_MS = 2_000
+"""How long the agent has worked before it is worth while for the first time."""
 
 
 class Keeping:
@@ -33,7 +35,7 @@ class Keeping:
         self._ask = ask
         self._note = note
         self._bound: tuple[str | None, str | None, bool] | None = None
-        self._carried_ms = monotonic_ms()
+        self._carried_ms = monotonic_ms() - CARRY_MS + FIRST_MS
         self._movable = out.profile.transcript is not None
         self._errand: asyncio.Task[None] | None = None
 
@@ -63,11 +65,12 @@ class Keeping:
         if session is None:
             return
         try:
-            if carry:
-                await self._carry(session)
             if anew:
                 await self._bind(None, None)
-            elif self._bound != (session, facts.model, self._movable):
+                return
+            await self._bind(session, facts.model)
+            if carry:
+                await self._carry(session)
                 await self._bind(session, facts.model)
         except AgentqError as error:
             # The work is worth more than the way back to it.
@@ -92,6 +95,8 @@ class Keeping:
             self._movable = False
 
     async def _bind(self, session: str | None, model: str | None) -> None:
+        if self._bound == (session, model, self._movable):
+            return
         self._bound = (session, model, self._movable)
         host, account, movable = socket.gethostname(), self._out.account, self._movable
 

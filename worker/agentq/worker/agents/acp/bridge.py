@@ -133,12 +133,14 @@ class Bridge:
             kind, why = VerdictKind.NO_RESULT, "its turn is over, and it did and said nothing"
         if kind is not None:
             return self._failed(kind, why)
+        self._say_totals()
         self._tell(Concluded(ok=True, text=self._updates.answer))
         self._say_facts(concluded=True, ok=True, text=self._updates.answer)
         return OK
 
     def _failed(self, kind: VerdictKind, why: str) -> int:
         sentence = f"{self._name}: {why}."
+        self._say_totals()
         self._tell(Concluded(ok=False, text=sentence))
         self._say_facts(concluded=True, ok=False, kind=kind, error=sentence, text=self._updates.answer)
         return FAILED
@@ -175,8 +177,8 @@ class Bridge:
         update = params.get("update")
         if method == version1.UPDATE and isinstance(update, dict):
             self._updates.take(update)
-            if self._updates.live and self._updates.totals != self._totals:
-                self._say_facts()
+            if self._updates.live:
+                self._say_totals()
         elif self._updates.live and method != version1.UPDATE:
             self._tell(Other(raw={"method": method}))
 
@@ -207,6 +209,10 @@ class Bridge:
 
     def _tell(self, doing: Doing) -> None:
         _print(doing.model_dump_json())
+
+    def _say_totals(self) -> None:
+        if self._updates.totals != self._totals:
+            self._say_facts()
 
     def _say_facts(self, **facts: object) -> None:
         """What is known by now; the running totals are of the conversation, which may be older than this turn."""

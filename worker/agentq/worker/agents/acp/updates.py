@@ -87,6 +87,7 @@ class Updates:
         self._tell = tell
         self._calls: dict[str, Call] = {}
         self._kind: type[Said] | type[Thought] = Said
+        self._message = ""
         self._gathered = ""
         self._gathered_ms = 0
 
@@ -98,6 +99,7 @@ class Updates:
             case _ if not self.live:
                 return
             case "agent_message_chunk":
+                self._begin_message(update.get("messageId"))
                 self._gather(Said, _text(update.get("content")))
             case "agent_thought_chunk":
                 self._gather(Thought, _text(update.get("content")))
@@ -163,6 +165,12 @@ class Updates:
             self.totals["input_tokens"] = max(read, total - written)
             self.totals["cached_tokens"] = cached
             self.totals["output_tokens"] = written
+
+    def _begin_message(self, name: object) -> None:
+        """Some tell where one message ends and another begins; the last one is the answer."""
+        if isinstance(name, str) and name != self._message:
+            self.flush()
+            self._message, self.answer = name, ""
 
     def _gather(self, kind: type[Said] | type[Thought], text: str) -> None:
         if kind is not self._kind:
