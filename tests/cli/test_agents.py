@@ -117,6 +117,8 @@ def test_a_turn_of_a_conversation_has_the_folder_of_that_unless_it_names_one(cli
         (["--agent", "claude", "Fix it", "--wait"], "--wait comes after the prompt"),
         (["--agent", "claude", "--permissions", "all", "x"], "--permissions: it should be 'read', 'edit' or 'full'"),
         (["--agent", "claude", "--trust", "me", "x"], "--trust: it should be 'none' or 'repo'"),
+        (["--agent", "claude", "--model", "", "x"], "--model: it should be a model's name"),
+        (["--agent", "claude", "--model", "-x", "x"], "--model: it should be a model's name"),
         (["--agent", "claude", "--expect", "wonders", "x"], "--expect: it should be 'anything' or 'changes'"),
         (["--agent", "claude", "--on-limit", "cry", "x"], "--on-limit: it should be 'defer' or 'fail'"),
         (["--agent", "claude", "--account", "a b", "x"], "--account: 'a b' is not a name"),

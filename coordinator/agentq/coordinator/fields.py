@@ -99,7 +99,16 @@ def named(environment: dict[str, str]) -> dict[str, str]:
     return environment
 
 
+def _no_option(model: str) -> str:
+    """It becomes an argument of the agent's, or a part of one, wherever it is claimed."""
+    if not model.strip() or model.startswith("-") or not model.isprintable():
+        raise ValueError("it should be a model's name, on one line, and not begin with -")
+    return model
+
+
 Text = Annotated[str, AfterValidator(_printable)]
+Model = Annotated[str, AfterValidator(_no_option)]
+"""The name of a model, as its agent knows it."""
 Milliseconds = Annotated[int, Field(ge=0, le=limits.DELAY_MS_MAX)]
 Kept = Annotated[Milliseconds, AfterValidator(lambda kept_ms: _long_enough(kept_ms))]
 Timeout = Annotated[int, Field(gt=0, le=limits.DELAY_MS_MAX)]
