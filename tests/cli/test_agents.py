@@ -264,6 +264,24 @@ def test_an_agent_that_is_not_here_fails(cli: Cli, claude: Path) -> None:
     ]
 
 
+def test_a_program_of_your_own_is_not_called_to_be_told_its_version(cli: Cli, here: Path) -> None:
+    """It may not know such an option, and begin its work."""
+    (here / "agentq.toml").write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
+    program(here / "mine", "touch called")
+
+    answer = cli("agents", "check", "mine")
+
+    assert answer.lines == [f"mine: ok   program   {here}/mine", "mine: ok   login     nobody has to be"]
+
+
+def test_a_program_that_nobody_may_execute_is_told_from_one_that_is_not_there(cli: Cli, here: Path) -> None:
+    (here / "agentq.toml").write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
+
+    assert cli("agents", "check", "mine").lines[0].startswith(f"mine: fail program   there is no {here}/mine; see")
+    (here / "mine").touch(0o644)
+    assert f"{here}/mine is not executable; make it so with `chmod +x" in cli("agents", "check", "mine").lines[0]
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [("echo 'no library' >&2; exit 127", "--version exits with 127: no library"), ("exit 3", "exits with 3: and says")],

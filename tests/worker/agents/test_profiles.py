@@ -101,6 +101,8 @@ def test_settings_are_read_although_there_are_agents_in_their_file(tmp_path: Pat
         ('[agents.claude.accounts.work]\nenvironment = "x"', "accounts.work.environment: there is no such field"),
         ('[agents.mine]\nlike = "cluade"', "did you mean claude?"),
         ('[agents.mine]\ncommand = "x"', "format is missing"),
+        ('[agents.mine]\ncomand = "x"', "comand: there is no such field; did you mean command?"),
+        ("[agents.claude]\nprices.m.input = 1", "prices.m.output is missing; set it."),
         ('[agents.a]\nlike = "b"\n[agents.b]\nlike = "a"', "is like itself, by way of"),
         ('[agents.claude]\nenv_pass = ["AGENTQ_URL"]', "'AGENTQ_URL' cannot be passed on"),
         ('[agents.claude]\nenv_pass = ["*"]', "'*' cannot be passed on"),
