@@ -182,6 +182,16 @@ def test_an_agent_that_did_it_has_completed_and_that_is_all(cli: Cli, real: Worl
     assert cli("wait", claim.id).lines == [f"{claim.id}  completed"]
 
 
+def test_an_agent_that_was_cancelled_was_not_interrupted_besides(cli: Cli, real: World) -> None:
+    claim = held(real)
+    real.queue.cancel(claim.id)
+    real.queue.fail(
+        claim, Outcome(class_=OutcomeClass.CANCELLED, exit_code=143, agent=AgentsWord(verdict="interrupted"))
+    )
+
+    assert cli("wait", claim.id).lines == [f"{claim.id}  cancelled"]
+
+
 def test_a_command_that_ran_too_long_is_told_as_that_not_by_the_exit_code_of_its_end(cli: Cli, real: World) -> None:
     claim = held(real, kind="command", agent=None, prompt=None, argv=("sleep", "9"))
     real.queue.fail(claim, Outcome(class_=OutcomeClass.TIMEOUT, exit_code=143))

@@ -108,6 +108,8 @@ def ending(run: Run) -> str:
     outcome = run.outcome
     if outcome is None or run.finished_at_ms is None:
         return ""
+    if outcome.class_.value == run.state.value:
+        return ""  # it was cancelled, which its state says
     if (word := word_of(run)) is not None and run.attempts[-1].outcome == outcome:
         # Neither 0 nor 143 says how an agent ended; its verdict does.
         return "" if word.verdict == "ok" else word.verdict
