@@ -9,10 +9,16 @@ from pathlib import Path
 from agents.studio import Studio, word
 from servers import until
 
+from agentq.coordinator.life import Run
 from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.turn import Budgets
 
 ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
+
+
+def verdicts(run: Run) -> list[str]:
+    """How the attempts of a run ended."""
+    return [each.outcome.agent.verdict for each in run.attempts if each.outcome and each.outcome.agent]
 
 
 def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studio) -> None:
@@ -21,14 +27,8 @@ def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studi
     run = studio.run("AT 1 WRITE x.txt hello", "AT 1 CRASH", "TELL prompts", retry=ONCE_MORE)
 
     assert run.state == "completed", run.outcome
-    assert [attempt.outcome.agent.verdict for attempt in run.attempts if attempt.outcome and attempt.outcome.agent] == [
-        "killed",
-        "ok",
-    ]
-    assert (
-        len({attempt.outcome.agent.session for attempt in run.attempts if attempt.outcome and attempt.outcome.agent})
-        == 1
-    )
+    assert verdicts(run) == ["killed", "ok"]
+    assert len({each.outcome.agent.session for each in run.attempts if each.outcome and each.outcome.agent}) == 1
     assert studio.said(run.id)[-1] == "2"
 
 
@@ -60,6 +60,16 @@ def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Studio
 
     assert run.state == "completed", run.outcome
     assert studio.said(run.id) == ["2"]
+
+
+def test_a_hang_is_gone_on_with_and_not_begun_again(studio: Studio) -> None:
+    studio.worker()
+
+    run = studio.run("AT 1 HANG", "TELL prompts", silence_timeout_ms=1_000, retry=ONCE_MORE)
+
+    assert run.state == "completed", run.outcome
+    assert verdicts(run) == ["silence", "ok"]
+    assert studio.said(run.id)[-1] == "2"
 
 
 def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Studio) -> None:

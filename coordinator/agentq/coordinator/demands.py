@@ -49,8 +49,13 @@ def _parts(text: str) -> tuple[int, ...]:
 
 
 def is_asked_for(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
-    """Whether a run asks for something that such a worker has; its version, and what it lacks, do not count."""
-    return any(name in labels and name != VERSION and demand[:2] != "!=" for name, demand in demands.items())
+    """Whether a run asks for something that such a worker has; its version, which agent the run is for, and what the
+    worker lacks do not count.
+    """
+    return any(
+        name in labels and name != VERSION and not name.startswith(AGENT_LABEL) and demand[:2] != "!="
+        for name, demand in demands.items()
+    )
 
 
 def unmet(workers: Iterable[Mapping[str, str]], demands: Mapping[str, str]) -> dict[str, str]:

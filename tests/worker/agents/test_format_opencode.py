@@ -146,3 +146,7 @@ def test_a_read_changes_no_file() -> None:
 
 def test_a_session_that_it_does_not_know_is_called_so() -> None:
     assert read("opencode", [], ["\x1b[91m\x1b[1mError: \x1b[0mSession not found"]).judged(1).kind is Kind.NO_SESSION
+
+
+def test_several_that_start_at_once_in_a_new_home_try_again_in_turn() -> None:
+    assert read("opencode", [], ["Error: database is locked"]).judged(1).kind is Kind.THROTTLED

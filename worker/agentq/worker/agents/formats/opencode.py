@@ -85,6 +85,9 @@ class OpencodeReader(EventReader):
     def plain(self, line: str) -> None:
         if line.startswith(("Session not found", "Error: Session not found")) and not self.facts.told:
             self.facts.kind = _k.NO_SESSION
+        if "database is locked" in line and not self.facts.told:
+            # Several that start at once in a new home keep each other out; a moment later there is room.
+            self.facts.kind = _k.THROTTLED
         self.complained(line)
 
     def _step(self) -> Iterator[Doing]:
