@@ -128,4 +128,5 @@ def test_in_a_list_what_a_run_is_gives_way_and_its_id_and_state_stay_whole(termi
     row = next(line for line in terminal("ls", NO_COLOR="1").splitlines() if line.startswith("run_"))
 
     assert row.split()[:3] == [run, "pending", "default"]
-    assert len(row) <= 100 and row.endswith("…")
+    assert len(row) <= 100
+    assert row.endswith("…")
