@@ -151,7 +151,7 @@ def one_sentence(error: ValidationError) -> str:
     """What is wrong with the input, the first fault first."""
     faults = error.errors(include_url=False)
     first = faults[0]
-    place = ".".join(str(part) for part in first["loc"][:PLACE_PARTS])
+    place = ".".join(str(part) for part in first["loc"][:PLACE_PARTS] if part != "[key]")
     text = SAID.get(first.get("ctx", {}).get("pattern", ""), first["msg"].removeprefix("Value error, ").rstrip("."))
     more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"{place + ': ' if place else ''}{text}{more}."

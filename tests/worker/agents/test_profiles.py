@@ -110,7 +110,7 @@ def test_settings_are_read_although_there_are_agents_in_their_file(tmp_path: Pat
         ('[agents.claude]\nresume_args = ["--resume", "{sesion}"]', "nothing stands for {sesion}; there is {session}"),
         ('[agents.claude]\nresume_args = ["--resume"]', "resume_args has no {session} in it"),
         ('[agents.claude]\nprompt_args = ["{prompt_file}"]', "{prompt_file} stands in prompt_args"),
-        ("[agents.claude]\npermissions.everything = []", "permissions.everything"),
+        ("[agents.claude]\npermissions.everything = []", "permissions.everything: "),
         ('[agents."a b"]\nlike = "claude"', "'a b' in"),
         ("[agents]\nclaude = 3", "is no table"),
         ("agents = 3", "The profiles in"),
