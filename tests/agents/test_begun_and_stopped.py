@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from agents.studio import Studio, word
-from servers import until
+from crew import Crew
+from servers import Server, until
 from world import World
 
 from agentq.coordinator.conversations import Conversations
@@ -143,3 +144,24 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
 
 async def _called(act: Callable[[], None]) -> None:
     act()
+
+
+def test_what_an_agent_spent_is_counted_where_a_full_server_takes_no_words(
+    make_crew: Callable[..., Crew], durable: Server, folder: Path
+) -> None:
+    studio = Studio(make_crew, durable, folder)
+    studio.worker()
+    go = folder / "go"
+    run = studio.submit(f"RUN until test -e {go}; do sleep 0.1; done", "COST 0.10", "TELL prompts")
+    until(lambda: any(doing.type == "tool" for doing in studio.doings(run)), "its tool", 40)
+    command = studio.crew.queue.store.connection.command
+    command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        go.touch()
+        ended = studio.done(run)
+    finally:
+        command("CONFIG", "SET", "maxmemory", "0")
+
+    assert ended.state == "completed", ended.outcome
+    assert ended.spending is not None
+    assert ended.spending.cost_usd == 0.1

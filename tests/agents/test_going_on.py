@@ -142,6 +142,23 @@ def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Studio) -> 
     assert "begins anew" in studio.log(run, "note")
 
 
+def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio: Studio) -> None:
+    studio.worker()
+    studio.sessions.new("talk", "standin", cwd=str(studio.folder))
+    studio.run("SAY one", session="talk")
+    for path in studio.home.rglob("*.jsonl"):
+        path.unlink()
+    store = studio.crew.queue.store
+    key = store.key(studio.sessions.partition("talk"), "session_carried", "talk")
+    assert store.connection.command("SETRANGE", key, 0, "\\\\\\\\")
+
+    run = studio.run("TELL prompts", session="talk")
+
+    assert run.state == "completed", run.outcome
+    assert studio.said(run.id) == ["1"]
+    assert "begins anew" in studio.log(run.id, "note")
+
+
 def test_a_session_s_budget_ends_the_turn_that_exceeds_it_and_refuses_the_next(studio: Studio) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder), budgets=Budgets(cost_usd=0.15))

@@ -14,7 +14,7 @@ from agentq.coordinator.conversations import Conversations, TooLarge
 from agentq.coordinator.errors import Fenced, NotFound, TryLater, WrongState
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import CARRIED_BYTES, KEEP_MS
+from agentq.coordinator.limits import CARRIED_BYTES
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RetryPolicy, Spending
 from agentq.coordinator.sessions import Sessions
@@ -260,16 +260,14 @@ def test_a_full_server_refuses_transcripts_and_takes_all_else(durable: Server) -
         talk.carry(held, b"what was said")
 
 
-def test_what_a_run_carries_goes_with_it(world: World, talk: Conversations) -> None:
+def test_what_a_run_carries_goes_when_it_ends(world: World, talk: Conversations) -> None:
     run = alone(world)
     held = claim(lease(world))
     talk.bind(held, "uuid-1", host="alpha", movable=True)
     talk.carry(held, b"what was said")
-    world.queue.finish([(held, Outcome())])
     assert world.store.connection.command("EXISTS", world.store.key(0, "carried", run)) == 1
 
-    world.pass_ms(KEEP_MS)
-    world.tick()
+    world.queue.finish([(held, Outcome())])
 
     assert world.store.connection.command("EXISTS", world.store.key(0, "carried", run)) == 0
 

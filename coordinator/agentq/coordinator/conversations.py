@@ -152,7 +152,10 @@ class Conversations:
     def carried(self, claim: Claim) -> bytes | None:
         """The transcript of the conversation that an attempt goes on with, if it was carried."""
         (packed,) = self._ask("carried", claim)
-        return zlib.decompress(b85decode(packed)) if packed else None
+        try:
+            return zlib.decompress(b85decode(packed)) if packed else None
+        except (ValueError, zlib.error) as error:
+            raise Invalid(f"The transcript that was carried is broken: {error}.") from error
 
     def _say(self, script: str, claim: Claim, *words: Word) -> None:
         reply = self.store.call(script, partition_of(claim.id), claim.id, claim.fence, *words)

@@ -88,7 +88,8 @@ class Narration:
                 tale.ended_ms = now_ms
             if since_ms is None:
                 return False
-            return self._refused or now_ms - max(since_ms, tale.ended_ms) >= TOLD_MS
+            # What was spent is taken even where there is no room for words.
+            return (self._refused and tale.spent is None) or now_ms - max(since_ms, tale.ended_ms) >= TOLD_MS
 
     def forget(self, claim: Claim) -> None:
         """There is nothing more to tell of this attempt."""
@@ -111,10 +112,12 @@ class Narration:
 
     def _run(self) -> None:
         while (unsaid := self._unsaid()) and not self._over:
-            for claim, tale in unsaid:
+            # What was spent goes first: a server without room for words takes that all the same.
+            acts = [(act, *each) for act in (self._tell_spent, self._tell) for each in unsaid]
+            for act, claim, tale in acts:
                 try:
-                    self._tell(claim, tale)
-                    self._refused = False
+                    told = act(claim, tale)
+                    self._refused = self._refused and not told
                 except (Unreachable, TryLater) as fault:
                     self._refused = isinstance(fault, TryLater)
                     self._on_told()
@@ -140,12 +143,9 @@ class Narration:
                     return unsaid
                 self._changed.wait()
 
-    def _tell(self, claim: Claim, tale: Tale) -> None:
-        chunks = self._next_chunks(tale)
-        progress, spent = tale.progress, tale.spent
-        if spent is not None:
-            # First, and for itself: a server without room for words takes this all the same.
-            self._tell_spent(claim, *spent)
+    def _tell(self, claim: Claim, tale: Tale) -> bool:
+        """Whether there were words, and the server took them."""
+        chunks, progress = self._next_chunks(tale), tale.progress
         if chunks:
             self.queue.log(claim, tale.logged + 1, chunks)
             tale.logged += 1
@@ -156,14 +156,21 @@ class Narration:
         with self._changed:
             if tale.progress is progress:
                 tale.progress = None
-            if tale.spent is spent:
-                tale.spent = None
+        return bool(chunks) or progress is not None
 
-    def _tell_spent(self, claim: Claim, spending: Spending, totals: Mapping[str, float]) -> None:
+    def _tell_spent(self, claim: Claim, tale: Tale) -> bool:
+        """Never whether the server takes words."""
+        spent = tale.spent
+        if spent is None:
+            return False
         try:
-            self._conversations.spend(claim, spending, totals)
+            self._conversations.spend(claim, *spent)
         except Invalid as invalid:
             self.log(claim, [Chunk("note", f"what it has spent cannot be counted: {invalid}\n")])
+        with self._changed:
+            if tale.spent is spent:
+                tale.spent = None
+        return False
 
     def _next_chunks(self, tale: Tale) -> list[Chunk]:
         """What is to be sent next of a tale, from the disk if it is there."""

@@ -62,6 +62,11 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   if run.schedule then call('ZREM', key_made(run.schedule), id) end
   if run.parent then come_home(id, run) end
   if run.turn then leave_turns(id, run) end
+  if run.carried_of then
+    -- Nobody goes on with it: were the run to begin again, its conversation would begin anew.
+    call('HDEL', run.key, 'carried_of')
+    call('UNLINK', key_carried(id))
+  end
   local bereft = run.bound and unbind(id, run)
   if run.dependents or bereft then unsettled[#unsettled + 1] = { id = id, state = state } end
 end

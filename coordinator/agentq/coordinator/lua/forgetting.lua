@@ -8,7 +8,6 @@ local function forget_run(id, run)
   if f[2] then call('ZREM', key_session_runs(f[2]), id) end
   reindex(id, run.lane, run.state, nil)
   timers[id] = false
-  call('UNLINK', key_run(id), key_needs(id), key_dependents(id), key_log(id), key_signals(id),
-    key_carried(id))
+  call('UNLINK', key_run(id), key_needs(id), key_dependents(id), key_log(id), key_signals(id))
   return true
 end

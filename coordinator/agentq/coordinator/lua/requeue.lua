@@ -39,8 +39,7 @@ if run.turn then
   join_turns(id, run)
 else
   run.stays = nil
-  call('HDEL', run.key, 'agent_session', 'host', 'account', 'stays', 'totals', 'carried_of')
-  call('UNLINK', key_carried(id))
+  call('HDEL', run.key, 'agent_session', 'host', 'account', 'stays', 'totals')
 end
 local spending = call('HGET', run.key, 'spending')
 if spending then call('HSET', run.key, 'spending_before', spending) end

@@ -5,7 +5,7 @@
 3. Withdraw an agent from what the worker offers while all its accounts here are shut, so that runs wait where another
    worker, with another account, may take them; and offer it again as soon as one opens, in its time or by hand.
 
-Nothing is asked of the server while no gate is known to be shut.
+Beside what each attempt asks before it begins, nothing is asked of the server while no gate is known to be shut.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from agentq.worker.agents.verdicts import Verdict
 
 CARRY_MS = 15_000
 """How often a transcript is carried while the agent works, at the most."""
+CARRIED_BYTES_PER_S = 256 << 10
+"""How much of transcripts an agent has carried while it works, at the most: long ones are carried less often."""
 FIRST_MS = 2_000
 """How long the agent has worked before it is worth while for the first time."""
 Say = Callable[[Callable[[], bool]], Awaitable[bool | None]]
@@ -37,7 +39,7 @@ class Keeping:
         self._say = say
         self._note = note
         self._bound: tuple[str | None, str | None, bool] | None = None
-        self._carried_ms = monotonic_ms() - CARRY_MS + FIRST_MS
+        self._carry_at_ms = monotonic_ms() + FIRST_MS
         self._movable = out.profile.transcript is not None
         self._errand: asyncio.Task[None] | None = None
 
@@ -51,7 +53,7 @@ class Keeping:
         if self._errand is not None and not self._errand.done():
             return
         unknown = facts.session is not None and self._bound != (facts.session, facts.model, self._movable)
-        due = self._movable and monotonic_ms() - self._carried_ms >= CARRY_MS
+        due = self._movable and monotonic_ms() >= self._carry_at_ms
         if unknown or due:
             self._errand = asyncio.ensure_future(self._keep(facts, carry=due))
 
@@ -80,8 +82,8 @@ class Keeping:
             self._note(f"the conversation {session} could not be kept: {error}")
 
     async def _carry(self, session: str) -> None:
-        self._carried_ms = monotonic_ms()
         packed = await asyncio.to_thread(self._out.packed, session)
+        self._carry_at_ms = monotonic_ms() + max(CARRY_MS, 1_000 * len(packed or b"") // CARRIED_BYTES_PER_S)
         if packed is None:
             return
 

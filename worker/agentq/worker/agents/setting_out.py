@@ -191,12 +191,11 @@ class SettingOut:
         at_home = conversation.host == socket.gethostname() and conversation.account in (None, account)
         if at_home and await asyncio.to_thread(lambda: bool(transcripts(self.profile, env, session))):
             return session
-        body = await self._ask(lambda: self._agents.conversations.carried(self.claim))
-        if body is None:
-            place = "gone" if at_home else f"on {conversation.host}, and was not carried from there"
-            self._notes.append(f"the conversation {session} is {place}, so that it begins anew")
-            return None
         try:
+            body = await self._ask(lambda: self._agents.conversations.carried(self.claim))
+            if body is None:
+                place = "gone" if at_home else f"on {conversation.host}, and was not carried from there"
+                raise Invalid(f"The conversation {session} is {place}.")
             await asyncio.to_thread(restored, self.profile, env, session, body)
         except Invalid as invalid:
             self._notes.append(f"{invalid} So it begins anew.")

@@ -25,8 +25,7 @@ class Lines:
     """Whole lines out of pieces of any size."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._bytes = 0
+        self._line_so_far = bytearray()
         self._skips = False
         self.skipped = 0
 
@@ -42,20 +41,18 @@ class Lines:
 
     def last(self) -> list[str]:
         """What was written after the last end of a line."""
-        return self._line() if self._bytes or self._skips else []
+        return self._line() if self._line_so_far or self._skips else []
 
     def _add(self, piece: bytes) -> None:
-        self._bytes += len(piece)
-        if self._bytes > LINE_BYTES:
+        if not self._skips:
+            self._line_so_far += piece
+        if len(self._line_so_far) > LINE_BYTES:
             self._skips = True
-            self._pieces.clear()
-        elif piece:
-            self._pieces.append(piece)
+            self._line_so_far.clear()
 
     def _line(self) -> list[str]:
-        skips, body = self._skips, b"".join(self._pieces)
-        self._pieces.clear()
-        self._bytes, self._skips = 0, False
+        skips, body = self._skips, self._line_so_far
+        self._line_so_far, self._skips = bytearray(), False
         if skips:
             self.skipped += 1
             return []
