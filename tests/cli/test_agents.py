@@ -117,6 +117,8 @@ def test_a_turn_of_a_conversation_has_the_folder_of_that_unless_it_names_one(cli
         (["--agent", "claude", "Fix it", "--wait"], "--wait comes after the prompt"),
         (["--agent", "claude", "--permissions", "all", "x"], "--permissions: it should be 'read', 'edit' or 'full'"),
         (["--agent", "claude", "--trust", "me", "x"], "--trust: it should be 'none' or 'repo'"),
+        (["--agent", "claude", "--model", "", "x"], "--model: it should be a model's name"),
+        (["--agent", "claude", "--model", "-x", "x"], "--model: it should be a model's name"),
         (["--agent", "claude", "--expect", "wonders", "x"], "--expect: it should be 'anything' or 'changes'"),
         (["--agent", "claude", "--on-limit", "cry", "x"], "--on-limit: it should be 'defer' or 'fail'"),
         (["--agent", "claude", "--account", "a b", "x"], "--account: 'a b' is not a name"),
@@ -260,6 +262,24 @@ def test_an_agent_that_is_not_here_fails(cli: Cli, claude: Path) -> None:
         "claude: fail program   there is no claude on PATH; install it",
         "claude-acp: fail program   there is no claude-agent-acp on PATH; install it",
     ]
+
+
+def test_a_program_of_your_own_is_not_called_to_be_told_its_version(cli: Cli, here: Path) -> None:
+    """It may not know such an option, and begin its work."""
+    (here / "agentq.toml").write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
+    program(here / "mine", "touch called")
+
+    answer = cli("agents", "check", "mine")
+
+    assert answer.lines == [f"mine: ok   program   {here}/mine", "mine: ok   login     nobody has to be"]
+
+
+def test_a_program_that_nobody_may_execute_is_told_from_one_that_is_not_there(cli: Cli, here: Path) -> None:
+    (here / "agentq.toml").write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
+
+    assert cli("agents", "check", "mine").lines[0].startswith(f"mine: fail program   there is no {here}/mine; see")
+    (here / "mine").touch(0o644)
+    assert f"{here}/mine is not executable; make it so with `chmod +x" in cli("agents", "check", "mine").lines[0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.doings import AnyDoing, Called, Concluded, Returned, Said, Spent
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import AgentsWord, Outcome, Spending
@@ -160,3 +161,39 @@ def test_ls_finds_the_turns_of_a_session(cli: Cli, real: World) -> None:
         real.queue.cancel(run)
 
     assert [line.split("\t")[0] for line in cli("ls", "--session", "chat").lines] == sorted(turns, reverse=True)
+
+
+def test_how_an_agent_ended_is_told_by_its_verdict_not_by_an_exit_code(cli: Cli, real: World) -> None:
+    """An agent that changed nothing exits with 0, and one that was ended with 143; neither says anything."""
+    word = AgentsWord(verdict="no_changes", spent=Spending())
+    claim = held(real)
+    outcome = Outcome(class_=OutcomeClass.NO_OUTPUT, exit_code=0, error="there are no changes", agent=word)
+    real.queue.fail(claim, outcome)
+
+    assert cli("ls").lines[0].split("\t")[1:3] == ["failed", "no_changes"]
+    assert cli("wait", claim.id).lines == [f"{claim.id}  failed  no_changes"]
+    assert cli("show", claim.id).lines[0] == f"{claim.id}  failed, no_changes"
+
+
+def test_an_agent_that_did_it_has_completed_and_that_is_all(cli: Cli, real: World) -> None:
+    claim = held(real)
+    real.queue.finish([(claim, Outcome(class_=OutcomeClass.OK, exit_code=0, agent=AgentsWord(verdict="ok")))])
+
+    assert cli("wait", claim.id).lines == [f"{claim.id}  completed"]
+
+
+def test_an_agent_that_was_cancelled_was_not_interrupted_besides(cli: Cli, real: World) -> None:
+    claim = held(real)
+    real.queue.cancel(claim.id)
+    real.queue.fail(
+        claim, Outcome(class_=OutcomeClass.CANCELLED, exit_code=143, agent=AgentsWord(verdict="interrupted"))
+    )
+
+    assert cli("wait", claim.id).lines == [f"{claim.id}  cancelled"]
+
+
+def test_a_command_that_ran_too_long_is_told_as_that_not_by_the_exit_code_of_its_end(cli: Cli, real: World) -> None:
+    claim = held(real, kind="command", agent=None, prompt=None, argv=("sleep", "9"))
+    real.queue.fail(claim, Outcome(class_=OutcomeClass.TIMEOUT, exit_code=143))
+
+    assert cli("wait", claim.id).lines == [f"{claim.id}  failed  timeout"]

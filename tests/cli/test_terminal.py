@@ -120,3 +120,13 @@ def test_a_text_is_cleaned_into_one_line(text: str, expected: str) -> None:
 
 def test_a_text_of_many_lines_keeps_them() -> None:
     assert clean_lines("a\tb\r\nc\rd\n\x1b]0;title\x07") == "a\tb\nc\nd\n" + r"\x1b]0;title\x07"
+
+
+def test_in_a_list_what_a_run_is_gives_way_and_its_id_and_state_stay_whole(terminal: Terminal, real: World) -> None:
+    run = real.submit(argv=("echo", *["word"] * 40))
+
+    row = next(line for line in terminal("ls", NO_COLOR="1").splitlines() if line.startswith("run_"))
+
+    assert row.split()[:3] == [run, "pending", "default"]
+    assert len(row) <= 100
+    assert row.endswith("…")

@@ -77,7 +77,7 @@ def test_wait_tells_how_each_ended(cli: Cli, real: World) -> None:
 
     answer = cli("wait", good.id, bad)
 
-    assert answer.lines == [f"{good.id}  completed  exit 0", f"{bad}  cancelled  cancelled"]
+    assert answer.lines == [f"{good.id}  completed  exit 0", f"{bad}  cancelled"]
     assert answer.code == 1
     assert cli("wait", good.id).code == 0
 

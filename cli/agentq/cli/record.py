@@ -6,9 +6,9 @@ import json
 import shlex
 from typing import Any
 
-from agentq.cli.turns import turn_record
+from agentq.cli.turns import turn_record, word_of
 from agentq.coordinator.life import Attempt, Run
-from agentq.coordinator.lifecycle import State
+from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.moments import iso
 from agentq.coordinator.run import Outcome, RunSpec
 
@@ -108,6 +108,11 @@ def ending(run: Run) -> str:
     outcome = run.outcome
     if outcome is None or run.finished_at_ms is None:
         return ""
-    if outcome.exit_code is not None:
+    if outcome.class_.value == run.state.value:
+        return ""  # it was cancelled, which its state says
+    if (word := word_of(run)) is not None and run.attempts[-1].outcome == outcome:
+        # Neither 0 nor 143 says how an agent ended; its verdict does.
+        return "" if word.verdict == "ok" else word.verdict
+    if outcome.exit_code is not None and outcome.class_ in (OutcomeClass.OK, OutcomeClass.EXIT):
         return f"exit {outcome.exit_code}"
-    return "" if outcome.class_.value == "ok" else outcome.class_.value
+    return "" if outcome.class_ is OutcomeClass.OK else outcome.class_.value

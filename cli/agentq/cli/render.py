@@ -62,11 +62,12 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for place, head in enumerate(heads):
             last = place == len(heads) - 1
-            table.add_column(
-                head.upper(), no_wrap=True, overflow="ellipsis" if last else "fold", ratio=1 if last else None
-            )
+            # Of columns that may wrap, the widest give way first: so only the last does, which is cut all the same.
+            table.add_column(head.upper(), no_wrap=not last, overflow="ellipsis" if last else "fold")
         for row in cleaned:
-            table.add_row(*(_coloured(cell) for cell in row))
+            cells = [_coloured(cell) for cell in row]
+            cells[-1].no_wrap = True
+            table.add_row(*cells)
         _console().print(table)
 
 

@@ -172,7 +172,7 @@ def read_text(path: str, option: str, most: int) -> str:
             with open(path, "rb") as file:
                 body = file.read(most + 1)
         if len(body) > most:
-            raise Invalid(f"{option} gives more than {most} bytes, which is the most; pass large input as a file.")
+            raise Invalid(f"{option} gives more than {most} bytes, which is the most; put the rest in files.")
         return body.decode()
     except OSError as error:
         raise Invalid(f"{option} cannot read {path}: {error.strerror}.") from error

@@ -10,7 +10,7 @@ import typer
 
 from agentq.cli.asking import asked, check_agents
 from agentq.cli.options import Json, with_options_of
-from agentq.cli.render import print_json
+from agentq.cli.render import clean, print_json
 from agentq.cli.server import Server, note, reach, settings_of
 from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
 from agentq.coordinator.errors import Invalid, NotFound, Refused
@@ -247,7 +247,9 @@ def stay(server: Server, ids: list[str], *, follow: bool, json: bool) -> int:
             note(ids[0])
             print_log(server, ids[0], follow=True)
             run = server.records.get(ids[0])
-            note(f"{ids[0]} {run.state}{', ' if ending(run) else ''}{ending(run)}.")
+            why = run.outcome.error if run.outcome is not None and run.spec.kind == "agent" else None
+            end = ", ".join(filter(None, (run.state.value, ending(run))))
+            note(f"{ids[0]} {end}{': ' if why else '.'}{clean(why or '')}")
             return exit_code(run)
         return wait_for(server, ids, json=json)
     except KeyboardInterrupt:

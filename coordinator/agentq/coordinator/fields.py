@@ -99,7 +99,16 @@ def named(environment: dict[str, str]) -> dict[str, str]:
     return environment
 
 
+def _no_option(model: str) -> str:
+    """It becomes an argument of the agent's, or a part of one, wherever it is claimed."""
+    if not model.strip() or model.startswith("-") or not model.isprintable():
+        raise ValueError("it should be a model's name, on one line, and not begin with -")
+    return model
+
+
 Text = Annotated[str, AfterValidator(_printable)]
+Model = Annotated[str, AfterValidator(_no_option)]
+"""The name of a model, as its agent knows it."""
 Milliseconds = Annotated[int, Field(ge=0, le=limits.DELAY_MS_MAX)]
 Kept = Annotated[Milliseconds, AfterValidator(lambda kept_ms: _long_enough(kept_ms))]
 Timeout = Annotated[int, Field(gt=0, le=limits.DELAY_MS_MAX)]
@@ -142,7 +151,7 @@ def one_sentence(error: ValidationError) -> str:
     """What is wrong with the input, the first fault first."""
     faults = error.errors(include_url=False)
     first = faults[0]
-    place = ".".join(str(part) for part in first["loc"][:PLACE_PARTS])
+    place = ".".join(str(part) for part in first["loc"][:PLACE_PARTS] if part != "[key]")
     text = SAID.get(first.get("ctx", {}).get("pattern", ""), first["msg"].removeprefix("Value error, ").rstrip("."))
     more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"{place + ': ' if place else ''}{text}{more}."

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Invalid, NotFound, refusal
-from agentq.coordinator.fields import Name, Text, one_sentence
+from agentq.coordinator.fields import Model, Name, Text, one_sentence
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.life import spending_of
 from agentq.coordinator.limits import LIST_A_CALL
@@ -36,6 +36,7 @@ Ids = list[str]
 
 _name: TypeAdapter[str] = TypeAdapter(Name)
 _text: TypeAdapter[str] = TypeAdapter(Text)
+_model: TypeAdapter[str] = TypeAdapter(Model)
 
 
 class Session(BaseModel):
@@ -103,7 +104,7 @@ class Sessions:
         agent, fork = _checked(_name, agent, "an agent"), fork and _checked(_name, fork, "a session")
         name = self._made_name(agent, fork) if name is None else self._free_name(name, fork)
         where = "" if cwd is None else _checked(_text, cwd, "a folder")
-        which = "" if model is None else _checked(_text, model, "a model")
+        which = "" if model is None else _checked(_model, model, "a model")
         caps = "" if budgets is None else budgets.model_dump_json(exclude_none=True)
         operation = operation or self.store.nonce()
         words: tuple[Word, ...] = (name, agent, where, which, caps, fork or "", operation)

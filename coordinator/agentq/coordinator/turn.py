@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentq.coordinator.fields import Name, Text, Timeout
+from agentq.coordinator.fields import Model, Name, Timeout
 
 AGENT_LABEL = "agent."
 """What the labels of workers begin with that tell which agents are there: `agent.claude=ready`."""
@@ -35,7 +35,7 @@ class Turn(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
-    model: Text | None = None
+    model: Model | None = None
     permissions: Literal["read", "edit", "full"] = "edit"
     """What it may do without asking; there is nobody to ask."""
     trust: Literal["none", "repo"] = "none"

@@ -217,7 +217,7 @@ class Attempt:
         exit_ = await ended
         await output.drained(DRAINED_MS)
         if leaked:
-            output.note(f"{leaked} processes had left the run's group; they were killed")
+            output.note(f"killed what had left the run's group: {leaked} process{'es' if leaked > 1 else ''}")
         return await self._outcome(late, exit_, output, channel)
 
     async def _end(self, process: Process, grace_ms: int) -> int:

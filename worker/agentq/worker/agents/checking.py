@@ -57,19 +57,28 @@ class Checkup:
         """All of them; with `run`, a turn of each account as well, which may cost a little."""
         program = program_of(self.profile, self._inherited)
         if program is None:
-            names = {self.profile.command, *self.profile.needs} - {"{python}"}
-            yield Finding("program", "fail", f"there is no {' or '.join(sorted(names))} on PATH", "install it")
+            yield self._absent()
             return
         yield Finding("program", "ok", program)
-        version = self._version(program)
-        yield version
-        if version.verdict == "fail":
-            return
+        if self.profile.version_args:
+            version = self._version(program)
+            yield version
+            if version.verdict == "fail":
+                return
         for account in accounts.in_order(self.profile):
             login = self._login(account)
             yield login
             if run and login.verdict != "fail":
                 yield self._turn(account)
+
+    def _absent(self) -> Finding:
+        names = sorted({self.profile.command, *self.profile.needs} - {"{python}"})
+        for path in filter(os.path.isfile, names):
+            return Finding("program", "fail", f"{path} is not executable", f"make it so with `chmod +x {path}`")
+        paths = [name for name in names if "/" in name]
+        if paths:
+            return Finding("program", "fail", f"there is no {' or '.join(paths)}", "see what its profile says")
+        return Finding("program", "fail", f"there is no {' or '.join(names)} on PATH", "install it")
 
     def _version(self, program: str) -> Finding:
         if program == sys.executable:

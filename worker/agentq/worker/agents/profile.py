@@ -138,7 +138,7 @@ class Profile(_Table):
     linger_timeout_ms: Timeout = 60_000
     """The longest from its last word to its end, where the run does not say."""
     version_args: Words = ("--version",)
-    """What makes it say its version."""
+    """What makes it say its version; empty where nothing does."""
     login: dict[str, JsonValue] = {}
     """How `agentq agents check` sees whether somebody is logged in: `files` and `env`, of which one is enough."""
 

@@ -171,10 +171,12 @@ def _profile(name: str, written: Written) -> Profile:
 
 def _fault(error: ValidationError) -> str:
     """What is wrong with it; a field that there is not, with the nearest that there is."""
-    first = error.errors(include_url=False)[0]
-    place = [str(part) for part in first["loc"]]
+    # A field that is mistyped is missing under its right name too; what was typed tells more.
+    faults = sorted(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
+    first, place = faults[0], [str(part) for part in faults[0]["loc"]]
     if first["type"] == "missing":
-        return f'{".".join(place)} is missing; set it, or say what other agent it is like, as in {LIKE} = "claude".'
+        other = "" if place[1:] else f', or say what other agent it is like, as in {LIKE} = "claude"'
+        return f"{'.'.join(place)} is missing; set it{other}."
     if first["type"] != "extra_forbidden":
         return one_sentence(error)
     tables: dict[str, type[BaseModel]] = {"accounts": Account, "prices": Price}
