@@ -61,7 +61,7 @@ def test_a_cost_that_nobody_knows_stays_unknown_until_it_is_told(world: World, t
 
     told = talk.spend(second, Spending(input_tokens=7))
 
-    assert (told.run.cost_usd, told.run_usd, told.run.input_tokens) == (None, 0.5, 27)
+    assert (told.run.cost_usd, told.run.known_usd, told.run.input_tokens) == (None, 0.5, 27)
     found = world.get(run).spending
     assert found is not None
     assert found.cost_usd is None
@@ -87,3 +87,22 @@ def test_what_nobody_can_have_spent_is_refused(world: World, talk: Conversations
 
     with world.unchanged(), pytest.raises(Invalid, match="Nobody can have spent that"):
         talk.spend(held, spending)
+
+
+def test_a_total_of_the_conversation_has_in_it_what_a_killed_attempt_could_not_tell(
+    world: World, talk: Conversations
+) -> None:
+    Sessions(world.store).new("chat", "claude")
+    run, worker = turn(world, retry=RetryPolicy(failures=1)), lease(world)
+    first = claim(worker)
+    talk.spend(first, Spending(input_tokens=10, turns=1))
+    fail(world, first)
+    assert Sessions(world.store).get("chat").spent.cost_usd is None
+    second = claim(worker)
+
+    talk.spend(second, Spending(cost_usd=0.7, input_tokens=5, turns=1), {"cost_usd": 0.7})
+
+    assert Sessions(world.store).get("chat").spent.cost_usd == 0.7
+    told = world.get(run).spending
+    assert told is not None
+    assert told.cost_usd == 0.7

@@ -11,7 +11,9 @@ def spent_words(spent: Spent | Spending) -> str:
     tokens = spent.input_tokens + spent.output_tokens
     if not (spent.cost_usd or spent.turns or tokens):
         return ""
-    cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
+    known = spent.known_usd if isinstance(spent, Spending) else None
+    cost = f"at least {dollars(known)}" if known else "cost unknown"
+    cost = cost if spent.cost_usd is None else dollars(spent.cost_usd)
     turns = f"{spent.turns} turn{'' if spent.turns == 1 else 's'}" if spent.turns else ""
     read = f"{amount(tokens)} token{'' if tokens == 1 else 's'}" if tokens else ""
     return " · ".join(filter(None, (cost, turns, read)))

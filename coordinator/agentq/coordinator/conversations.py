@@ -19,7 +19,7 @@ from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Fenced, Invalid, refusal
 from agentq.coordinator.fields import Label, Text, one_sentence
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.life import known_usd, spending_of
+from agentq.coordinator.life import spending_of
 from agentq.coordinator.limits import CARRIED_BYTES, FACT_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX, TOTALS_BYTES
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Spending
@@ -41,9 +41,6 @@ class Sums:
 
     run: Spending
     session: Spending | None
-    run_usd: float
-    """The part of its cost that is known; all of it, unless `run.cost_usd` is None."""
-    session_usd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +168,7 @@ class Conversations:
 
 
 def _sums(run: str, session: str) -> Sums:
-    return Sums(spending_of(run), spending_of(session) if session else None, known_usd(run), known_usd(session))
+    return Sums(spending_of(run), spending_of(session) if session else None)
 
 
 def _checked(adapter: TypeAdapter[str], text: str, what: str) -> str:

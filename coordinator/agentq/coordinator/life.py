@@ -121,14 +121,9 @@ class Run(BaseModel):
 
 def spending_of(sums: str) -> Spending:
     """A sum as the scripts keep it: micro-dollars, attempts of unknown cost, tokens read, cached, written, turns."""
-    _, unknown, *rest = [int(number) for number in sums.split()] or [0] * 6
-    cost_usd = None if unknown else known_usd(sums)
-    return Spending.model_validate({"cost_usd": cost_usd, **dict(zip(_COUNTED, rest, strict=True))})
-
-
-def known_usd(sums: str) -> float:
-    """How much of the cost of such a sum is known."""
-    return int(sums.split()[0]) / 1_000_000 if sums else 0.0
+    known, unknown, *rest = [int(number) for number in sums.split()] or [0] * 6
+    cost = {"known_usd" if unknown else "cost_usd": known / 1_000_000}
+    return Spending.model_validate({**cost, **dict(zip(_COUNTED, rest, strict=True))})
 
 
 _COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "turns")

@@ -305,6 +305,8 @@ class Spending(BaseModel):
 
     cost_usd: float | None = None
     """None where nobody knows."""
+    known_usd: float | None = None
+    """Then, what of it is known."""
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0

@@ -7,7 +7,8 @@ FLAGS  allow-oom
 USES   conversing
 All of them are of the attempt so far: what it told before is taken off, so that a call sent twice counts once, and none ever
 goes back. `cost` is in micro-dollars, or empty if nobody knows. `totals` are the agent's own, kept for the next attempt. What
-the run had spent before it began anew is left out. No verb: it changes no state and tells no event. ]]
+the run had spent before it began anew is left out. A cost that is the agent's own total of the conversation has in it what
+attempts cost that were killed before they could tell. No verb: it changes no state and tells no event. ]]
 
 local run, word = load_own(id, fence)
 if not run then return word end
@@ -26,11 +27,19 @@ end
 
 local key = conversation_of(id, run)
 local more = plus(told, before, -1)
-local spent = plus(sums_of(call('HGET', run.key, 'spending')), more, 1)
+local is_whole = cost ~= '' and string.find(totals, '"cost_usd"', 1, true)
+
+local function added_to(text)
+  local sums = plus(sums_of(text), more, 1)
+  if is_whole then sums[2] = 0 end
+  return sums
+end
+
+local spent = added_to(call('HGET', run.key, 'spending'))
 call('HSET', run.key, 'spending', sums_text(spent), 'spending_now', fence .. ' ' .. sums_text(told))
 local by_session = ''
 if run.turn then
-  by_session = sums_text(plus(sums_of(call('HGET', key, 'spending')), more, 1))
+  by_session = sums_text(added_to(call('HGET', key, 'spending')))
   call('HSET', key, 'spending', by_session)
 end
 if totals ~= '' and not behind then call('HSET', key, 'totals', totals) end

@@ -142,10 +142,15 @@ class AgentAttempt(Attempt):
         self._keeping.heard(facts)
         if any(isinstance(doing, Spent) for doing in doings):
             spent = _spending(facts.spent)
-            self._around.narration.spent(self.claim, spent, facts.totals)
+            self._count(spent)
             if self._overdrawn is None and not facts.concluded:
                 self._overdrawn = self._set_out.purse.overdrawn(spent)
         self._poked.set()
+
+    def _count(self, spent: Spending) -> None:
+        out = self._set_out
+        totals = out.reader.facts.totals if out.profile.totals == "conversation" else {}
+        self._around.narration.spent(self.claim, spent, totals)
 
     def _limits_left(self, started_ms: int, output: Output) -> dict[OutcomeClass, int]:
         facts, profile = self._set_out.reader.facts, self._set_out.profile
@@ -168,7 +173,7 @@ class AgentAttempt(Attempt):
     async def _outcome(self, late: OutcomeClass | None, exit_: Exit, output: Output, channel: Channel) -> Outcome:
         out = self._set_out
         self._telling.ended()
-        self._around.narration.spent(self.claim, _spending(out.reader.facts.spent), out.reader.facts.totals)
+        self._count(_spending(out.reader.facts.spent))
         result, about = channel.result(), self._about(exit_, output)
         if self._stop is Stop.RELEASED and self._interrupted and out.reader.facts.concluded:
             late = OutcomeClass.LINGER

@@ -32,9 +32,7 @@ class Purse:
 
     def left(self) -> Budgets | None:
         """What an attempt may spend at the most, for agents that can keep to it themselves."""
-        costs = [
-            each.budgets.cost_usd - (each.before.cost_usd or 0) for each in self._allowances if each.budgets.cost_usd
-        ]
+        costs = [each.budgets.cost_usd - _known(each.before) for each in self._allowances if each.budgets.cost_usd]
         turns = [each.budgets.turns - each.before.turns for each in self._allowances if each.budgets.turns]
         if not costs and not turns:
             return None
@@ -46,7 +44,7 @@ class Purse:
             before, most = each.before, each.budgets
             if most.turns is not None and before.turns >= most.turns:
                 return Verdict(VerdictKind.MAX_TURNS, _turns(each, before.turns))
-            verdict = _spent(each, before.input_tokens + before.output_tokens, before.cost_usd or 0)
+            verdict = _spent(each, before.input_tokens + before.output_tokens, _known(before))
             if verdict is not None:
                 return verdict
         return None
@@ -62,7 +60,7 @@ class Purse:
             if most.cost_usd is not None and unknown and spent.input_tokens + spent.output_tokens:
                 return _uncounted(each)
             tokens = before.input_tokens + before.output_tokens + spent.input_tokens + spent.output_tokens
-            verdict = _spent(each, tokens, (before.cost_usd or 0) + (spent.cost_usd or 0))
+            verdict = _spent(each, tokens, _known(before) + (spent.cost_usd or 0))
             if verdict is not None:
                 return verdict
         return None
@@ -86,3 +84,8 @@ def _uncounted(each: Allowance) -> Verdict:
 
 def _turns(each: Allowance, turns: int) -> str:
     return f"the {each.whose} has used {turns} turns, and that is the most"
+
+
+def _known(before: Spending) -> float:
+    """What is known of a cost, where not all of it is."""
+    return before.known_usd or 0 if before.cost_usd is None else before.cost_usd
