@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -56,7 +57,10 @@ class RealStudio:
         return self.studio.done(run, 90_000)
 
     def process(self, run: str, argument: str) -> int:
-        """The process of a run that has such a word among its arguments, once there is one."""
+        """The first process of a run that has such a word among its arguments, once there is one.
+
+        One that it has just forked has the same arguments for a moment, until it becomes something else.
+        """
         found = list[int]()
 
         def look() -> bool:
@@ -64,7 +68,14 @@ class RealStudio:
             return bool(found)
 
         until(look, f"a process with {argument!r}", 40)
-        return found[0]
+        return min(found, key=_began)
+
+
+def _began(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return sys.maxsize
 
 
 def processes(run: str) -> Iterator[tuple[int, list[str]]]:
