@@ -56,6 +56,15 @@ class RealStudio:
         """The run, once it has ended; some of them take their time on a busy machine."""
         return self.studio.done(run, 90_000)
 
+    def until_kept(self) -> None:
+        """Wait until the agent has its tool's call in the file of its conversation: it writes that a moment later."""
+
+        def look() -> bool:
+            texts = (path.read_text(errors="replace") for path in self.home.rglob("*.jsonl"))
+            return any("tool_use" in text or "function_call" in text for text in texts)
+
+        until(look, "the conversation to be on the disk", 40)
+
     def process(self, run: str, argument: str) -> int:
         """The first process of a run that has such a word among its arguments, once there is one.
 

@@ -69,6 +69,7 @@ def test_a_killed_agent_is_tried_again_in_its_conversation_and_its_tool_is_not_l
     real.worker()
     run = real.submit("claude", "SCN:toolsleep 600", retry=ONCE_MORE)
     tool = real.process(run, "tail")
+    real.until_kept()
 
     os.kill(real.process(run, "stream-json"), signal.SIGKILL)
     ended = real.done(run)
@@ -85,6 +86,7 @@ def test_a_killed_worker_s_turn_is_gone_on_with_by_another(real: RealStudio) -> 
     first = real.worker()
     run = real.submit("claude", "SCN:toolsleep 600")
     real.process(run, "tail")
+    real.until_kept()
 
     os.kill(first.pid, signal.SIGKILL)
     real.worker()

@@ -64,6 +64,7 @@ def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealStudio, age
     real.worker()
     run = real.submit(agent, "SCN:toolsleep 600", retry=ONCE_MORE, turn={"model": MODELS.get(agent)})
     real.process(run, "tail")
+    real.until_kept()
 
     for pid, words in list(processes(run)):
         if any(agent in each for each in words[:2]):
