@@ -89,7 +89,8 @@ def test_what_was_delivered_is_told_with_the_outcome(world: World) -> None:
 
     told = world.get(run)
 
-    assert told.outcome is not None and told.outcome.work == work
+    assert told.outcome is not None
+    assert told.outcome.work == work
 
 
 @pytest.mark.parametrize("class_", [OutcomeClass.CONFLICT, OutcomeClass.CHECK])

@@ -102,7 +102,7 @@ class Workspace(BaseModel):
     """How often a conflict, or a check that fails, goes back to be mended."""
 
     tree: Literal["auto", "clean", "same"] = "auto"
-    """What another attempt starts from. `auto` is `same` for an agent that goes on in its conversation, else `clean`."""
+    """What another attempt starts from; `auto`: `same` for an agent that goes on in its conversation, else `clean`."""
     keep: Literal["failed", "always", "never"] = "failed"
     """Of which runs the worktree stays for somebody to look at."""
     push: bool = False
