@@ -25,7 +25,7 @@ BEGINNING = "0-0"
 
 
 class Event(BaseModel):
-    """One fact about one run."""
+    """One fact about one run; or, where `run` is empty, about a plan."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,6 +37,8 @@ class Event(BaseModel):
     attempt: int
     worker: str
     detail: str
+    plan: str = ""
+    """Of `plan_ended`: the plan, whose word is in `state` and whose counts are in `detail`."""
 
     @property
     def at_ms(self) -> int:
