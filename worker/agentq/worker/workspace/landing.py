@@ -44,11 +44,16 @@ class Landed:
 
 
 class Rejected(Exception):
-    """The check failed on the run's own work; the argument is what there is to tell of it."""
+    """The check failed on the run's own work; the argument says how."""
+
+    def __init__(self, why: str, told: str = "") -> None:
+        super().__init__(why)
+        self.told = told
+        """The end of what the check said."""
 
 
-Check = Callable[[str], Awaitable[str | None]]
-"""Check a commit; None if all is well, else what there is to tell."""
+Check = Callable[[str], Awaitable[Rejected | None]]
+"""Check a commit; None if all is well."""
 Note = Callable[[str, str | None], Awaitable[None]]
 """Note, before the target moves, to which commit and from which."""
 
@@ -144,7 +149,7 @@ class Landing:
                 passed.add(stack[-1])
                 return stack
             if len(stack) == 1:
-                raise Rejected(failed)
+                raise failed
             stack = stack[: len(stack) // 2]
 
     def _move(self, tip: Tip, new: str) -> bool:

@@ -118,12 +118,14 @@ class Target:
                 self._update(tip.here, tip.commit)
 
     def _update(self, old: str | None, new: str) -> None:
+        words = ("update-ref", "-m", "agentq: merged", self.ref, new, old or NOWHERE)
         try:
-            self.git("update-ref", "-m", "agentq: merged", self.ref, new, old or NOWHERE, patient=True)
+            self.git(*words)
         except GitFailed:
             if self._here()[0] != old:
                 raise Moved from None
-            raise
+            # It is where it was: somebody has only locked it.
+            self.git(*words, patient=True)
 
     def _push(self, old: str | None, new: str) -> None:
         assert self.remote is not None
