@@ -32,6 +32,8 @@ SHARED = {
 }
 REFUSED_WHEN_FULL = {
     "submit",
+    "mint",
+    "promise",
     "depend",
     "requeue",
     "wake",
