@@ -34,6 +34,10 @@ WORKSPACE_PATHS = 1000
 WORKSPACE_PORTS = 32
 ROUNDS = 20
 """How often a conflict, or a check that fails, may go back to be mended."""
+INTENT_BYTES = 2 << 20
+"""What an attempt notes of its workspace, with the outcome of its process."""
+MERGE_OTHERS = 64
+"""How many of a merge line are named to whose turn it is."""
 INPUTS = 100
 """Runs whose outcomes may stand in a run's prompt or command line."""
 
