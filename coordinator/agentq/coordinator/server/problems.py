@@ -99,7 +99,7 @@ def problem(
 ) -> dict[str, Any]:
     """The document."""
     title = HTTPStatus(status).phrase
-    name = f"agentq:{kind}" if kind else "about:blank"
+    name = f"urn:agentq:problem:{kind}" if kind else "about:blank"
     fields = {"type": name, "title": title, "status": status, "detail": detail, **more, "request_id": request_id}
     return {name: value for name, value in fields.items() if value is not None}
 
