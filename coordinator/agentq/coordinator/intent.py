@@ -61,8 +61,6 @@ class Intent(BaseModel):
     """Where the target stood when it was to be moved."""
     mend: Mend | None = None
     """What is to be mended, once the work has gone back for that."""
-    hinted: str | None = None
-    """The newest hint that an attempt was told."""
     rounds: int = 0
     """How often the work has gone back to be mended."""
     outcome: Outcome | None = None

@@ -41,8 +41,7 @@ class Scene:
 
     def land(self, piece: Piece, *others: Piece, check: bool = True, target: Target | None = None) -> Landed:
         git = Git(self.depot.path)
-        landing = Landing(target or Target(git, "main"), Stacking(git, Plumbing(git)), "squash")
-        landing.tell(self.said.append)
+        landing = Landing(target or Target(git, "main"), Stacking(git, Plumbing(git)), "squash", say=self.said.append)
         behind: Sequence[tuple[str, str]] = [(each.run, each.commit) for each in others]
         return asyncio.run(landing.land(piece, self.note, self.check if check else None, behind))
 
@@ -101,6 +100,7 @@ def test_a_target_that_somebody_else_moves_meanwhile_is_merged_into_once_more(sc
     piece, moves = scene.work("run_1", c__txt="c\n"), iter(["by another", "by a third"])
 
     async def note(new: str, old: str | None) -> None:
+        assert new
         if (message := next(moves, None)) is not None:
             assert old is not None
             scene.depot.git("update-ref", "refs/heads/main", scene.depot.commit_on(old, message, **{message: "x\n"}))
@@ -174,9 +174,11 @@ def test_two_machines_meet_at_the_remote(scene: Scene, tmp_path: Path) -> None:
         scenes.append(Scene(copy))
     pieces = [one.work(f"run_{number}", **{f"f{number}": "x\n"}) for number, one in enumerate(scenes)]
     targets = [Target(Git(one.depot.path), "main", remote="origin", local=False) for one in scenes]
-    behind, seen = scenes[1], []
+    behind = scenes[1]
+    seen: list[str | None] = []
 
-    async def note(_: str, old: str | None) -> None:
+    async def note(new: str, old: str | None) -> None:
+        assert new
         if not seen:
             await asyncio.to_thread(first)
         seen.append(old)

@@ -18,11 +18,9 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
-from agentq.coordinator.plans import Plans
-from agentq.coordinator.records import Records
+from agentq.coordinator.records import Filter, Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.store import Store
-from agentq.planning.filling import OUTPUT
 from agentq.worker.cleaning import clean
 
 PROMPT_CHARACTERS = 64 << 10
@@ -35,12 +33,13 @@ TOLD_CHARACTERS = 1_000
 """Of what each of them says."""
 CUT = "\n[cut here]"
 
+_OUTPUT = re.compile(r"(\\?)\{\{\s*tasks\.([^{}]*?)\s*\}\}")
+
 
 class Inputs:
     """Fills them in, for one run."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self._records = Records(store)
 
     def filled(self, spec: RunSpec) -> RunSpec:
@@ -81,7 +80,8 @@ class Inputs:
         if spec.context == "dependencies" or spec.plan is None:
             others = [run for run in spec.after if run not in spec.inputs.values()]
             return [*runs.values(), *self._found(others[:TOLD])]
-        return self._found(Plans(self._store).finished(spec.plan, TOLD))
+        page = self._records.page(Filter(states=(State.COMPLETED,), plan=spec.plan), limit=TOLD)
+        return self._found([run.id for run in page.runs])
 
     def _found(self, ids: Sequence[str]) -> list[Run]:
         found = []
@@ -106,7 +106,7 @@ def _written(text: str, runs: Mapping[str, Run], most: int) -> str:
         said = VALUES[what](runs[name]).replace("\0", "")
         return said if len(said) <= most else said[: most - len(CUT)] + CUT
 
-    return OUTPUT.sub(value, text)
+    return _OUTPUT.sub(value, text)
 
 
 def _result(run: Run) -> str:

@@ -10,7 +10,7 @@
 8. leave     say how it ended, which lets its dependents go, and only then clean up
 
 Each step is noted with the run before it is taken, and says what it does in the run's log and progress. Killed at any
-point, the run is gone on with by the next attempt, wherever that is: it looks for the run's trailer in the target first.
+point, the run is gone on with by the next attempt, wherever that is: it looks for the trailer in the target first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.worker.workspace.checking import Checking
 from agentq.worker.workspace.committing import Committed, Undeliverable
-from agentq.worker.workspace.errands import Errands
+from agentq.worker.workspace.errands import Errands, Stop
 from agentq.worker.workspace.git import GitFailed, Leash, Stopped
 from agentq.worker.workspace.landing import Rejected
 from agentq.worker.workspace.mending import asked, leftovers
@@ -61,7 +61,7 @@ class Delivery:
         self._calling = around.workspaces.calling
         marks = around.environment.marks(claim)
         self._place = Place(claim.id, spec, around.workspaces, around.workspaces.git(spec.workspace, marks, self.leash))
-        self._errands = Errands(attempt, self._place)
+        self._errands = Errands(attempt, spec, self._place)
         self._intent: Intent | None = None
         self._mend: Mend | None = None
         self._goes_on = False
@@ -79,7 +79,7 @@ class Delivery:
         except Stopping as stopping:
             self._attempt.refused(stopping)
             return self._interrupted()
-        except (Stopped, HandedBack):
+        except (Stopped, Stop, HandedBack):
             return self._interrupted()
         except (Refused, Invalid, NotFound, Undeliverable) as refused:
             return _ended(OutcomeClass.REJECTED, str(refused))
@@ -193,7 +193,11 @@ class Delivery:
     async def _is_in(self, outcome: Outcome, work: Committed | None) -> Outcome:
         """The target has it."""
         landed = self._place.landed
-        if landed is not None and self.workspace.after_merge and (self._intent is None or self._intent.step != "merged"):
+        if (
+            landed is not None
+            and self.workspace.after_merge
+            and (self._intent is None or self._intent.step != "merged")
+        ):
             await self._errands.after_merge(landed.commit)
         await self._intend("merged", outcome=outcome)
         told = self._place.told(work) if work else await self._calling(self._place.told_again)
@@ -208,7 +212,9 @@ class Delivery:
         self._goes_on = word == "agent" and self._spec.kind == "agent"
         commit = self._intent.commit if self._intent else None
         await self._intend("prepared", commit=commit, mend=mend if self._goes_on else None, outcome=outcome)
-        return self._told(outcome, class_, f"{sentence}; its work is on the branch {self._place.branch}", self._place.kept)
+        return self._told(
+            outcome, class_, f"{sentence}; its work is on the branch {self._place.branch}", self._place.kept
+        )
 
     def _told(self, outcome: Outcome, class_: OutcomeClass, sentence: str, work: Committed | None) -> Outcome:
         told = self._place.told(work)
@@ -221,7 +227,7 @@ class Delivery:
     async def _intend(self, step: str, **fields: object) -> None:
         before = self._intent
         known = self._place.noted()
-        kept = {"hinted": before.hinted if before else None, "base": before.base if before else None}
+        kept = {"base": before.base if before else None}
         told = {name: value for name, value in {**kept, **known, **fields}.items() if value is not None}
         intent = Intent.model_validate({"step": step, **told})
         await self._attempt.decided(lambda: self._queue.intend(self._claim, intent))

@@ -61,16 +61,22 @@ Note = Callable[[str, str | None], Awaitable[None]]
 class Landing:
     """Of one run. `others` tells who waits behind it with the same check, in order."""
 
-    def __init__(self, target: Target, stacking: Stacking, policy: Policy, *, update_checkout: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        stacking: Stacking,
+        policy: Policy,
+        *,
+        update_checkout: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.target = target
         self._stacking = stacking
         self._policy = policy
         self._update_checkout = update_checkout
-        self._say: Callable[[str], None] = lambda _: None
-
-    def tell(self, say: Callable[[str], None]) -> None:
-        """Who is told what is worth a line in the log."""
         self._say = say
+        self.seen: str | None = None
+        """Where the target was when the work was last put onto it."""
 
     def refuse(self, tip: Tip) -> None:
         """Say so where the target cannot move as things are."""
@@ -87,6 +93,7 @@ class Landing:
         passed: set[str] = set()
         for _ in range(TRIES):
             tip = await asyncio.to_thread(self.target.tip)
+            self.seen = tip.commit or piece.base
             found = await asyncio.to_thread(self._found, piece, tip)
             if found is not None:
                 return found

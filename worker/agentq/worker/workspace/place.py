@@ -5,22 +5,29 @@ All of it blocks, and is called in threads.
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
+from pathlib import Path
+
 from agentq.coordinator.intent import Intent, Mend
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Work, Workspace
-from agentq.worker.workspace.checking import bench
 from agentq.worker.workspace.checkout import Checkout
 from agentq.worker.workspace.committing import Committed, committed, message_of
 from agentq.worker.workspace.git import Git
 from agentq.worker.workspace.landing import Landed, Landing, Piece
 from agentq.worker.workspace.mending import brought_in
 from agentq.worker.workspace.repository import Repository, found
-from agentq.worker.workspace.stacking import Policy, Stacking, merger, read
+from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
 from agentq.worker.workspace.target import Target, Tip
 from agentq.worker.workspace.workspaces import Prepared, Workspaces
-from agentq.worker.workspace.worktree import Worktree, again, branch_of
+from agentq.worker.workspace.worktree import Wanted, Worktree, again, branch_of, folder_of, made
+from agentq.worker.workspace.worktree import found as found_there
+
+MERGES = "merges-"
+"""What the names of the worktrees of merges begin with."""
 
 
 class Way(Enum):
@@ -48,8 +55,9 @@ class Place:
         self.kept: Committed | None = None
         """The work that an earlier attempt committed."""
         self.landed: Landed | None = None
-        self.tip: str = ""
-        """Where the target was last seen, or the base where it was nowhere."""
+        self.begun_from: str | None = None
+        """The base, if the work was begun by this attempt."""
+        self._landing: Landing | None = None
 
     @property
     def repository(self) -> Repository:
@@ -60,6 +68,32 @@ class Place:
     def worktree(self) -> Worktree:
         assert self.prepared is not None
         return self.prepared.worktree
+
+    @property
+    def path(self) -> Path | None:
+        """Of the worktree, if there is one."""
+        return self.prepared.path if self.prepared is not None else None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What commands are told of it."""
+        return self.prepared.variables if self.prepared is not None else {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.prepared.notes if self.prepared is not None else ()
+
+    def noted(self) -> dict[str, object]:
+        """What the next attempt is to know of it."""
+        known: dict[str, object] = {
+            "host": socket.gethostname(),
+            "branch": self.branch,
+            "target": self.workspace.target,
+        }
+        if self.prepared is not None:
+            known |= {"worktree": str(self.prepared.path)}
+            known |= {"base": self.begun_from} if self.begun_from else {}
+        return known
 
     @property
     def goes_somewhere(self) -> bool:
@@ -130,7 +164,14 @@ class Place:
             earlier=earlier,
             base=intent.base if intent is not None and earlier else None,
         )
+        if not earlier or intent is None or intent.base is None or not same:
+            self.begun_from = self.worktree.base
         return self._with_target(mend) if mend is not None else None
+
+    def note_set_up(self) -> None:
+        """It need not be set up again."""
+        assert self.prepared is not None
+        self._workspaces.set_up(self.prepared, self.workspace)
 
     def _from_where(self) -> Workspace:
         """The base; or the target, where that has all of it: so a run has what those before it did."""
@@ -144,7 +185,7 @@ class Place:
     def _look(self) -> Tip:
         """Where the target is, unless it cannot move anyway: then nothing is begun."""
         tip = self.target().tip()
-        self.landing().refuse(tip)
+        self.landing(lambda _: None).refuse(tip)
         return tip
 
     def _with_target(self, mend: Mend) -> Mend:
@@ -170,31 +211,63 @@ class Place:
         title = self.spec.name or (body or " ".join(self.spec.argv))
         return committed(self.worktree, message_of(self.run, title, self.spec.task, body if self.spec.name else ""))
 
-    def piece(self, commit: str, base: str) -> Piece:
+    def piece(self, work: Committed) -> Piece:
         """The work, as it is to go into the target."""
-        if self.workspace.merge != "squash":
-            return Piece(self.run, commit, base)
-        (tip,) = read(self.repository.git, commit)
-        return Piece(self.run, self._stacking().squashed(tip, base, tip.message), base)
+        git = self.repository.git
+        (tip,) = read(git, work.commit)
+        if self.workspace.merge == "merge":
+            said = tip.message.partition("\n")
+            return Piece(self.run, tip.id, work.base, f"Merge {self.branch}: {said[0]}\n\n{trailer(self.run)}\n")
+        if self.workspace.merge == "rebase" and git.answers("rev-list", "--merges", tip.id, f"^{work.base}") == "":
+            return Piece(self.run, tip.id, work.base)
+        # Merges cannot be put onto another commit one by one, so with a conflict resolved it is one commit, too.
+        return Piece(self.run, self._stacking().squashed(tip, work.base, tip.message), work.base)
 
-    def landing(self) -> Landing:
+    def landing(self, say: Callable[[str], None]) -> Landing:
+        """How the work gets into the target."""
         policy: Policy = "squash" if self.workspace.merge == "none" else self.workspace.merge
-        return Landing(self.target(), self._stacking(), policy, update_checkout=self.workspace.update_checkout)
+        self._landing = Landing(
+            self.target(), self._stacking(), policy, update_checkout=self.workspace.update_checkout, say=say
+        )
+        return self._landing
+
+    @property
+    def tip(self) -> str:
+        """Where the target was when the work was put onto it."""
+        return (self._landing and self._landing.seen) or self.worktree.base
 
     def _stacking(self) -> Stacking:
         git = self.repository.git
-        return Stacking(git, merger(git, self._bench), sign=self.workspace.sign)
+        return Stacking(git, merger(git, self._in_bench), sign=self.workspace.sign)
 
-    def _bench(self) -> Worktree:
-        return self.bench(self.tip)
+    def _in_bench(self) -> Git:
+        return self.bench("HEAD").git
 
     def bench(self, commit: str) -> Worktree:
         """The worktree in which merges are checked."""
         name = (self.workspace.target or "").replace("/", "-")[:40]
-        return bench(self.repository, self._workspaces.home, name, commit, self._workspaces.worker)
+        folder = folder_of(self._workspaces.home, self.repository)
+        if (there := found_there(self.repository, folder / f"{MERGES}{name}")) is not None:
+            return there
+        return made(self.repository, self._workspaces.home, Wanted(f"{MERGES}{name}", commit, None))
 
-    def told(self, work: Committed | None, landed: Landed | None) -> Work:
+    def push(self) -> None:
+        """The branch, for others to see."""
+        git, ref = self.repository.git, f"refs/heads/{self.branch}"
+        git("push", "-q", "--no-verify", "--force", self.repository.remote, f"{ref}:{ref}", far=True)
+
+    def told_again(self) -> Work:
+        """What is told of work that an earlier attempt has brought in."""
+        assert self.landed is not None
+        (commit,) = read(self.repository.git, self.landed.commit)
+        lines = self.repository.git("diff-tree", "-r", "--numstat", "--no-renames", commit.parents[0], commit.id)
+        changes = [line.split("\t")[:2] for line in lines.splitlines()]
+        came, went = (sum(int(each[at]) for each in changes if each[at].isdigit()) for at in (0, 1))
+        return self.told(Committed(commit.parents[0], commit.id, len(changes), came, went))
+
+    def told(self, work: Committed | None) -> Work:
         """What is told of it."""
+        landed = self.landed
         return Work(
             commit=landed.commit if landed else work.commit if work and not work.is_empty else None,
             base=work.base if work else None,

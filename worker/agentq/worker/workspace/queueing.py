@@ -61,7 +61,9 @@ class MergeLine:
             if standing.place != told:
                 told = standing.place
                 before = "one" if told == 1 else str(told)
-                waiter.progress(f"waits to be merged into {self._target}, {before} before it; {standing.holder} is at it")
+                waiter.progress(
+                    f"waits to be merged into {self._target}, {before} before it; {standing.holder} is at it"
+                )
             await self._pause()
 
     def companions(self, standing: Standing) -> list[tuple[str, str]]:

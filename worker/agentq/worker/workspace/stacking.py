@@ -7,8 +7,8 @@ written: whoever wants the result in a branch moves that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
 from agentq.worker.workspace.git import Git, GitFailed
@@ -135,9 +135,9 @@ NOBODY = {
 }
 
 
-def merger(git: Git, worktree: Path) -> Merger:
+def merger(git: Git, worktree: Callable[[], Git]) -> Merger:
     """The better way that this git knows."""
-    return Plumbing(git) if git.version() >= PLUMBING else InWorktree(git.within(worktree))
+    return Plumbing(git) if git.version() >= PLUMBING else InWorktree(worktree())
 
 
 class Stacking:
