@@ -150,3 +150,11 @@ OVERLAP_A_CALL = 100
 """Runs that a schedule has live before it makes no more, whatever its policy; and that one tick cancels."""
 HISTORY_KEPT = 100
 DUE_A_CALL = 500
+
+PLAN_BYTES = 64 << 20
+"""Of a plan file; and of all that is written out of it."""
+PLAN_TASKS = 100_000
+PLAN_EDGES = 1_000_000
+PLAN_FILES = 1_000
+MATRIX_TASKS = 10_000
+"""Tasks that one task is spread out to."""
