@@ -35,7 +35,7 @@ Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve,
 Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
 
 AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs")
-FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact")
+FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", "worktree_idle")
 """What of a worker's settings cannot change while it works."""
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from agentq.coordinator.demands import is_built_in
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Label, Name, one_sentence
-from agentq.coordinator.limits import PARTITIONS
+from agentq.coordinator.limits import KEEP_MS, PARTITIONS, WORKTREE_BYTES
 from agentq.coordinator.turn import AGENT_LABEL
 
 PREFIX = "AGENTQ_"
@@ -129,6 +129,15 @@ class WorkerSettings(BaseModel):
     ] = None
     child_runs: Annotated[int | None, Field(ge=1, description="calls after which a child is replaced")] = None
     redact: Annotated[bool, Field(description="replace the secrets in what runs write")] = True
+    worktree_keep_ms: Annotated[
+        int, Field(ge=0, description="how long a worktree stays that no run works in; what it held stays in any case")
+    ] = KEEP_MS
+    worktree_disk: Annotated[
+        int, Field(ge=0, description="bytes of disk that worktrees may take; of more, those go that no run works in")
+    ] = WORKTREE_BYTES
+    worktree_idle: Annotated[
+        int, Field(ge=0, le=1_000, description="worktrees of one repository that are kept ready for the next runs")
+    ] = 8
 
     @field_validator("queues", mode="before")
     @classmethod

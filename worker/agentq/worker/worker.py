@@ -44,7 +44,7 @@ from agentq.worker.executing import attempt_of
 from agentq.worker.functions.engine import LEAVING, SURPLUS, Around, Engine
 from agentq.worker.functions.making import Making
 from agentq.worker.hands import Hands
-from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
+from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy
 from agentq.worker.narration import Narration
 from agentq.worker.offering import Offering
 from agentq.worker.options import WorkerOptions
@@ -179,7 +179,7 @@ class Worker:
         tidy_at_ms = 0
         while True:
             if monotonic_ms() >= tidy_at_ms:
-                await asyncio.to_thread(tidy_home, self.surroundings.logs.parent)
+                await asyncio.to_thread(tidy, self.surroundings.logs.parent, self.options)
                 tidy_at_ms = monotonic_ms() + HOUSEKEEPING_MS
             self._lost.clear()
             with suppress(asyncio.TimeoutError):
