@@ -127,6 +127,16 @@ class WorkerSettings(BaseModel):
     ] = None
     child_runs: Annotated[int | None, Field(ge=1, description="calls after which a child is replaced")] = None
     redact: Annotated[bool, Field(description="replace the secrets in what runs write")] = True
+    connect: Annotated[
+        str | None, Field(description="the address of a coordinator, where the worker does not reach the server itself")
+    ] = None
+    token_file: Annotated[str | None, Field(description="the file with the token that it shows there")] = None
+    ca_file: Annotated[
+        str | None, Field(description="the certificates that it trusts there, if not this machine's")
+    ] = None
+    plain_http: Annotated[bool, Field(description="talk to a coordinator without encryption, on a private network")] = (
+        False
+    )
 
     @field_validator("queues", mode="before")
     @classmethod

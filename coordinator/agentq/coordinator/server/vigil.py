@@ -1,8 +1,8 @@
 """One worker's blocking read, awaited on the loop: while nothing comes it costs a link to the server, and no thread.
 
-What a worker that is on its own link gets, it gets so too: the server wakes one worker for each entry, and claims for it
-the moment the read ends. Where the partitions are spread over several servers, each has a read of its own, and the first
-that ends ends the others.
+It gets what a worker with a link of its own gets: the server wakes one worker for each entry, and claims for it the
+moment the read ends. Where the partitions are spread over several servers, each has a read of its own, and the first
+that ends, ends the others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Vigil:
             link = await self._connected(tuple(words))
             send(link, tuple(words), *([by_digest(then)] if then is not None else []))
             await self._readable(link, block_ms)
-            return await self._ask(answers, link, then)
+            reply, after = await self._ask(answers, link, then)
+            return reply, after
         except exceptions.RedisError as fault:
             if not isinstance(fault, exceptions.ResponseError) or faults.misleads(fault):
                 self._hang_up()

@@ -1,11 +1,11 @@
-"""`/worker`, once it is open: a worker that cannot reach Redis says here what others say there. Its tasks, for each connection:
+"""`/worker`, once it is open: a worker that cannot reach Redis says here what others say there. Its tasks:
 
-1. Answer its questions, several at a time: call a script for it, if it may (see `transport/grants.py`), or wait for what
+1. Answer questions, several at a time: call a script, if the worker may (see `transport/grants.py`), or wait for what
    comes to it, which takes no thread.
 2. See now and then that its token is still good.
 3. Take the place of an older connection of the same worker, which it has given up whether or not we know.
-4. Forget it when it goes. Nothing follows from that: its lease tells whether it lives, and its next connection may be to
-   another server.
+4. Forget it when it goes. Nothing follows from that: its lease tells whether it lives, and its next connection may be
+   to another server.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a worker may ask of the server through the coordinator, word by word. Its tasks:
 
 1. Know which scripts are a worker's; all others are refused by name.
-2. Check every word by the name that the script's header gives it: a worker is itself and nobody else, a lane is one that
-   it serves, a number a number, an outcome an outcome. What is not is refused before anything is called, because a
-   script that stumbles over a word has done half of its work.
+2. Check every word by the name that the script's header gives it: a worker is itself and nobody else, a lane is one
+   that it serves, a number a number, an outcome an outcome. What is not is refused before anything is called, because
+   a script that stumbles over a word has done half of its work.
 3. See that a fence is of an attempt of this worker's. One that somebody else holds is no fence here: it is blotted out,
    and the script answers as to any other that has been superseded.
 4. Put in what is not for a worker to say: the dice, and the times that hold.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -105,7 +105,7 @@ class Grants:
         if isinstance(reply, list):
             self._own.update(
                 (run, fence)
-                for run, fence in zip(reply, reply[1:], strict=False)
+                for run, fence in pairwise(reply)
                 if isinstance(run, str) and run.startswith("run_") and isinstance(fence, str)
             )
         return reply
@@ -159,33 +159,35 @@ class Grants:
 
     def _word(self, script: str, name: str, word: Word) -> Word:
         text = str(word)
-        if name in ("id", "run"):
-            check_run_id(text)
-        elif name == "worker" and text != self.worker:
-            raise NotAllowed(f"This connection is of the worker {self.worker}, not of {text[:80]!r}.")
-        elif name == "dice":
-            return self.store.dice()
-        elif name == "lease_ms":
-            return self.settings.lease_ms
-        elif name == "grace_ms":
-            return self.settings.forget_ms
-        elif name == "identity":
-            return self._described(text)
-        elif name in ("lane", "lanes"):
-            self.lanes(text.splitlines())
-        elif name == "limit":
-            self._check_gate(text)
-        elif name in PATTERNS:
-            if not PATTERNS[name].fullmatch(text):
-                raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
-        else:
-            CHECKS[name](text)
+        match name:
+            case "worker":
+                self._check_own(text)
+            case "identity":
+                return self._described(text)
+            case "dice":
+                return self.store.dice()
+            case "lease_ms":
+                return self.settings.lease_ms
+            case "grace_ms":
+                return self.settings.forget_ms
+            case "lane" | "lanes":
+                self.lanes(text.splitlines())
+            case "limit":
+                self._check_gate(text)
+            case _ if name in PATTERNS:
+                if not PATTERNS[name].fullmatch(text):
+                    raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
+            case _:
+                CHECKS[name](text)
         return word
+
+    def _check_own(self, worker: str) -> None:
+        if worker != self.worker:
+            raise NotAllowed(f"This connection is of the worker {self.worker}, not of {worker[:80]!r}.")
 
     def _described(self, text: str) -> str:
         identity = _read(Identity, text, "description of a worker")
-        if identity.id != self.worker:
-            raise NotAllowed(f"This connection is of the worker {self.worker}, not of {identity.id[:80]!r}.")
+        self._check_own(identity.id)
         if self.queues and not set(identity.queues).issubset(self.queues):
             raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
         self.admit()
@@ -280,6 +282,8 @@ def _no_longer(most: int, *, parsed: bool = False) -> Callable[[str], None]:
 
 
 CHECKS: dict[str, Callable[[str], None]] = {
+    "id": check_run_id,
+    "run": check_run_id,
     "outcome": lambda text: _is(Outcome, text, "outcome"),
     "class": _of_class,
     "progress": _no_longer(limits.PROGRESS_BYTES, parsed=True),

@@ -3,9 +3,9 @@ and there.
 
 The worker speaks first: who it is, and which of its lines this is. It is welcomed, with the times that hold here, and
 then asks; every question has a number, and is answered once, in whatever order. A question is a call of one of the
-coordinator's scripts, with that script's own words, or one of the few things that are no script: to wait until something
-comes, to be told what was delivered, to look after children. So both transports say the same things, and what makes a
-word safe to send twice, its fence, its number or its name, is the same on both.
+coordinator's scripts, with that script's own words, or one of the few things that are no script: to wait until
+something comes, to be told what was delivered, to look after children. So both transports say the same things, and what
+makes a word safe to send twice, its fence, its number or its name, is the same on both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A namespace reached through a coordinator: what a worker does with a store and a lease, without Redis.
 
-Everything that is a script goes there as a call of that script, so that who uses the store does not know the difference;
-the rest is what a lease does beside them. All state is in the lease and in Redis: the connection may break at any word
-and the next one be to another coordinator.
+Everything that is a script goes there as a call of that script, so that who uses the store does not know the
+difference; the rest is what a lease does beside them. All state is in the lease and in Redis: the connection may break
+at any word, and the next one be to another coordinator.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class RemoteStore(Store):
     def call(self, script: str, partition: int, *arguments: Word) -> Any:
         line, within_s = (self._pulse, ANSWER_S) if script in PULSE else (self._work, WORK_ANSWER_S)
         number = line.number()
-        words = [word.decode() if isinstance(word, bytes) else word for word in arguments]
-        call = Call(id=number, script=script, partition=partition, words=words)
+        call = Call(id=number, script=script, partition=partition, words=_spelled(arguments))
         return line.ask(number, call.to_wire(), within_s)
 
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> Iterator[Any]:
@@ -125,7 +124,7 @@ class RemoteReader:
                 return None, None
             self._waits = number
         block_ms = min(block_ms, BLOCK_MS_MAX)
-        words = None if claim is None else [word.decode() if isinstance(word, bytes) else word for word in claim]
+        words = None if claim is None else _spelled(claim)
         try:
             watch = Watch(id=number, lanes=lanes, block_ms=block_ms, claim=words)
             reply, granted = self._line.ask(number, watch.to_wire(), block_ms / 1000 + ANSWER_S)
@@ -175,6 +174,13 @@ class RemoteLease(Lease):
 
     def _key(self, partition: int, lane: str | None) -> str:
         return self.store.key(partition, *(("inbox", self.identity.id) if lane is None else ("lane", lane)))
+
+
+def _spelled(words: Iterable[Word]) -> list[str | int]:
+    """Words as JSON has them: the server takes all of them as text."""
+    return [
+        word.decode() if isinstance(word, bytes) else word if isinstance(word, int) else str(word) for word in words
+    ]
 
 
 class _Nowhere:
