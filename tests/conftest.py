@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from crew import Crew
 from servers import Server, redis_binary, valkey_binary
+from solitude import adopt_no_more, is_alone
 from world import World, checked
 
 from agentq.coordinator.connection import Connection
@@ -25,6 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--chaos-seed", type=int, default=None, help="replay the faults of this seed, and test nothing else"
     )
     group.addoption("--chaos-seeds", type=int, default=1, help="how many seeds of faults to try")
+
+
+@pytest.fixture(autouse=True)
+def orphans_are_nobody_s() -> Iterator[None]:
+    """A worker's code that ran in this very process leaves it as it was."""
+    yield
+    if not is_alone():
+        adopt_no_more()
 
 
 def need(program: str, found: object) -> None:

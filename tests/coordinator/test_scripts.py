@@ -29,6 +29,8 @@ SHARED = {
 } | {
     "turns",
     "conversing",
+    "merging",
+    "renewal",
 }
 REFUSED_WHEN_FULL = {
     "submit",

@@ -69,6 +69,8 @@ KEYS = (
         "a member leaves its room, at the latest with its run"),
     Key("waiters", "waiters:<limit>", "zset", "runs blocked by a key, by priority and age",
         "a member leaves when it is let in"),
+    Key("merge", "merge:<line>", "zset", "held runs that want to move a branch, in the order of their coming",
+        "a member leaves when its attempt ends; TTL after the last word of any"),
     Key("queues", "queues", "set", "every queue that has had a run", "for ever: one short name a queue"),
     Key("index", "index:<queue>:<state>", "zset", "runs of a queue in a state, by id", "a member leaves with its run"),
     Key("plan", "plan:<plan>:runs", "zset", "runs of a plan, by id", "a member leaves with its run"),
