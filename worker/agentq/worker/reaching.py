@@ -21,6 +21,7 @@ from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.scheduler import Scheduler
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.offspring import Kin
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.settings import Settings
 from agentq.worker.options import WorkerOptions
@@ -42,6 +43,9 @@ class Reach(Protocol):
 
     def lease(self, queue: Queue, identity: Identity) -> Lease: ...
 
+    def kin(self, queue: Queue) -> Kin:
+        """The children of what it holds."""
+
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
         """What the worker does beside runs; `lost` hears which workers were found dead."""
 
@@ -59,6 +63,9 @@ class Straight:
 
     def lease(self, queue: Queue, identity: Identity) -> Lease:
         return Lease(queue.store, identity, self.settings)
+
+    def kin(self, queue: Queue) -> Kin:
+        return Kin(queue)
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
         store, tick_ms = queue.store, self.settings.tick_ms
@@ -96,6 +103,11 @@ class Through:
         from agentq.coordinator.transport.remote import RemoteLease
 
         return RemoteLease(self._store, identity, self.settings)
+
+    def kin(self, queue: Queue) -> Kin:  # noqa: ARG002 - the same
+        from agentq.coordinator.transport.kinship import RemoteKin
+
+        return RemoteKin(self._store)
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:  # noqa: ARG002 - the coordinator does them
         return []

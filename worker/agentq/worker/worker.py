@@ -120,7 +120,7 @@ class Worker:
             channels=Channels(home / "channels"),
             say=self.reports.say,
             narration=self.narration,
-            door=Door(self.queue, home / "doors"),
+            door=Door(self.reach.kin(self.queue), home / "doors"),
             receive=self.queue.receive,
         )
 

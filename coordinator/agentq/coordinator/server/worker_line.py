@@ -24,13 +24,16 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Word
 from agentq.coordinator.deliveries import Streams, block_words, delivered_to
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
+from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.server.vigil import Vigil
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.transport.grants import Grants
+from agentq.coordinator.transport.kinship import looked_after
 from agentq.coordinator.transport.messages import (
     REPLACED,
     RESTARTS,
     Answer,
+    Await,
     Call,
     FromWorker,
     Init,
@@ -152,6 +155,10 @@ class Connected:
                 return await self._service.ask(self._pending, partition, lanes)
             case Watch():
                 return await self._watch(question)
+            case Await():
+                return await self._ended(question)
+            case _:
+                return await self._service.ask(looked_after, self._service.queue, self._grants, question)
 
     def _call(self, call: Call) -> Any:
         store, grants = self._service.store, self._grants
@@ -168,6 +175,16 @@ class Connected:
             raise Invalid(f"There is no partition {partition} here.")
 
     # ---- waiting
+
+    async def _ended(self, asked: Await) -> bool:
+        """Whether a child has ended; as soon as it has, or when the time is over."""
+
+        async def look() -> bool | None:
+            state = await self._service.ask(looked_after, self._service.queue, self._grants, asked)
+            return True if state in TERMINAL else None
+
+        with self._service.tides.of_run(asked.child) as watch:
+            return bool(await self._service.until(watch, look, asked.within_ms / 1000))
 
     async def _watch(self, watch: Watch) -> Any:
         if self._watched is not None:

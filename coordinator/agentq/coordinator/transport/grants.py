@@ -23,9 +23,10 @@ from pydantic_core import from_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import Invalid, NotAllowed
+from agentq.coordinator.errors import Fenced, Invalid, NotAllowed
 from agentq.coordinator.fields import Label, LimitName, one_sentence
 from agentq.coordinator.identity import check_run_id, partition_of
+from agentq.coordinator.intent import Intent
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import Outcome, lane_parts
 from agentq.coordinator.scripts import SCRIPTS
@@ -41,6 +42,7 @@ OF_A_WORKER = frozenset(
         *("register", "heartbeat", "drain", "deregister"),
         *("lanes", "claim", "adopt", "exchange", "start", "finish", "fail", "defer", "release", "park", "receive"),
         *("report", "log", "converse", "bind", "spend", "carry", "carried", "gate", "limits"),
+        *("intend", "intended", "line_up", "step_aside"),
     )
 )
 NOBODYS = "0-"
@@ -97,6 +99,17 @@ class Grants:
         if not self._serves(queues):
             raise NotAllowed(f"The worker {self.worker} serves other queues.")
         return wanted
+
+    def check_queue(self, queue: str) -> None:
+        """Refuse a queue that the worker does not serve."""
+        if not self._serves({queue}):
+            raise NotAllowed(f"The worker {self.worker} serves other queues than {queue}.")
+
+    def check_holds(self, run: str, fence: str) -> None:
+        """Refuse a run that the worker does not hold with this fence now."""
+        key = self.store.key(partition_of(run), "run", run)
+        if self.store.connection.command("HMGET", key, "worker", "fence") != [self.worker, fence]:
+            raise Fenced(f"The run {run} is not in the hands of the worker {self.worker} with that fence.")
 
     def heard(self, reply: object) -> object:
         """What the server answered to a claim: what it gave is the worker's from now on."""
@@ -236,6 +249,9 @@ PATTERNS = {
         r"( ([A-Za-z0-9_.@+-]{1,128} ){1,32})?": "signals",
         r"([0-9A-Za-z:._-]{1,128})?": "after",
         r"": "gate",
+        r"[0-9a-f]{20}": "line",
+        r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",
+        r"([!-~]{1,512})?": "ref",
     }.items()
     for name in names.split()
 }
@@ -286,6 +302,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "run": check_run_id,
     "outcome": lambda text: _is(Outcome, text, "outcome"),
     "class": _of_class,
+    "work": lambda text: _is(Intent, text, "note"),
     "progress": _no_longer(limits.PROGRESS_BYTES, parsed=True),
     "totals": _no_longer(limits.TOTALS_BYTES, parsed=True),
     "saved": _no_longer(limits.SAVED_BYTES, parsed=True),

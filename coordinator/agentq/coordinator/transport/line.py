@@ -110,21 +110,33 @@ class Line:
 
     def ask(self, number: int, text: str, timeout_s: float) -> Any:
         """Say it, and wait for the answer."""
-        if len(text) > MESSAGE_BYTES // 4 and len(text.encode()) > MESSAGE_BYTES:
-            raise Invalid(f"A message of more than {MESSAGE_BYTES} bytes cannot be sent to a coordinator.")
-        future: Future[Any] = Future()
         with self._changed:
             self._changed.wait_for(lambda: self._up or self._fault is not None or self._closed, MENDING_S)
-            if not self._up:
-                raise self._fault or self._broken
-            self._asked[number] = future
-        self._send(text)
+        future = self.begin(number, text)
         try:
             return future.result(timeout_s)
         except TimeoutError:
             raise Unreachable(f"The coordinator has not answered within {timeout_s:g} s.") from None
         finally:
             self._asked.pop(number, None)
+
+    def begin(self, number: int, text: str) -> Future[Any]:
+        """Say it; the answer, or why there is none, comes to the future."""
+        if len(text) > MESSAGE_BYTES // 4 and len(text.encode()) > MESSAGE_BYTES:
+            raise Invalid(f"A message of more than {MESSAGE_BYTES} bytes cannot be sent to a coordinator.")
+        future: Future[Any] = Future()
+        with self._changed:
+            if self._up:
+                self._asked[number] = future
+            else:
+                future.set_exception(self._fault or self._broken)
+        if not future.done():
+            self._send(text)
+        return future
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something later, in this thread."""
+        self._call(lambda: self._loop.call_later(delay_s, act))
 
     def wake(self, number: int) -> None:
         """End the wait of that number."""
@@ -246,10 +258,10 @@ class Line:
         async for text in socket:
             match to_worker(text):
                 case Answer(id=number, reply=reply):
-                    if (future := self._asked.get(number)) is not None and not future.done():
+                    if (future := self._asked.pop(number, None)) is not None:
                         future.set_result(reply)
                 case Refusal() as refusal:
-                    if (future := self._asked.get(refusal.id)) is not None and not future.done():
+                    if (future := self._asked.pop(refusal.id, None)) is not None:
                         future.set_exception(error_of(refusal))
                 case _:
                     raise Unreachable("The coordinator said something out of turn.")

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from agentq.coordinator.errors import WORDS as REFUSALS
 from agentq.coordinator.errors import AgentqError, Invalid, Unreachable
 from agentq.coordinator.faults import NoGroup
-from agentq.coordinator.fields import Name, one_sentence
-from agentq.coordinator.limits import CLAIM_A_CALL, PARTITIONS
+from agentq.coordinator.fields import Name, RunId, one_sentence
+from agentq.coordinator.limits import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, PARTITIONS
 
 PROTOCOL = 1
 PATH = "/worker"
@@ -114,6 +114,60 @@ class Pending(_Message):
     lanes: Annotated[list[str], Field(max_length=10 * CLAIM_A_CALL)]
 
 
+class _OfParent(_Message):
+    """Something about the children of a run that this worker holds with this fence."""
+
+    id: Number
+    run: RunId
+    fence: Annotated[str, Field(max_length=128)]
+
+
+class Bear(_OfParent):
+    """Put a child into the world."""
+
+    type: Literal["bear"] = "bear"
+    spec: dict[str, Any]
+    most: Annotated[int, Field(ge=0, le=CHILDREN_A_RUN)]
+
+
+class Look(_OfParent):
+    """Tell how a child, or the run itself, stands."""
+
+    type: Literal["look"] = "look"
+    child: RunId
+
+
+class Depth(_OfParent):
+    """Tell how many generations are above the run."""
+
+    type: Literal["depth"] = "depth"
+
+
+class Read(_OfParent):
+    """Tell what a child wrote after a point, about so much of it."""
+
+    type: Literal["read"] = "read"
+    child: RunId
+    after: Annotated[str, Field(pattern=r"^\d{1,20}-\d{1,20}$")]
+    characters: Annotated[int, Field(gt=0, le=1 << 20)]
+
+
+class End(_OfParent):
+    """Cancel a child."""
+
+    type: Literal["end"] = "end"
+    child: RunId
+    reason: Annotated[str, Field(max_length=ERROR_CHARACTERS)]
+
+
+class Await(_OfParent):
+    """Answer when a child has ended, with true, or when the time is over."""
+
+    type: Literal["await"] = "await"
+    child: RunId
+    within_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
+
+
 class Answer(_Message):
     """The reply to the question of that number, as the server shaped it."""
 
@@ -131,8 +185,9 @@ class Refusal(_Message):
     message: str
 
 
-Question = Call | Watch | Pending
-FromWorker = Annotated[Init | Call | Watch | Wake | Pending, Field(discriminator="type")]
+OfKin = Bear | Look | Depth | Read | End | Await
+Question = Call | Watch | Pending | OfKin
+FromWorker = Annotated[Init | Wake | Question, Field(discriminator="type")]
 ToWorker = Annotated[Welcome | Answer | Refusal, Field(discriminator="type")]
 _from_worker: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
 _to_worker: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)

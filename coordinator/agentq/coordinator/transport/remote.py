@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from importlib.metadata import version
 from typing import Any
 
@@ -101,6 +102,24 @@ class RemoteStore(Store):
 
     def reader(self) -> RemoteReader:
         return RemoteReader(self._work)
+
+    # ---- what is asked beside that
+
+    def number(self) -> int:
+        """Of a question to come."""
+        return self._work.number()
+
+    def ask(self, number: int, text: str) -> Any:
+        """Say it, and wait for the answer."""
+        return self._work.ask(number, text, WORK_ANSWER_S)
+
+    def begin(self, number: int, text: str) -> Future[Any]:
+        """Say it; the answer comes to the future, in a thread of the connection's."""
+        return self._work.begin(number, text)
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something later, in a thread of the connection's."""
+        self._work.later(delay_s, act)
 
 
 class RemoteReader:
