@@ -34,6 +34,8 @@ SHARED = {
 }
 REFUSED_WHEN_FULL = {
     "submit",
+    "mint",
+    "promise",
     "depend",
     "requeue",
     "wake",

@@ -154,3 +154,10 @@ OVERLAP_A_CALL = 100
 """Runs that a schedule has live before it makes no more, whatever its policy; and that one tick cancels."""
 HISTORY_KEPT = 100
 DUE_A_CALL = 500
+
+TOKEN_KEPT_MS = 7 * 86_400_000
+"""How long a token of the server that has expired is still listed."""
+TOKEN_USED_MS = 60_000
+"""How often its last use is noted, at the most."""
+ANSWERED_MS = 86_400_000
+"""How long an Idempotency-Key is known."""

@@ -139,6 +139,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
     {
         script.name: script
         for script in (
+            Script("admit", "units per_ms burst", "token"),
             Script("adopt", "worker epoch nonce count calls", "lane entry"),
             Script("audit", "limit"),
             Script("bar", "queue why"),
@@ -177,8 +178,10 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("line_up", "id fence line commit ref"),
             Script("list", "plan session before after count class since_ms until_ms", "queue state"),
             Script("log", "id fence number", "stream text"),
+            Script("mint", "token name kind digest scopes queues units per_ms burst expires_at_ms"),
             Script("park", "id fence alarm_at_ms alarm_ms reason signals children saved"),
             Script("pause", "queue why"),
+            Script("promise", "digest body answer lasts_ms"),
             Script("purge", "queue state why"),
             Script("rates", "window_ms most"),
             Script("reap", "server gap_ms lease_ms grace_ms dice"),
@@ -191,6 +194,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("report", "id fence number progress"),
             Script("requeue", "id op"),
             Script("resume", "queue"),
+            Script("revoke", "token"),
             Script("schedule", "name revision_before revision overlap rule lane spec door next_ms wake_ms"),
             Script("sessions", "before count", "name"),
             Script("settle"),
