@@ -31,7 +31,6 @@ from agentq.coordinator.transport.grants import Grants
 from agentq.coordinator.transport.kinship import looked_after
 from agentq.coordinator.transport.messages import (
     REPLACED,
-    RESTARTS,
     Answer,
     Await,
     Call,
@@ -75,11 +74,6 @@ class Lines:
         """It is over; one that has taken its place stays."""
         if self._lines.get(line.key) is line:
             del self._lines[line.key]
-
-    async def close(self) -> None:
-        """The server ends: they go to another one, or come back."""
-        lines = list(self._lines.values())
-        await asyncio.gather(*(line.hang_up(RESTARTS, "the server ends") for line in lines), return_exceptions=True)
 
 
 class Connected:

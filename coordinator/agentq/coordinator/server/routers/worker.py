@@ -6,14 +6,14 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agentq.coordinator.server.access import Allowed, Principal
-from agentq.coordinator.tokens import Scope
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
 from agentq.coordinator.server import problems
+from agentq.coordinator.server.access import Allowed, Principal
 from agentq.coordinator.server.worker_line import Connected, Lines, heard, welcome
+from agentq.coordinator.tokens import Scope
 from agentq.coordinator.transport.grants import Grants
 from agentq.coordinator.transport.messages import (
     FORBIDDEN,
