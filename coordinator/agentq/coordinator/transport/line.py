@@ -54,6 +54,8 @@ BUSY_PONG_S = 60.0
 """On a line that carries large messages, behind which an answer to a ping may have to wait."""
 WAIT_MS = 200
 WAIT_MS_MAX = 10_000
+FAILURES_AT_FIRST = 4
+"""After so many a worker that begins gives up; one that has begun never does."""
 LASTED_MS = 10_000
 """After so long a connection counts as one that lasts."""
 SMALL_BYTES = 64 << 10
@@ -87,6 +89,7 @@ class Line:
         self._fault: AgentqError | None = None
         """Why the other side does not take this worker."""
         self._broken = Unreachable("The coordinator was not reached yet.")
+        self._failures = 0
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._bell = asyncio.Event()
@@ -100,7 +103,9 @@ class Line:
         """Begin; returns once it is welcomed, and raises what else came of the first tries."""
         self._thread.start()
         with self._changed:
-            self._changed.wait_for(lambda: self._up or self._fault is not None, within_s)
+            self._changed.wait_for(
+                lambda: self._up or self._fault is not None or self._failures >= FAILURES_AT_FIRST, within_s
+            )
             if not self._up:
                 raise self._fault or self._broken
 
@@ -231,6 +236,7 @@ class Line:
         self._bulk.clear()
         with self._changed:
             self._up = self._was_up = True
+            self._failures = 0
             self._changed.notify_all()
 
     async def _converse(self, socket: ClientConnection, ending: asyncio.Future[Any]) -> None:
@@ -269,6 +275,7 @@ class Line:
     def _down(self, error: AgentqError) -> None:
         with self._changed:
             self._up = False
+            self._failures += 1
             self._broken = error if isinstance(error, Unreachable) else self._broken
             self._fault = None if isinstance(error, Unreachable) else error
             asked, self._asked = list(self._asked.values()), {}
