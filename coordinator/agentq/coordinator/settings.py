@@ -138,6 +138,16 @@ class WorkerSettings(BaseModel):
     worktree_idle: Annotated[
         int, Field(ge=0, le=1_000, description="worktrees of one repository that are kept ready for the next runs")
     ] = 8
+    connect: Annotated[
+        str | None, Field(description="the address of a coordinator, where the worker does not reach the server itself")
+    ] = None
+    token_file: Annotated[str | None, Field(description="the file with the token that it shows there")] = None
+    ca_file: Annotated[
+        str | None, Field(description="the certificates that it trusts there, if not this machine's")
+    ] = None
+    plain_http: Annotated[bool, Field(description="talk to a coordinator without encryption, on a private network")] = (
+        False
+    )
 
     @field_validator("queues", mode="before")
     @classmethod
