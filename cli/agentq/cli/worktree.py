@@ -25,7 +25,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or a b
 worktree = typer.Typer(**STYLE, no_args_is_help=True, help="Look after the worktrees of runs on this machine.")
 
 
-@worktree.callback()
+@worktree.callback(epilog="Example: agentq worktree ls")
 def _worktree(ctx: typer.Context) -> None:
     """Look after the worktrees of runs on this machine."""
     if "AGENTQ_DOOR" in os.environ:
