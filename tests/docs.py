@@ -22,7 +22,7 @@ from agentq.coordinator.doings import AnyDoing
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
+from agentq.coordinator.settings import PREFIX, ServerSettings, Settings, WorkerSettings
 from agentq.planning import model as plans
 from agentq.planning.schema import plan_schema
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
@@ -36,6 +36,7 @@ PAGES = (
     *("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md"),
     "worker/agentq/worker/agents/README.md",
     "coordinator/agentq/planning/README.md",
+    "coordinator/agentq/coordinator/server/README.md",
 )
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -143,6 +144,16 @@ def worker_settings() -> str:
         (
             (f"`{name}`", f"`{PREFIX}WORKER_{name.upper()}`", _default(field.default), field.description)
             for name, field in WorkerSettings.model_fields.items()
+        ),
+    )
+
+
+def server_settings() -> str:
+    return table(
+        ("in `[server]`", "variable", "default", "is"),
+        (
+            (f"`{name}`", f"`{PREFIX}SERVER_{name.upper()}`", _default(field.default), field.description)
+            for name, field in ServerSettings.model_fields.items()
         ),
     )
 
@@ -295,7 +306,7 @@ PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
-        *(settings, worker_settings, door, commands, standin),
+        *(settings, worker_settings, server_settings, door, commands, standin),
         *(verdicts, doings, facts, agents, profile),
         *(plan_table, task_table, working_table, worktree_table, retry_table),
     )

@@ -34,6 +34,10 @@ WORKSPACE_PATHS = 1000
 WORKSPACE_PORTS = 32
 ROUNDS = 20
 """How often a conflict, or a check that fails, may go back to be mended."""
+INTENT_BYTES = 2 << 20
+"""What an attempt notes of its workspace, with the outcome of its process."""
+MERGE_OTHERS = 64
+"""How many of a merge line are named to whose turn it is."""
 INPUTS = 100
 """Runs whose outcomes may stand in a run's prompt or command line."""
 
@@ -85,6 +89,8 @@ them have only waited behind others; but one that kills its whole worker within 
 DELAY_MS = 1_000
 DELAY_FACTOR = 2
 BACKOFF_MS_MAX = 300_000
+WORKTREE_BYTES = 20 << 30
+"""What the worktrees of a worker may take of its disk, if nothing else is set."""
 KEEP_MS = 7 * 86_400_000
 """How long an ended run can be looked up, unless its spec says otherwise."""
 KEEP_MS_MIN = 60_000
@@ -158,3 +164,10 @@ PLAN_EDGES = 1_000_000
 PLAN_FILES = 1_000
 MATRIX_TASKS = 10_000
 """Tasks that one task is spread out to."""
+
+TOKEN_KEPT_MS = 7 * 86_400_000
+"""How long a token of the server that has expired is still listed."""
+TOKEN_USED_MS = 60_000
+"""How often its last use is noted, at the most."""
+ANSWERED_MS = 86_400_000
+"""How long an Idempotency-Key is known."""
