@@ -141,3 +141,22 @@ OVERLAP_A_CALL = 100
 """Runs that a schedule has live before it makes no more, whatever its policy; and that one tick cancels."""
 HISTORY_KEPT = 100
 DUE_A_CALL = 500
+
+WEBHOOKS = 100
+"""Of a namespace."""
+URL_CHARACTERS = 2_000
+FILTER_VALUES = 100
+"""Names that one part of a filter of events may list."""
+DELIVERIES_KEPT = 200
+"""Attempts in the log of a webhook."""
+REDELIVERIES = 100
+"""Messages that wait to be delivered to a webhook because somebody asked for it."""
+WEBHOOK_DELAY_MS = 5_000
+WEBHOOK_DELAY_FACTOR = 3
+WEBHOOK_DELAY_MS_MAX = 3_600_000
+"""Between two tries of a message; half of it is left to chance."""
+WEBHOOK_FAILURES = 10
+WEBHOOK_FAILING_MS = 3 * 86_400_000
+"""A webhook that has failed so often in a row, and for so long, is disabled."""
+SECRET_OVERLAP_MS = 86_400_000
+"""For how long the secret before signs, too."""

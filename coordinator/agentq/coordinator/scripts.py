@@ -140,6 +140,8 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
         script.name: script
         for script in (
             Script("adopt", "worker epoch nonce count calls", "lane entry"),
+            Script("alter", "name state why secret overlap_ms op"),
+            Script("attempted", "name owner lasts_ms op message type body at ok status error took_ms gone dice"),
             Script("audit", "limit"),
             Script("bar", "queue why"),
             Script("begin", "name agent cwd model budgets fork op"),
@@ -167,6 +169,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("gate", "limit until_ms why"),
             Script("groom", "lane idle_ms"),
             Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
+            Script("hook", "name url which secret at op"),
             Script("intake", "lane source head tail timed room", "id"),
             Script("keep", "owner lasts_ms"),
             Script("lanes"),
@@ -183,6 +186,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("receive", "id fence after"),
             Script("reconcile", "queue dice", "state"),
             Script("reinstate", "name revision expected_ms next_ms wake_ms"),
+            Script("redeliver", "name message op"),
             Script("register", "worker epoch op lease_ms dice identity"),
             Script("release", "id fence reason"),
             Script("report", "id fence number progress"),
@@ -199,10 +203,14 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("tick"),
             Script("transfer", "queue state target"),
             Script("trigger", "name id"),
+            Script("undertake", "name owner lasts_ms at"),
             Script("unclosed", "queue cursor count"),
+            Script("unhook", "name"),
             Script("unschedule", "name"),
             Script("wake", "id"),
+            Script("webhooks", "", "name"),
             Script("weigh", "queue fair weight"),
+            Script("whereabouts", "", "id"),
             Script("withdraw", "queue source job"),
         )
     }
