@@ -6,7 +6,10 @@ are servers and workers that are children of the same process, and orphans that 
 
 from __future__ import annotations
 
+import ctypes
 import os
+
+from agentq.worker import adoption
 
 FILES = (
     "test_caps.py",
@@ -22,3 +25,10 @@ ALONE = "AGENTQ_TESTED_ALONE"
 
 def is_alone() -> bool:
     return bool(os.environ.get(ALONE))
+
+
+def adopt_no_more() -> None:
+    """What a test ran here may have made this process the one that gets orphans; those of the next test are init's."""
+    if adoption._become_subreaper.cache_info().currsize:
+        adoption._become_subreaper.cache_clear()
+        ctypes.CDLL(None).prctl(adoption._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -303,7 +303,7 @@ def _ending(attempt: Attempt) -> str:
 
 def _verdict_of_policy(run: Run) -> str:
     """Why it is not tried again."""
-    policy, class_ = run.spec.retry or RetryPolicy(), run.outcome.class_ if run.outcome else OutcomeClass.INTERNAL
+    policy, class_ = run.spec.policy or RetryPolicy(), run.outcome.class_ if run.outcome else OutcomeClass.INTERNAL
     budget, own = BUDGETS.get(class_), policy.classes.get(class_)
     if budget is None or class_ in policy.final:
         return f"a run that ends with {class_} is not tried again"

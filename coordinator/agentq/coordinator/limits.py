@@ -28,6 +28,19 @@ ERROR_CHARACTERS = 4 << 10
 PROGRESS_BYTES = 1 << 10
 IDENTITY_BYTES = 16 << 10
 
+REFERENCE_CHARACTERS = 1024
+"""Of a repository's address, a branch, or whatever else names a commit."""
+WORKSPACE_PATHS = 1000
+WORKSPACE_PORTS = 32
+ROUNDS = 20
+"""How often a conflict, or a check that fails, may go back to be mended."""
+INTENT_BYTES = 2 << 20
+"""What an attempt notes of its workspace, with the outcome of its process."""
+MERGE_OTHERS = 64
+"""How many of a merge line are named to whose turn it is."""
+INPUTS = 100
+"""Runs whose outcomes may stand in a run's prompt or command line."""
+
 LOG_BYTES = 2 << 20
 """What the server keeps of what a run writes: the newest. The whole is in a file on the worker."""
 LOG_ENTRIES = 10_000
@@ -160,3 +173,9 @@ WEBHOOK_FAILING_MS = 3 * 86_400_000
 """A webhook that has failed so often in a row, and for so long, is disabled."""
 SECRET_OVERLAP_MS = 86_400_000
 """For how long the secret before signs, too."""
+TOKEN_KEPT_MS = 7 * 86_400_000
+"""How long a token of the server that has expired is still listed."""
+TOKEN_USED_MS = 60_000
+"""How often its last use is noted, at the most."""
+ANSWERED_MS = 86_400_000
+"""How long an Idempotency-Key is known."""

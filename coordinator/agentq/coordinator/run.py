@@ -48,6 +48,7 @@ from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import ClassPolicy
 from agentq.coordinator.policy import RetryPolicy as RetryPolicy
 from agentq.coordinator.turn import AGENT_LABEL, READY, Budgets, Turn
+from agentq.coordinator.workspace import Work, Workspace
 
 WIRE_VERSION = 1
 SECRETS = "AGENTQ_SECRETS"
@@ -90,6 +91,12 @@ class RunSpec(_Strict):
     prompt: Annotated[str, bounded(most.PROMPT_BYTES, "the prompt")] | None = None
     turn: Turn | None = None
     """How the agent is to work."""
+    workspace: Workspace | None = None
+    """The worktree that it works in; `cwd` is then a folder of that."""
+    inputs: Annotated[dict[Name, RunId], Field(max_length=most.INPUTS)] = Field(default_factory=dict)
+    """Runs whose outcomes stand for `{{ tasks.NAME.result }}` and the like in the prompt, the arguments or the env."""
+    context: Literal["none", "dependencies", "plan"] = "none"
+    """Of which finished tasks an agent is told in its prompt."""
     labels: Annotated[dict[Label, Label], Field(max_length=most.LABELS)] = Field(default_factory=dict)
     timeout_ms: Timeout | None = None
     """The longest that one attempt may run."""
@@ -118,6 +125,8 @@ class RunSpec(_Strict):
     debounce_max_ms: Milliseconds | None = None
     """The longest that submits with its key can put it off, from the first of them on."""
     plan: Name | None = None
+    task: Name | None = None
+    """What it is called in its plan."""
     session: Name | None = None
     retry: RetryPolicy | None = None
     keep_ms: Kept = most.KEEP_MS
@@ -143,7 +152,21 @@ class RunSpec(_Strict):
         if self.delay_ms is not None and self.due_at_ms is not None:
             raise ValueError("give either delay_ms or due_at_ms, not both")
         self._dedupes()
+        self._works()
         return self
+
+    def _works(self) -> None:
+        """Whether what is said of its workspace and its plan goes with the rest."""
+        if self.workspace is not None and self.kind not in ("command", "agent"):
+            raise ValueError(f"a run of kind {self.kind!r} has no workspace; one of kind 'command' or 'agent' can have")
+        if self.workspace is not None and self.cwd is not None and _leads_out(self.cwd):
+            raise ValueError("with a workspace, cwd is a folder within it, such as 'web'")
+        if self.inputs and self.kind not in ("command", "agent"):
+            raise ValueError(f"a run of kind {self.kind!r} has no inputs")
+        if self.context != "none" and self.kind != "agent":
+            raise ValueError("context is for the prompt of an agent")
+        if self.plan is None and (self.task is not None or self.context == "plan"):
+            raise ValueError(f"{'task' if self.task else 'context'!r} means nothing without plan")
 
     def _dedupes(self) -> None:
         """Whether what is said of its key goes together."""
@@ -178,6 +201,11 @@ class RunSpec(_Strict):
         demands = ",".join(f"{name}={value}" for name, value in sorted(asked.items()))
         return f"{self.queue}:{self.priority}{mark}:{demands}"
 
+    @property
+    def policy(self) -> RetryPolicy | None:
+        """How often it is tried again, also after what goes wrong with its workspace; None if nothing is said of it."""
+        return self.retry if self.workspace is None else self.workspace.tries(self.retry or RetryPolicy())
+
     def to_wire(self) -> bytes:
         """The spec as the executor will read it: a call of a function, if it is nothing more, and else JSON."""
         if self.kind == "function" and self.model_fields_set <= _OF_A_CALL and not (self.args and self.kwargs):
@@ -209,8 +237,8 @@ class RunSpec(_Strict):
             door["fair"] = self.fair_key
         if self.kind == "agent" and self.session is not None:
             door["turn"] = self.agent
-        if self.retry is not None:
-            door["retry"] = self.retry.model_dump_json(exclude_defaults=True, exclude_none=True)
+        if self.policy is not None:
+            door["retry"] = self.policy.model_dump_json(exclude_defaults=True, exclude_none=True)
         return door
 
 
@@ -233,7 +261,11 @@ _AS_IT_IS = (
     "dedupe_ttl_ms",
     "debounce_max_ms",
 )
-_AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry", "limits", "fair_key"}
+_AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry", "workspace", "limits", "fair_key"}
+
+
+def _leads_out(path: str) -> bool:
+    return path.startswith("/") or ".." in path.split("/")
 
 
 def lane_parts(lane: str) -> dict[str, Any]:
@@ -266,7 +298,7 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
     if version != WIRE_VERSION:
         raise Incompatible(f"A run has wire version {version!r}; this agentq reads {WIRE_VERSION}. Upgrade this side.")
     known = known_to(RunSpec, fields)
-    for name, model in (("retry", RetryPolicy), ("caps", Caps)):
+    for name, model in (("retry", RetryPolicy), ("caps", Caps), ("workspace", Workspace)):
         if known.get(name):
             known[name] = known_to(model, known[name])
     if known.get("turn"):
@@ -343,6 +375,8 @@ class Outcome(BaseModel):
     result: Annotated[JsonValue, bounded(most.RESULT_BYTES, "the result")] = None
     usage: Usage | None = None
     agent: AgentsWord | None = None
+    work: Work | None = None
+    """What it delivered, if it had a workspace."""
 
     def to_wire(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)

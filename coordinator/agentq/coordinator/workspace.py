@@ -1,0 +1,157 @@
+"""What is said of a run's workspace: the worktree that it works in, and where its work goes; and what was delivered.
+
+The coordinator knows nothing of git. It keeps these words, and who may move which target when (see merging.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from agentq.coordinator import limits as most
+from agentq.coordinator.fields import Name, Text, Texts, Timeout, bounded
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.policy import ClassPolicy, RetryPolicy
+
+_UNFIT_FOR_A_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|\.lock(/|$)|(^|/)\.|[./]$|^/|^@$")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+:\S+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _line(text: str) -> str:
+    """It becomes an argument of git's, or a part of one."""
+    if not text.strip() or text.startswith("-") or not text.isprintable():
+        raise ValueError("it should be one line of text, and not begin with -")
+    return text
+
+
+def _branch(text: str) -> str:
+    if _UNFIT_FOR_A_BRANCH.search(_line(text)):
+        raise ValueError(f"{text[:80]!r} is not the name of a branch")
+    return text
+
+
+def _repository(text: str) -> str:
+    if not _line(text).startswith("/") and not _ADDRESS.fullmatch(text):
+        raise ValueError("give the absolute path of a repository, or an address that git can fetch from")
+    return text
+
+
+def _within(paths: tuple[str, ...]) -> tuple[str, ...]:
+    for path in paths:
+        if not path or path.startswith(("/", "-")) or ".." in path.split("/"):
+            raise ValueError(f"{path[:80]!r} is not a path within the repository")
+    return paths
+
+
+def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _VARIABLE.fullmatch(name) or name.startswith("AGENTQ_"):
+            raise ValueError(f"{name[:80]!r} cannot be the name of a variable of the run's")
+    return names
+
+
+_Short = StringConstraints(max_length=most.REFERENCE_CHARACTERS)
+Reference = Annotated[Text, _Short, AfterValidator(_line)]
+"""Whatever git takes for a commit: a branch, a tag, `HEAD~1`, a hash."""
+Branch = Annotated[Text, _Short, AfterValidator(_branch)]
+_Command = Annotated[Texts, bounded(most.ARGUMENTS_BYTES, "the command line")]
+_Paths = Annotated[Texts, Field(max_length=most.WORKSPACE_PATHS), AfterValidator(_within)]
+
+
+class Workspace(BaseModel):
+    """The worktree that a run gets, and what becomes of the work that is done there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+    repository: Annotated[Text, _Short, AfterValidator(_repository)]
+    """The absolute path of one on the worker's host, or an address."""
+    base: Reference
+    """What it starts from: recorded at the submit, and resolved to a commit when the run is claimed."""
+    target: Branch | None = None
+    """The branch that the work goes to."""
+    merge: Literal["squash", "rebase", "merge", "none"] = "squash"
+    """How it gets there. With `squash` a run is exactly one commit."""
+
+    setup: _Command = ()
+    setup_timeout_ms: Timeout | None = None
+    copy_files: _Paths = ()
+    link_files: _Paths = ()
+    """Paths in the repository's own checkout that the worktree gets: copies of them, or links to them."""
+    sparse: _Paths = ()
+    """If not empty, all that is checked out."""
+    ports: Annotated[Texts, Field(max_length=most.WORKSPACE_PORTS), AfterValidator(_variables)] = ()
+    """Variables that each get the number of a free port."""
+    trust: Literal["none", "repo"] = "none"
+    """Whether the hooks of the repository may run."""
+    sign: bool = False
+    dirty: Literal["allow", "refuse"] = "allow"
+    """Whether the repository's own checkout may have changes that nobody has committed."""
+
+    check: _Command = ()
+    """What must succeed on the merged work before the target moves."""
+    check_timeout_ms: Timeout | None = None
+    on_check: Literal["agent", "retry", "fail"] = "agent"
+    """Who mends a check that fails: the agent in its conversation, or another attempt; or nobody."""
+    on_conflict: Literal["agent", "resolver", "retry", "fail"] = "agent"
+    resolver: Name | None = None
+    """The agent that resolves conflicts, if not the run's own."""
+    rounds: Annotated[int, Field(ge=0, le=most.ROUNDS)] = 2
+    """How often a conflict, or a check that fails, goes back to be mended."""
+
+    tree: Literal["auto", "clean", "same"] = "auto"
+    """What another attempt starts from; `auto`: `same` for an agent that goes on in its conversation, else `clean`."""
+    keep: Literal["failed", "always", "never"] = "failed"
+    """Of which runs the worktree stays for somebody to look at."""
+    push: bool = False
+    remote: Reference = "origin"
+    update_checkout: bool = False
+    """Whether the repository's own checkout may follow the target, if it is clean and on it."""
+    after_merge: _Command = ()
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if self.merge == "none" and (self.target is not None or self.update_checkout or self.after_merge):
+            said = "target" if self.target is not None else "update_checkout" if self.update_checkout else "after_merge"
+            raise ValueError(f"with merge 'none' the work goes nowhere, so it has no {said}")
+        if (self.on_conflict == "resolver") != (self.resolver is not None):
+            raise ValueError(
+                "on_conflict 'resolver' needs 'resolver', the agent that is to resolve conflicts"
+                if self.resolver is None
+                else "resolver means nothing without on_conflict 'resolver'"
+            )
+        for name in ("check", "setup"):
+            if getattr(self, f"{name}_timeout_ms") is not None and not getattr(self, name):
+                raise ValueError(f"{name}_timeout_ms means nothing without {name}")
+        return self
+
+    def tries(self, policy: RetryPolicy) -> RetryPolicy:
+        """The policy of a run that works here: what goes back to be mended is counted by itself, and does not wait."""
+        said = {OutcomeClass.CONFLICT: self.on_conflict, OutcomeClass.CHECK: self.on_check}
+        rounds = {
+            class_: ClassPolicy(retries=0 if word == "fail" else self.rounds, delay_ms=0)
+            for class_, word in said.items()
+            if class_ not in policy.final
+        }
+        return policy.model_copy(update={"classes": rounds | policy.classes})
+
+
+class Work(BaseModel):
+    """What an attempt delivered."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    commit: str | None = None
+    """The work as it is in the target, or on its own branch if it did not get there; None if nothing was changed."""
+    base: str | None = None
+    """The commit that the work started from."""
+    branch: str | None = None
+    target: str | None = None
+    merged: bool = False
+    files: int = 0
+    insertions: int = 0
+    deletions: int = 0
+    checkout_updated: bool = False
+    pushed: bool = False
