@@ -17,8 +17,8 @@ from agentq.coordinator.events import NAMES, Event
 from agentq.coordinator.fields import Name, RunId, one_sentence
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import FILTER_VALUES
-from agentq.coordinator.moments import iso
 from agentq.coordinator.run import lane_parts
+from agentq.coordinator.shapes import event_record
 from agentq.coordinator.store import Store
 
 REMEMBERED = 20_000
@@ -36,7 +36,7 @@ class Located(Event):
 
     def told(self) -> dict[str, Any]:
         """What is said of it outside."""
-        return {**self.model_dump(mode="json"), "at": iso(self.at_ms)}
+        return event_record(self)
 
 
 class Interest(BaseModel):

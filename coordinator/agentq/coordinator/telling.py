@@ -1,7 +1,7 @@
 """Telling a webhook: who does it, how far it has come, and what became of each attempt.
 
-Whoever tells has the webhook in hand for a short time and keeps it there by coming back; what somebody says who has lost
-it is refused. So two may deliver the same message in the worst case, under the same id, and none is left out: the place
+Whoever tells has the webhook in hand for a short time and keeps it there by coming back; what somebody says who has
+lost it is refused. So two may deliver the same message in the worst case, under the same id, and none is left out: the place
 moves in the script that notes that the message was taken.
 """
 
@@ -63,9 +63,7 @@ class Errand:
     def message(self, event: Located, at: str) -> Message:
         """What it is told of an event. Its id follows from the event: told again, it is the same."""
         kind = f"{'run' if event.run else 'agentq'}.{event.event}"
-        return Message(
-            self._id(f"{event.partition} {event.id}"), kind, body_of(kind, event.at_ms, event.told()), at
-        )
+        return Message(self._id(f"{event.partition} {event.id}"), kind, body_of(kind, event.at_ms, event.told()), at)
 
     def gap(self, after: str, at_ms: int) -> Message:
         """That events are gone which it was not told of. It comes before those that are left."""

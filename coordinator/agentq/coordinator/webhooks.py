@@ -157,9 +157,7 @@ class Webhooks:
         told = json.dumps({"id": message, "type": kind, "body": body}, separators=(",", ":"))
         self._say("redeliver", name, told, operation or self.store.nonce())
 
-    def _alter(
-        self, name: str, *, state: str = "", why: str = "", secret: str = "", overlap_ms: int = 0
-    ) -> Webhook:
+    def _alter(self, name: str, *, state: str = "", why: str = "", secret: str = "", overlap_ms: int = 0) -> Webhook:
         self._say("alter", _checked(name), state, why[:ERROR_CHARACTERS], secret, overlap_ms, self.store.nonce())
         return self.get(name)
 

@@ -28,8 +28,8 @@ from agentq.sdk.handles import Run, value_of
 from agentq.sdk.tasks import Task, task_of
 
 if TYPE_CHECKING:
-    from agentq.sdk.agents import AgentOptions, SessionOptions
     from agentq.coordinator.records import Records
+    from agentq.sdk.agents import AgentOptions, SessionOptions
     from agentq.sdk.aio import AsyncClient
     from agentq.sdk.backend import Backend
     from agentq.sdk.endings import Endings

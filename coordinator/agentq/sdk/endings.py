@@ -1,8 +1,8 @@
 """Who waits for which run to end, threads and event loops alike: any number of them, for one reader of the events.
 
-Nobody who waits holds a thread or a connection for it. The backend's readers ring when a run ends; one thread then looks
-at all that have rung, and tells all who wait for them. The order of things is that of `outcomes`: enter the wait first,
-then look.
+Nobody who waits holds a thread or a connection for it. The backend's readers ring when a run ends; one thread then
+looks at all that have rung, and tells all who wait for them. The order of things is that of `outcomes`: enter the wait
+first, then look.
 """
 
 from __future__ import annotations

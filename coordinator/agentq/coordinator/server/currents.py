@@ -10,7 +10,7 @@ import random
 import threading
 from contextlib import suppress
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.events import order_of
 from agentq.coordinator.identity import partition_of
@@ -75,7 +75,7 @@ class _Reader(threading.Thread):
             self._wanted.wait()
             places = self._places()
             try:
-                words = ("XREAD", "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS", *places, *places.values())
+                words: tuple[Word, ...] = ("XREAD", "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS", *places, *places.values())
                 reply = self._connection.block(*words, timeout_ms=BLOCK_MS) if places else None
             except AgentqError:
                 # Whoever waits looks for itself, and meets the same fault, or more of the log.

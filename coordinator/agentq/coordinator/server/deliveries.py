@@ -48,13 +48,25 @@ class Deliveries:
         self._webhooks = Webhooks(feed.store)
         self._posts = asyncio.Semaphore(POSTS)
         self._lines: dict[str, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Until it is cancelled."""
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run(), name="agentq-webhooks")
+
+    async def stop(self) -> None:
+        """Lay all down; what is on its way is told again by whoever goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
         try:
             while True:
                 with suppress(AgentqError):
-                    self._compare({hook.name for hook in await self._call(self._webhooks.all) if hook.state == "active"})
+                    self._compare(
+                        {hook.name for hook in await self._call(self._webhooks.all) if hook.state == "active"}
+                    )
                 await asyncio.sleep(LOOK_MS / 1000)
         finally:
             await self._end(list(self._lines.values()))

@@ -279,7 +279,9 @@ def parsed(text: str, partitions: list[int]) -> Places:
         return dict.fromkeys(partitions, BEGINNING)
     parts = text.split(",")
     if len(parts) != len(partitions):
-        raise Invalid(f"{text[:80]!r} is not a place in these events: it has {len(parts)} parts, not {len(partitions)}.")
+        raise Invalid(
+            f"{text[:80]!r} is not a place in these events: it has {len(parts)} parts, not {len(partitions)}."
+        )
     for part in parts:
         try:
             order_of(part)
@@ -299,8 +301,8 @@ def newest(store: Store, partitions: Iterable[int]) -> Places:
 
 
 def _page(store: Store, whereabouts: Whereabouts, places: Places) -> _Page:
-    """The next events of each partition, and up to where they are. Of several partitions, in the order of their times as
-    far as all of them are known."""
+    """The next events of each partition, and up to where they are; of several partitions, in the order of their times
+    as far as all of them are known."""
     page, bounds = _Page(), []
     for partition, after in places.items():
         events = Events(store, partition)

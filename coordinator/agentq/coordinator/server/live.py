@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import NotFound, TryLater, Unreachable
 from agentq.coordinator.events import BEGINNING
 from agentq.coordinator.interest import Interest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ENTRIES_A_STEP = 200
 OUTAGE_S = 1.0
+KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
 GAP = "gap"
 END = "end"
 
@@ -61,16 +63,14 @@ async def past(service: Service, interest: Interest, places: Places) -> AsyncGen
             return
 
 
-async def _told(
-    service: Service, interest: Interest, places: Places
-) -> AsyncGenerator[tuple[str, str]]:
+async def _told(service: Service, interest: Interest, places: Places) -> AsyncGenerator[tuple[str, str]]:
     """The words, and the state that the last event of them led to."""
     with service.feed.reader(interest, places) as reader:
-        shown = reader.place
+        shown, quiet_at_ms = reader.place, monotonic_ms() + KEEPALIVE_MS
         yield sse.opening(shown), ""
         while not service.tides.closing:
             try:
-                batch = await reader.next(sse.KEEPALIVE_S)
+                batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
             except (Unreachable, TryLater):
                 # What happens meanwhile is told when the store is back.
                 yield sse.alive(), ""
@@ -82,10 +82,12 @@ async def _told(
                 words = [_words(place, item) for place, item in batch.items]
                 shown = batch.items[-1][0]
                 yield "".join(words), batch.items[-1][1].event.state
-            elif not batch.gap and not service.tides.closing:
-                moved = batch.place if batch.place != shown else ""
-                shown = batch.place
+            elif not batch.gap:
+                if monotonic_ms() < quiet_at_ms:
+                    continue
+                moved, shown = batch.place if batch.place != shown else "", batch.place
                 yield sse.alive(moved), ""
+            quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
 
 
 def _words(place: str, item: Item) -> str:

@@ -55,8 +55,10 @@ class Poster:
             error = str(refused)
         except ssl.SSLError as fault:
             error = f"its certificate or its TLS is not in order: {fault.reason or type(fault).__name__}"
-        except (OSError, Unanswered) as fault:
-            error = f"it cannot be reached: {fault.strerror if isinstance(fault, OSError) and fault.strerror else fault}"
+        except Unanswered as fault:
+            error = str(fault)
+        except OSError as fault:
+            error = f"it cannot be reached: {fault.strerror or fault}"
         took_ms = monotonic_ms() - began_ms
         if status is not None and not 200 <= status < 300:
             error = f"it answered {status}" + (", and redirects are not followed" if 300 <= status < 400 else "")

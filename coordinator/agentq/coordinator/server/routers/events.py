@@ -1,4 +1,5 @@
-"""What happens, as it happens: server-sent events, or a WebSocket; of everything, of what a filter lets pass, of a run."""
+"""What happens, as it happens: of everything, of what a filter lets pass, or of a run; as server-sent events, or over a
+WebSocket."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from fastapi import APIRouter, Header, Path, Query, Request, WebSocket, WebSocke
 from pydantic_core import to_json
 from starlette.responses import Response
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, TryLater, Unreachable
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.server import live, sse
 from agentq.coordinator.server.access import Principal, allowed
-from agentq.coordinator.server.service import Service
+from agentq.coordinator.server.service import Service, service_of
 
 router = APIRouter(tags=["events"])
 
@@ -29,7 +31,9 @@ SEND_S = 20.0
 """How long a WebSocket may take no message before it is closed."""
 
 Names = Annotated[list[str], Query(description="names, also with commas between them; one of them is enough")]
-After = Annotated[str | None, Query(description="the place to go on from, as Last-Event-ID; `0-0` for all that is kept")]
+After = Annotated[
+    str | None, Query(description="the place to go on from, as Last-Event-ID; `0-0` for all that is kept")
+]
 Last = Annotated[str | None, Header(alias="Last-Event-ID", description="the id of the last event that was seen")]
 RunId = Annotated[str, Path(description="the id of a run")]
 Reader = Annotated[Principal, allowed("read", by_queue=True)]
@@ -53,7 +57,7 @@ async def events(
     The parts of the filter must all fit. An event is named as in the lifecycle; `gap` says that events are gone that
     the client has not seen, because the store keeps only so many.
     """
-    service: Service = request.app.state.service
+    service = service_of(request)
     _only(request.query_params.keys(), (*PARTS, "after"))
     asked = dict(zip(PARTS, (event, run, queue, plan, session, state), strict=True))
     interest = Interest.asked(asked).within(principal.queues or None)
@@ -71,7 +75,7 @@ async def events_of(
     request: Request, principal: Reader, run_id: RunId, after: After = None, last_event_id: Last = None
 ) -> Response:
     """All that has happened to a run and is kept, and what does until it has ended; `end` is the last event."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     found = await service.ask(service.records.get, run_id)
     principal.check_queue(found.spec.queue)
     place = last_event_id or after or f"{max(0, found.submitted_at_ms - 1)}-0"
@@ -87,7 +91,7 @@ async def events_of(
 @router.websocket("/events/ws")
 async def events_ws(socket: WebSocket, principal: Reader) -> None:
     """The same as messages: `{"id", "event", "data"}`, the first of them `ready`; `gap` and `alive` as there."""
-    service: Service = socket.app.state.service
+    service = service_of(socket)
     query = socket.query_params
     _only(query.keys(), (*PARTS, "after"))
     interest = Interest.asked({part: query.getlist(part) for part in PARTS}).within(principal.queues or None)
@@ -112,9 +116,10 @@ async def _until_gone(socket: WebSocket) -> None:
 async def _tell(service: Service, socket: WebSocket, interest: Interest, places: Mapping[int, str]) -> None:
     with service.feed.reader(interest, dict(places)) as reader:
         await _send(socket, "ready", reader.place)
+        quiet_at_ms = monotonic_ms() + live.KEEPALIVE_MS
         while not service.tides.closing:
             try:
-                batch = await reader.next(sse.KEEPALIVE_S)
+                batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
             except (Unreachable, TryLater):
                 await asyncio.sleep(OUTAGE_S)
                 continue
@@ -122,8 +127,11 @@ async def _tell(service: Service, socket: WebSocket, interest: Interest, places:
                 await _send(socket, live.GAP, batch.place, to_json({"after": batch.gap}).decode())
             for place, item in batch.items:
                 await _send(socket, item.event.event, place, item.words)
-            if not batch.items and not batch.gap:
+            if batch.items or batch.gap:
+                quiet_at_ms = monotonic_ms() + live.KEEPALIVE_MS
+            elif monotonic_ms() >= quiet_at_ms:
                 await _send(socket, "alive", batch.place)
+                quiet_at_ms = monotonic_ms() + live.KEEPALIVE_MS
     await socket.close(1001, "the server ends; come back")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.limits import DELIVERIES_KEPT, SECRET_OVERLAP_MS, URL_CHARACTERS
 from agentq.coordinator.server.access import Principal, allowed
-from agentq.coordinator.server.service import Service
+from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.webhooks import Delivery, Webhook, Webhooks, check_url
 
 router = APIRouter(tags=["webhooks"], prefix="/webhooks")
@@ -92,7 +92,7 @@ class Sent(BaseModel):
 @router.post("", status_code=201, summary="Make a webhook")
 async def make(request: Request, _: Admin, new: NewWebhook) -> MadeWebhook:
     """Tell an address what happens from now on, signed as Standard Webhooks has it."""
-    service = _service(request)
+    service = service_of(request)
     check_url(new.url)
     interest = Interest.asked(new.filter)
     await service.poster.checked(new.url)
@@ -104,21 +104,21 @@ async def make(request: Request, _: Admin, new: NewWebhook) -> MadeWebhook:
 @router.get("", summary="List webhooks")
 async def listed(request: Request, _: Admin) -> Listed:
     """Every webhook, with its state and how far it has been told."""
-    service = _service(request)
+    service = service_of(request)
     return Listed(webhooks=await service.ask(_all(service).all))
 
 
 @router.get("/{name}", summary="Show a webhook")
 async def show(request: Request, _: Admin, name: Name) -> Webhook:
     """One webhook."""
-    service = _service(request)
+    service = service_of(request)
     return await service.ask(_all(service).get, name)
 
 
 @router.delete("/{name}", status_code=204, summary="Remove a webhook")
 async def remove(request: Request, _: Admin, name: Name) -> Response:
     """Tell nobody through it any more."""
-    service = _service(request)
+    service = service_of(request)
     await service.ask(_all(service).remove, name)
     return Response(status_code=204)
 
@@ -126,21 +126,21 @@ async def remove(request: Request, _: Admin, name: Name) -> Response:
 @router.post("/{name}/pause", summary="Let a webhook rest")
 async def pause(request: Request, _: Admin, name: Name, change: Change = Change()) -> Webhook:  # noqa: B008
     """What happens meanwhile is told when it is resumed, as far as the events are kept."""
-    service = _service(request)
+    service = service_of(request)
     return await service.ask(_all(service).pause, name, change.why)
 
 
 @router.post("/{name}/resume", summary="Let a webhook go on")
 async def resume(request: Request, _: Admin, name: Name) -> Webhook:
     """Go on from where it was, also after it was disabled."""
-    service = _service(request)
+    service = service_of(request)
     return await service.ask(_all(service).resume, name)
 
 
 @router.post("/{name}/rotate", summary="Give a webhook another secret")
 async def rotate(request: Request, _: Admin, name: Name, rotation: Rotation = Rotation()) -> Secret:  # noqa: B008
     """For a while messages are signed with both."""
-    service = _service(request)
+    service = service_of(request)
     call = partial(_all(service).rotate, name, secret=rotation.secret, overlap_ms=rotation.overlap_ms)
     return Secret(secret=await service.ask(call))
 
@@ -150,16 +150,14 @@ async def deliveries(
     request: Request, _: Admin, name: Name, limit: Annotated[int, Query(ge=1, le=DELIVERIES_KEPT)] = 50
 ) -> Log:
     """The last attempts, each with the status that the receiver answered."""
-    service = _service(request)
+    service = service_of(request)
     return Log(deliveries=await service.ask(partial(_all(service).deliveries, name, limit=limit)))
 
 
 @router.post("/{name}/deliveries/{message}/redeliver", status_code=202, summary="Deliver a message again")
-async def redeliver(
-    request: Request, _: Admin, name: Name, message: Annotated[str, Path(max_length=200)]
-) -> Sent:
+async def redeliver(request: Request, _: Admin, name: Name, message: Annotated[str, Path(max_length=200)]) -> Sent:
     """Once more, as it was, under the same id."""
-    service = _service(request)
+    service = service_of(request)
     await service.ask(_all(service).redeliver, name, message)
     return Sent(message=message)
 
@@ -167,13 +165,8 @@ async def redeliver(
 @router.post("/{name}/test", status_code=202, summary="Deliver a test message")
 async def test(request: Request, _: Admin, name: Name) -> Sent:
     """A message that says nothing."""
-    service = _service(request)
+    service = service_of(request)
     return Sent(message=await service.ask(_all(service).test, name))
-
-
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
 
 
 def _all(service: Service) -> Webhooks:
