@@ -54,6 +54,8 @@ class Webhook(BaseModel):
     retry_at_ms: int | None = None
     at: str
     """The places up to which it has been told, one for each partition."""
+    held: str = ""
+    """Who tells it at the moment, or did last."""
     again: int = 0
     """Messages that are to be delivered because somebody asked for it."""
 
@@ -212,7 +214,8 @@ def check_url(url: str) -> None:
 
 def _webhook(name: str, told: str, again: int) -> Webhook:
     fields: dict[str, Any] = json.loads(told)
-    return Webhook.model_validate({**fields, "name": name, "filter": json.loads(fields["which"]), "again": again})
+    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["which"]), "again": again}
+    return Webhook.model_validate({**fields, **of_others})
 
 
 def _checked(name: str) -> str:

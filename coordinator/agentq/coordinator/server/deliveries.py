@@ -39,20 +39,32 @@ Call = Callable[..., Awaitable[Any]]
 class Deliveries:
     """The webhooks that this process tells."""
 
-    def __init__(self, feed: Feed, call: Call, poster: Poster, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(self, owner: str, feed: Feed, call: Call, poster: Poster, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._feed = feed
         self._call = call
         self._poster = poster
         self._timeout_ms = timeout_ms
-        self._owner = new_nonce()
+        self._owner = owner
         self._webhooks = Webhooks(feed.store)
         self._posts = asyncio.Semaphore(POSTS)
         self._lines: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._bell: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         """Begin."""
         self._task = asyncio.create_task(self._run(), name="agentq-webhooks")
+
+    def rouse(self) -> None:
+        """Look at once: something was changed here."""
+        bell, self._bell = self._bell, None
+        if bell is not None and not bell.done():
+            bell.set_result(None)
+
+    async def _nap(self, ms: int) -> None:
+        if self._bell is None:
+            self._bell = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._bell}, timeout=ms / 1000)
 
     async def stop(self) -> None:
         """Lay all down; what is on its way is told again by whoever goes on."""
@@ -67,7 +79,7 @@ class Deliveries:
                     self._compare(
                         {hook.name for hook in await self._call(self._webhooks.all) if hook.state == "active"}
                     )
-                await asyncio.sleep(LOOK_MS / 1000)
+                await self._nap(LOOK_MS)
         finally:
             await self._end(list(self._lines.values()))
 
@@ -109,7 +121,7 @@ class Deliveries:
             await self._attempt(telling, errand, errand.asked)
             return
         if errand.pause_ms:
-            await asyncio.sleep(min(errand.pause_ms, LOOK_MS) / 1000)
+            await self._nap(min(errand.pause_ms, LOOK_MS))
             return
         going_on: Errand | int | None = errand
         with self._feed.reader(errand.interest, await self._feed.places(errand.at)) as reader:

@@ -89,7 +89,7 @@ class Service:
         self.poster = Poster(
             Reach(server.webhook_networks), plain_http=server.webhook_http, timeout_ms=server.webhook_timeout_ms
         )
-        self.deliveries = Deliveries(self.feed, self.ask, self.poster, timeout_ms=server.webhook_timeout_ms)
+        self.deliveries = Deliveries(self.id, self.feed, self.ask, self.poster, timeout_ms=server.webhook_timeout_ms)
         self.access = Access(self, server, open_to_all=open_to_all)
         self.submit: Gathering[Submit, Receipt] = Gathering(
             self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES, weigh=lambda each: each.bytes

@@ -98,6 +98,7 @@ async def make(request: Request, _: Admin, new: NewWebhook) -> MadeWebhook:
     await service.poster.checked(new.url)
     add = partial(_all(service).add, new.name, new.url, interest, secret=new.secret)
     webhook, secret = await service.ask(add)
+    service.deliveries.rouse()
     return MadeWebhook(webhook=webhook, secret=secret)
 
 
@@ -134,7 +135,9 @@ async def pause(request: Request, _: Admin, name: Name, change: Change = Change(
 async def resume(request: Request, _: Admin, name: Name) -> Webhook:
     """Go on from where it was, also after it was disabled."""
     service = service_of(request)
-    return await service.ask(_all(service).resume, name)
+    webhook = await service.ask(_all(service).resume, name)
+    service.deliveries.rouse()
+    return webhook
 
 
 @router.post("/{name}/rotate", summary="Give a webhook another secret")
