@@ -89,6 +89,8 @@ them have only waited behind others; but one that kills its whole worker within 
 DELAY_MS = 1_000
 DELAY_FACTOR = 2
 BACKOFF_MS_MAX = 300_000
+WORKTREE_BYTES = 20 << 30
+"""What the worktrees of a worker may take of its disk, if nothing else is set."""
 KEEP_MS = 7 * 86_400_000
 """How long an ended run can be looked up, unless its spec says otherwise."""
 KEEP_MS_MIN = 60_000
