@@ -165,6 +165,24 @@ PLAN_FILES = 1_000
 MATRIX_TASKS = 10_000
 """Tasks that one task is spread out to."""
 
+WEBHOOKS = 100
+"""Of a namespace."""
+URL_CHARACTERS = 2_000
+FILTER_VALUES = 100
+"""Names that one part of a filter of events may list."""
+DELIVERIES_KEPT = 200
+"""Attempts in the log of a webhook."""
+REDELIVERIES = 100
+"""Messages that wait to be delivered to a webhook because somebody asked for it."""
+WEBHOOK_DELAY_MS = 5_000
+WEBHOOK_DELAY_FACTOR = 3
+WEBHOOK_DELAY_MS_MAX = 3_600_000
+"""Between two tries of a message; half of it is left to chance."""
+WEBHOOK_FAILURES = 10
+WEBHOOK_FAILING_MS = 3 * 86_400_000
+"""A webhook that has failed so often in a row, and for so long, is disabled."""
+SECRET_OVERLAP_MS = 86_400_000
+"""For how long the secret before signs, too."""
 TOKEN_KEPT_MS = 7 * 86_400_000
 """How long a token of the server that has expired is still listed."""
 TOKEN_USED_MS = 60_000
