@@ -23,7 +23,9 @@ PATIENT = {"heartbeat_ms": 1_000, "lease_ms": 8_000, "reap_grace_ms": 1_000, "fo
 class Yard:
     """See above. The depot stands on `main`; the work goes to `work`, made from it."""
 
-    def __init__(self, make_crew: Callable[..., Crew], server: Server, folder: Path, depot: Depot, **given: object) -> None:
+    def __init__(
+        self, make_crew: Callable[..., Crew], server: Server, folder: Path, depot: Depot, **given: object
+    ) -> None:
         self.crew = make_crew(server, namespace=folder.name, **given)
         self.depot = depot
         self.home = self.crew.folder / "home"

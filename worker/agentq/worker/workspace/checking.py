@@ -5,10 +5,12 @@ nothing else. Ignored files stay from one check to the next, since they are most
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 
 from agentq.coordinator.workspace import Workspace
+from agentq.worker import tree
 from agentq.worker.workspace.errands import Errands
 from agentq.worker.workspace.furnishing import furnish
 from agentq.worker.workspace.landing import Rejected
@@ -41,9 +43,9 @@ class Checking:
         """Alone with it from now on."""
         worktree = self._bench(commit)
         held.enter_context(locked(worktree.git, worktree.note.git_dir, "agentq-merges.lock"))
+        worktree = worktree.noted(state="open", keeper=tree.keeper(os.getpid()))
         drop_locks(worktree)
         worktree.git("checkout", "-q", "-f", "--detach", commit, patient=True)
         worktree.git("clean", "-q", "-ffd")
-        repository = worktree.repository
-        furnish_submodules(worktree.git, None if repository.is_copy else repository.common / "modules")
+        furnish_submodules(worktree.git, worktree.repository.modules)
         return furnish(worktree, self._workspace.copy_files, self._workspace.link_files)

@@ -18,12 +18,13 @@ from agentq.worker.workspace.checkout import Checkout
 from agentq.worker.workspace.committing import Committed, committed, message_of
 from agentq.worker.workspace.git import Git
 from agentq.worker.workspace.landing import Landed, Landing, Piece
+from agentq.worker.workspace.making import Wanted, made
 from agentq.worker.workspace.mending import brought_in
 from agentq.worker.workspace.repository import Repository, found
 from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
 from agentq.worker.workspace.target import Target, Tip
 from agentq.worker.workspace.workspaces import Prepared, Workspaces
-from agentq.worker.workspace.worktree import Wanted, Worktree, again, branch_of, folder_of, made
+from agentq.worker.workspace.worktree import Worktree, branch_of, folder_of
 from agentq.worker.workspace.worktree import found as found_there
 
 MERGES = "merges-"
@@ -148,9 +149,8 @@ class Place:
 
     def _again(self) -> bool:
         """The worktree of an earlier attempt, if it is on this host."""
-        worktree = again(self.repository, self._workspaces.home, self.run, self._workspaces.worker)
-        self.prepared = None if worktree is None else Prepared(worktree, {}, setup_done=True)
-        return worktree is not None
+        self.prepared = self._workspaces.again(self.repository, self.run)
+        return self.prepared is not None
 
     def prepare(self, intent: Intent | None, mend: Mend | None, *, goes_on: bool) -> Mend | None:
         """Have a worktree ready. What is to be mended is brought in, and told as it is now."""
