@@ -70,7 +70,7 @@ class Yard:
 
     def lines(self) -> list[str]:
         """The merge lines in which somebody stands."""
-        return [key for key in self.crew.queue.store.connection.command("KEYS", "*:merge:*")]
+        return list(self.crew.queue.store.connection.command("KEYS", "*:merge:*"))
 
 
 def work(run: Run) -> Work:
