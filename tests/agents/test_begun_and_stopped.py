@@ -14,6 +14,7 @@ from servers import Server, until
 from world import World
 
 from agentq.coordinator.conversations import Conversations
+from agentq.coordinator.offspring import Kin
 from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, spec_from_wire
@@ -30,6 +31,7 @@ from agentq.worker.environment import Environment
 from agentq.worker.narration import Narration
 from agentq.worker.reports import Report
 from agentq.worker.spill import Spill
+from agentq.worker.workspace.workspaces import Workspaces
 
 ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
@@ -122,8 +124,9 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             channels=Channels(folder / "channels"),
             say=said.append,
             narration=Narration(world.queue, Spill(folder / "spill"), lambda: 0),
-            door=Door(world.queue, folder / "doors"),
-            receive=world.queue.receive,
+            door=Door(Kin(world.queue), folder / "doors"),
+            queue=world.queue,
+            workspaces=Workspaces(folder / "home", "w1"),
         )
         agents = Agents(profiles, Halting(world, happens), availability)
         going = AgentAttempt(claim, spec_from_wire(claim.spec, claim.lane), surroundings, agents)

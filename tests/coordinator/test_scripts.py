@@ -36,6 +36,8 @@ SHARED = {
 }
 REFUSED_WHEN_FULL = {
     "submit",
+    "mint",
+    "promise",
     "depend",
     "requeue",
     "wake",

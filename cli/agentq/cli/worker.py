@@ -22,10 +22,12 @@ from agentq.coordinator.lease import order_drain
 from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.settings import Layered, Settings
+from agentq.coordinator.shapes import everyone, worker_record, worker_state
 from agentq.coordinator.turn import AGENT_LABEL, READY
 
 if TYPE_CHECKING:
     from agentq.worker.options import WorkerOptions
+    from agentq.worker.reloading import Reload
 
 Opt = typer.Option
 Workers = Annotated[list[str], typer.Argument(metavar="WORKER", help="Ids, or beginnings that only one id has.")]
@@ -33,8 +35,15 @@ Slots = Annotated[int | None, Opt(metavar="N", help="Runs at the same time; 1 if
 Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve, the first first; default.")]
 Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
 
-AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs")
-FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact")
+TO_A_COORDINATOR = ("connect", "token_file", "ca_file", "plain_http")
+AS_IT_IS = (
+    *("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs"),
+    *TO_A_COORDINATOR,
+)
+FIXED = (
+    *("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", "worktree_idle"),
+    *TO_A_COORDINATOR,
+)
 """What of a worker's settings cannot change while it works."""
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 
@@ -69,6 +78,14 @@ def run_worker(
     ] = None,
     child_rss: Annotated[str | None, Opt(metavar="SIZE", help="Replace a child that has grown above this.")] = None,
     child_runs: Annotated[int | None, Opt(metavar="N", help="Replace a child after so many function runs.")] = None,
+    connect: Annotated[
+        str | None, Opt(metavar="URL", help="Work through a coordinator (agentq serve), without reaching Redis.")
+    ] = None,
+    token_file: Annotated[
+        str | None, Opt(metavar="FILE", help="Its token, if not in AGENTQ_WORKER_TOKEN; see agentq token new.")
+    ] = None,
+    ca_file: Annotated[str | None, Opt(metavar="FILE", help="Certificates to trust there, as PEM.")] = None,
+    plain_http: Annotated[bool, Opt("--plain-http", help="Go there unencrypted, on a private network.")] = False,
 ) -> None:
     """Run a worker here, or, with a command, look after those that run.
 
@@ -87,6 +104,7 @@ def run_worker(
 def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
     """Run a worker in this process, with so many slots if nobody says how many; the exit code."""
     from agentq.worker import worker
+    from agentq.worker.reaching import Straight
     from agentq.worker.reloading import Fresh, Reload
 
     before = settings_of(ctx)
@@ -110,6 +128,10 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
         from agentq.worker.rq.adopting import check_serializer
 
         check_serializer(given["rq_serializer"])
+    if options.connect is not None:
+        return _through(before.settings, options, Reload(reread, note), rq="rq" in given)
+    if stray := sorted(set(TO_A_COORDINATOR) & given.keys()):
+        raise Invalid(f"{flag(stray[0])} means nothing without --connect.")
     settings = located(ctx, start=True)
     many = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
     note(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
@@ -120,7 +142,20 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
 
         adopted = adopting.Adopted(names_in(given["rq"]), given.get("rq_serializer", ""))
         return adopting.serve(settings, options, home_of(settings), reload, adopted)
-    return worker.serve(settings, options, home_of(settings), reload)
+    return worker.serve(Straight(settings), options, home_of(settings), reload)
+
+
+def _through(settings: Settings, options: WorkerOptions, reload: Reload, *, rq: bool) -> int:
+    """Run a worker that reaches nothing but a coordinator."""
+    from agentq.worker import worker
+    from agentq.worker.reaching import TOKEN, Through
+
+    if rq:
+        raise Invalid("--rq needs Redis itself, where RQ's queues are; it cannot be said with --connect.")
+    reach = Through(options)
+    os.environ.pop(TOKEN, None)
+    note(f"a worker for {', '.join(options.queues)} through {options.connect}; Ctrl-C ends it.")
+    return worker.serve(reach, options, home_of(settings), reload)
 
 
 def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions:
@@ -160,10 +195,10 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq worker ls
     """
-    found = _everyone(reach(ctx))
+    found = everyone(reach(ctx).records.workers())
     if json:
         for records in found.values():
-            print_json(_record(records))
+            print_json(worker_record(records))
         return
     rows = []
     for name, records in found.items():
@@ -172,7 +207,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
         given = {name: value for name, value in described.labels.items() if not is_built_in(name)}
         labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
         queues = ",".join(described.queues)
-        rows.append([name, _state(records), taken, _heard(records), queues, _agents(described.labels), labels])
+        rows.append([name, worker_state(records), taken, _heard(records), queues, _agents(described.labels), labels])
     print_table(["worker", "state", "slots", "heard", "queues", "agents", "labels"], rows)
     if not rows and on_terminal():
         note("no worker is registered; start one with `agentq worker`.")
@@ -185,14 +220,16 @@ def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     \b
     Example: agentq worker show WORKER
     """
-    everyone = _everyone(reach(ctx))
-    for name in [_find(everyone, text) for text in worker]:
-        records = everyone[name]
+    found = everyone(reach(ctx).records.workers())
+    for name in [_find(found, text) for text in worker]:
+        records = found[name]
         if json:
-            print_json(_record(records))
+            print_json(worker_record(records))
             continue
         described = records[0].identity
-        print(f"{bold(name)}  {paint(_state(records), like='ok' if _state(records) == 'ready' else 'warn')}")
+        print(
+            f"{bold(name)}  {paint(worker_state(records), like='ok' if worker_state(records) == 'ready' else 'warn')}"
+        )
         print_pairs(
             [
                 ("slots", str(described.slots)),
@@ -232,10 +269,10 @@ def stop(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
 
 
 def _send_away(server: Server, workers: list[str], json: bool, *, hurry: bool) -> None:
-    everyone = _everyone(server)
+    found = everyone(server.records.workers())
     detail = f"asked by {os.environ.get('USER', 'somebody')}"
-    for name in [_find(everyone, text) for text in workers]:
-        first, *others = everyone[name]
+    for name in [_find(found, text) for text in workers]:
+        first, *others = found[name]
         order_drain(server.store, first.partition, name, detail, hurry=hurry)
         for record in others:
             with suppress(NotFound):  # it was quick to leave
@@ -244,14 +281,6 @@ def _send_away(server: Server, workers: list[str], json: bool, *, hurry: bool) -
             print_json({"id": name, "state": "draining"})
         else:
             print(f"{name}  draining")
-
-
-def _everyone(server: Server) -> dict[str, list[WorkerRecord]]:
-    """Workers by id; one that serves several partitions has a record in each."""
-    found: dict[str, list[WorkerRecord]] = {}
-    for record in server.records.workers():
-        found.setdefault(record.id, []).append(record)
-    return dict(sorted(found.items()))
 
 
 def _find(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
@@ -263,13 +292,6 @@ def _find(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
     if len(candidates) > 1:
         raise Invalid(f"Several workers have an id that begins so: {', '.join(candidates[:10])}; write more of it.")
     return candidates[0]
-
-
-def _state(records: list[WorkerRecord]) -> str:
-    """One that is silent in any partition is silent."""
-    if any(record.lease_until_ms <= wall_ms() for record in records):
-        return "silent"
-    return "draining" if any(record.state == "draining" for record in records) else records[0].state
 
 
 def _heard(records: list[WorkerRecord]) -> str:
@@ -286,19 +308,3 @@ def _agents(labels: Mapping[str, str]) -> str:
     """Those that it can take runs of; one whose accounts are all at their limits stands in brackets."""
     found = {name.removeprefix(AGENT_LABEL): value for name, value in labels.items() if name.startswith(AGENT_LABEL)}
     return ",".join(name if value == READY else f"({name})" for name, value in sorted(found.items()))
-
-
-def _record(records: list[WorkerRecord]) -> dict[str, Any]:
-    described = records[0].identity
-    return {
-        "id": records[0].id,
-        "state": _state(records),
-        "slots": described.slots,
-        "queues": list(described.queues),
-        "labels": described.labels,
-        "only_matching": described.only_matching,
-        "about": described.about,
-        "seen_at": iso(min(record.seen_at_ms for record in records)),
-        "lease_until": iso(min(record.lease_until_ms for record in records)),
-        "runs": [run for record in records for run in sorted(record.runs)],
-    }

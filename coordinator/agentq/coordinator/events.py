@@ -5,27 +5,38 @@ keeps the last one it has seen can go on there after any break. `missed` tells w
 
 What happened to several runs at once is one entry of the stream and several events. The last of them has the entry's
 own id, those before it that with `/` and a number.
+
+An event that is of no run (NOTICES) has an empty one. That of a plan names the plan, with the word that it ended with as
+its state; another one has no state.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from agentq.coordinator.connection import Connection
-from agentq.coordinator.lifecycle import State
+from agentq.coordinator.lifecycle import TRANSITIONS, State
+from agentq.coordinator.limits import EVENTS_AN_ENTRY
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.store import Store
 
 ENTRIES_A_READ = 500
 BEGINNING = "0-0"
+NOTICES = {
+    "plan_ended": "a plan has ended: all of it was submitted, and none of its tasks lives",
+    "webhook_disabled": "nobody is told through a webhook any more, which has failed for too long",
+}
+"""Events that are of no run, and what they tell."""
+NAMES = (*dict.fromkeys(row.event for row in TRANSITIONS), *NOTICES)
+"""What an event can be called."""
 
 
 class Event(BaseModel):
-    """One fact about one run; or, where `run` is empty, about a plan."""
+    """One fact about one run, or a notice."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,12 +44,12 @@ class Event(BaseModel):
     partition: int
     event: str
     run: str
-    state: State
+    state: State | Literal[""]
     attempt: int
     worker: str
     detail: str
     plan: str = ""
-    """Of `plan_ended`: the plan, whose word is in `state` and whose counts are in `detail`."""
+    """Of `plan_ended`; how many of its tasks ended in which state is in `detail`."""
 
     @property
     def at_ms(self) -> int:
@@ -70,7 +81,7 @@ class Events:
         while True:
             entries = self.store.connection.command("XRANGE", self.key, f"({place}", "+", "COUNT", ENTRIES_A_READ)
             for entry in entries:
-                yield from self._events(entry)
+                yield from self.of_entry(entry)
             if len(entries) < ENTRIES_A_READ:
                 return
             place = entries[-1][0]
@@ -82,7 +93,7 @@ class Events:
             return rest
         words = ("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", block_ms, "STREAMS", self.key, _entry(after))
         reply = self._own().block(*words, timeout_ms=block_ms)
-        return [event for entry in reply[0][1] for event in self._events(entry)] if reply else []
+        return [event for entry in reply[0][1] for event in self.of_entry(entry)] if reply else []
 
     def _rest_of_entry(self, after: str) -> list[Event]:
         """The events after one that is not the last of its entry."""
@@ -90,12 +101,16 @@ class Events:
         if not number:
             return []
         found = self.store.connection.command("XRANGE", self.key, place, place)
-        return [event for entry in found for event in self._events(entry)][int(number) :]
+        return [event for entry in found for event in self.of_entry(entry)][int(number) :]
 
     def missed(self, after: str) -> bool:
         """Whether events after that point are gone already, because the stream is capped."""
+        return after != BEGINNING and order_of(self.oldest_id()) > order_of(_entry(after))
+
+    def oldest_id(self) -> str:
+        """The id of the oldest event that is kept; the beginning where there is none."""
         oldest = self.store.connection.command("XRANGE", self.key, "-", "+", "COUNT", 1)
-        return after != BEGINNING and bool(oldest) and _order(oldest[0][0]) > _order(_entry(after))
+        return str(oldest[0][0]) if oldest else BEGINNING
 
     def close(self) -> None:
         """Stop following."""
@@ -113,7 +128,8 @@ class Events:
                 self._reader = self.store.connection.another()
             return self._reader
 
-    def _events(self, entry: Any) -> list[Event]:
+    def of_entry(self, entry: Any) -> list[Event]:
+        """The events of an entry, as the server tells it."""
         place, flat = entry
         fields = fields_of(flat)
         runs, attempts = fields["run"].split(" "), fields["attempt"].split(" ")
@@ -131,6 +147,8 @@ def _entry(event: str) -> str:
     return event.partition("/")[0]
 
 
-def _order(place: str) -> tuple[int, int]:
-    at_ms, _, number = place.partition("-")
-    return int(at_ms), int(number)
+def order_of(event: str) -> tuple[int, int, int]:
+    """What ids of one partition are compared by."""
+    entry, _, place = event.partition("/")
+    at_ms, _, number = entry.partition("-")
+    return int(at_ms), int(number), int(place) if place else EVENTS_AN_ENTRY

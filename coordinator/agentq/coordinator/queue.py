@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Word
-from agentq.coordinator.errors import AgentqError, Invalid, refusal
+from agentq.coordinator.errors import AgentqError, Invalid, NotFound, refusal
 from agentq.coordinator.holding import Claim as Claim
 from agentq.coordinator.holding import Holding
 from agentq.coordinator.identity import check_run_id, new_run_id, partition_of
@@ -56,7 +56,7 @@ class Queue(Holding):
         (word,) = call("submit", partition, *_row(spec, run_id))
         receipt = receipt_of(run_id, word)
         if receipt.refused is not None:
-            raise self._advised(receipt.refused, word)
+            raise self.advised(receipt.refused, spec)
         if receipt.created and len(spec.after) > limits.DEPENDENCIES_A_CALL:
             self._depend(run_id, spec)
         return receipt
@@ -207,13 +207,13 @@ class Queue(Holding):
             )
         return run_id or new_run_id(partition), partition
 
-    def _advised(self, refused: AgentqError, word: str) -> AgentqError:
+    def advised(self, refused: AgentqError, spec: RunSpec) -> AgentqError:
         """A refusal, with the name that may have been meant."""
-        if not word.startswith("no_session "):
+        if not isinstance(refused, NotFound) or spec.session is None or f"session {spec.session}," not in str(refused):
             return refused
         from agentq.coordinator.sessions import suggestion
 
-        return type(refused)(f"{refused}{suggestion(self.store, word.removeprefix('no_session '))}")
+        return type(refused)(f"{refused}{suggestion(self.store, spec.session)}")
 
     def _batches(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None, size: int) -> Iterator[_Batch]:
         ids: Iterator[str | None] = repeat(None) if run_ids is None else iter(run_ids)

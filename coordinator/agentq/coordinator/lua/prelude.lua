@@ -219,14 +219,16 @@ local function move(id, run, verb, state, detail, ...)
   append(event, id, state, run, detail)
 end
 
--- The keeper of the duties sleeps until the first of the times that it knows of; a worker that is it is told of an
--- earlier one.
+-- The keeper of the duties sleeps until the first of the times that it knows of, and is told of an earlier one: a worker
+-- in its inbox, anybody else by the bell.
 local function tell_keeper(times, at)
   local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
   if first[2] and tonumber(first[2]) <= at then return end
   local keeper = call('GET', key_keeper())
   if keeper and call('ZSCORE', key_workers(), keeper) then
     call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', at)
+  elseif keeper then
+    call('XADD', key_bell(), 'MAXLEN', '1', '*', 'at', at)
   end
 end
 
