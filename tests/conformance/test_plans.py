@@ -2,76 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
+from conformance.studio import DIAMOND, Studio, task
 from world import World
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Refused, TryLater, WrongState
-from agentq.coordinator.events import Event
-from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, SETTLE_A_CALL
-from agentq.coordinator.plans import OnFailed, Plans, Task, new_plan_id
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
-
-WORK = RunSpec(kind="command", argv=["make"])
-
-
-def task(name: str, *needs: str, spec: RunSpec = WORK) -> Task:
-    return Task(name, spec, needs)
-
-
-DIAMOND = [task("d", "b", "c"), task("b", "a"), task("c", "a"), task("a")]
-
-
-class Studio:
-    """A plan and a worker that does its tasks as the test says."""
-
-    def __init__(self, world: World, tasks: Sequence[Task] = DIAMOND, on_failed: OnFailed = "skip") -> None:
-        self.world = world
-        self.queue = world.queue
-        self.plans = Plans(world.queue)
-        self.plan = self.plans.create("shop", tasks, on_failed=on_failed, source="the source")
-        self.lease: Lease = world.worker("w1")
-        self.claims: dict[str, Claim] = {}
-
-    def claim(self) -> list[str]:
-        """Take all that can be taken; returns the tasks that are held now, by name."""
-        names = {run: name for name, run in self.runs().items()}
-        self.claims |= {names[claim.id]: claim for claim in self.lease.claim(1000)}
-        return sorted(self.claims)
-
-    def runs(self) -> dict[str, str]:
-        return {record.id: record.run for record in self.plans.all_tasks(self.plan)}
-
-    def finish(self, *names: str) -> None:
-        for name in names:
-            self.claim()
-            assert self.queue.finish([(self.claims.pop(name), Outcome())]) == [None]
-
-    def fail(self, name: str) -> None:
-        self.claim()
-        self.queue.fail(self.claims.pop(name), Outcome(class_=OutcomeClass.REJECTED, error="it went wrong"))
-
-    def confirm(self) -> None:
-        """Whatever is held is to stop, and does."""
-        self.claim()
-        for claim in self.claims.values():
-            assert self.queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED)) is State.CANCELLED
-        self.claims.clear()
-
-    def states(self) -> dict[str, str]:
-        return {record.id: record.state.value for record in self.plans.all_tasks(self.plan)}
-
-    def words(self) -> list[Event]:
-        """What was told of the plan's end."""
-        return [event for event in self.world.events() if event.event == "plan_ended"]
-
-    @property
-    def state(self) -> str:
-        return self.plans.get(self.plan).state
+from agentq.coordinator.plans import Plans, Task, new_plan_id
+from agentq.coordinator.run import Outcome
 
 
 def test_tasks_run_in_the_order_of_their_needs_and_the_plan_ends_with_the_last(world: World) -> None:
@@ -243,117 +182,6 @@ def test_a_plan_that_has_ended_by_itself_cannot_be_cancelled(world: World) -> No
 
     with world.unchanged(), pytest.raises(WrongState, match="is completed"):
         studio.plans.cancel(studio.plan)
-
-
-# ---- going on
-
-
-def test_a_task_that_begins_again_brings_back_what_was_skipped_for_it(world: World) -> None:
-    """And not what was skipped for another."""
-    studio = Studio(world, [*DIAMOND, task("e", "d"), task("x"), task("y", "x", "a")])
-    studio.fail("a")
-    studio.fail("x")
-    assert studio.state == "failed"
-
-    plan = studio.plans.retry(studio.plan, task="a")
-
-    assert (plan.state, studio.states()) == (
-        "running",
-        {"a": "pending", "b": "blocked", "c": "blocked", "d": "blocked", "e": "blocked", "x": "failed", "y": "skipped"},
-    )
-    studio.finish("a", "b", "c", "d", "e")
-    assert (studio.state, len(studio.words())) == ("failed", 2)
-    studio.plans.retry(studio.plan)
-    studio.finish("x", "y")
-    assert (studio.state, len(studio.words())) == ("completed", 3)
-
-
-def test_a_requeue_of_a_task_is_as_good_as_a_retry_of_its_plan(world: World) -> None:
-    studio = Studio(world)
-    studio.fail("a")
-
-    assert world.queue.requeue(studio.runs()["a"]) is State.PENDING
-
-    assert studio.states() == {"a": "pending", "b": "blocked", "c": "blocked", "d": "blocked"}
-
-
-def test_what_fails_again_does_not_begin_again_in_the_same_retry(world: World) -> None:
-    studio = Studio(world, [task(f"t{number}") for number in range(SETTLE_A_CALL + 50)])
-    claims = studio.lease.claim(1000)
-    for claim in claims:
-        world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
-    partition = studio.plans.partition(studio.plan)
-    assert world.store.call("retry", partition, studio.plan, "failed", "once") == "ok 1"
-    for claim in studio.lease.claim(1000):
-        world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
-    world.tick()
-
-    assert studio.plans.counts(studio.plan) == {State.PENDING: 50, State.FAILED: SETTLE_A_CALL}
-
-
-def test_a_stopped_plan_that_is_retried_goes_on_where_it_was(world: World) -> None:
-    studio = Studio(world, on_failed="fail-plan")
-    studio.finish("a")
-    studio.fail("b")
-    studio.confirm()
-    assert (studio.state, studio.states()) == (
-        "failed", {"a": "completed", "b": "failed", "c": "cancelled", "d": "cancelled"},
-    )  # fmt: skip
-
-    plan = studio.plans.retry(studio.plan)
-
-    assert (plan.state, studio.states()["d"]) == ("running", "blocked")
-    studio.finish("b", "c", "d")
-    assert studio.state == "completed"
-
-
-def test_a_cancelled_plan_begins_again_with_its_first_task(world: World) -> None:
-    """What was cancelled waits for what it needs, as before; in whatever order they stand."""
-    studio = Studio(world)
-    studio.plans.add(studio.plan, [task("e", "f"), task("f", "d")])
-    studio.plans.cancel(studio.plan)
-
-    studio.plans.retry(studio.plan, "all")
-
-    assert studio.claim() == ["a"]
-    studio.finish("a", "b", "c", "d", "f", "e")
-    assert studio.state == "completed"
-
-
-def test_a_task_that_was_cancelled_by_hand_begins_again_only_if_all_are_to(world: World) -> None:
-    studio = Studio(world)
-    studio.finish("a")
-    world.queue.cancel(studio.runs()["c"])
-    studio.finish("b")
-    assert (studio.state, studio.states()["d"]) == ("failed", "skipped")
-
-    assert studio.plans.retry(studio.plan, "failed").state == "failed"
-    assert studio.plans.retry(studio.plan, "all").state == "running"
-
-    studio.finish("c", "d")
-    assert studio.state == "completed"
-
-
-def test_tasks_are_added_to_a_plan_that_runs_and_to_one_that_has_ended(world: World) -> None:
-    studio = Studio(world, [task("a")])
-    added = studio.plans.add(studio.plan, [task("b", "a")])
-    studio.finish("a", "b")
-    assert (studio.state, studio.runs()["b"]) == ("completed", added["b"])
-
-    studio.plans.add(studio.plan, [task("c", "a", "b")])
-
-    assert studio.state == "running"
-    with world.unchanged():
-        assert studio.plans.add(studio.plan, [task("c", "a", "b")]) == {"c": studio.runs()["c"]}
-    studio.finish("c")
-    assert (studio.state, len(studio.words())) == ("completed", 2)
-    for bad, sentence in (
-        (task("d", "nobody"), "The task d needs nobody, which there is no task of."),
-        (task("a"), f"The plan {studio.plan} has a task a already; give the new one another id."),
-    ):
-        with world.unchanged(), pytest.raises(Invalid) as refused:
-            studio.plans.add(studio.plan, [bad])
-        assert str(refused.value) == sentence
 
 
 # ---- the end of all

@@ -6,8 +6,8 @@ keeps the last one it has seen can go on there after any break. `missed` tells w
 What happened to several runs at once is one entry of the stream and several events. The last of them has the entry's
 own id, those before it that with `/` and a number.
 
-An event that is of no run (NOTICES) has an empty one. That of a plan names the plan, with the word that it ended with as
-its state; another one has no state.
+An event that is of no run (NOTICES) has an empty one. That of a plan names the plan, and its state is the word that it
+ended with; another one has no state.
 """
 
 from __future__ import annotations
