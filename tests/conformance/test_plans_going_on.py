@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conformance.studio import Studio, task
+from conformance.studio import DIAMOND, Studio, task
 from world import World
 
 from agentq.coordinator.errors import Invalid
