@@ -12,11 +12,33 @@ from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.envelope import Envelope
-from agentq.coordinator.server.routers import health, runs
+from agentq.coordinator.server.routers import (
+    health,
+    limits,
+    queues,
+    run_details,
+    run_verbs,
+    runs,
+    schedules,
+    sessions,
+    tokens,
+    workers,
+)
 from agentq.coordinator.server.service import Service
 from agentq.coordinator.settings import ServerSettings, Settings
 
-ROUTERS: tuple[APIRouter, ...] = (runs.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    runs.router,
+    run_verbs.router,
+    run_details.router,
+    sessions.router,
+    schedules.router,
+    limits.router,
+    queues.router,
+    workers.router,
+    tokens.router,
+    health.router,
+)
 """Those of the API, in the order in which the documents show them. The first that matches a path answers."""
 GZIP_BYTES = 1400
 """What fits into one packet gains nothing."""

@@ -36,6 +36,7 @@ from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.schedules import Schedules
 from agentq.coordinator.server.access import Access
+from agentq.coordinator.server.currents import Currents
 from agentq.coordinator.server.gathering import Gathering
 from agentq.coordinator.server.tides import Tides, Watch
 from agentq.coordinator.sessions import Sessions
@@ -79,6 +80,7 @@ class Service:
         self.schedules = Schedules(self.store)
         self.flow = Flow(self.store)
         self.tides = Tides(self.store)
+        self.currents = Currents(self.store)
         self.access = Access(self, server, open_to_all=open_to_all)
         self.submit: Gathering[Submit, Receipt] = Gathering(
             self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES, weigh=lambda each: each.bytes
@@ -108,6 +110,7 @@ class Service:
         if self.server.duties:
             await asyncio.to_thread(self.ticker.stop)
         await asyncio.to_thread(self.tides.stop)
+        await asyncio.to_thread(self.currents.stop)
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.store.connection.close()
 
