@@ -15,6 +15,7 @@ from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Allowed
 from agentq.coordinator.server.envelope import Envelope
 from agentq.coordinator.server.routers import (
+    events,
     health,
     limits,
     queues,
@@ -24,9 +25,12 @@ from agentq.coordinator.server.routers import (
     schedules,
     sessions,
     tokens,
+    webhooks,
+    worker,
     workers,
 )
 from agentq.coordinator.server.service import Service
+from agentq.coordinator.server.worker_line import Lines
 from agentq.coordinator.settings import ServerSettings, Settings
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -39,6 +43,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     queues.router,
     workers.router,
     tokens.router,
+    events.router,
+    webhooks.router,
+    worker.router,
     health.router,
 )
 """Those of the API, in the order in which the documents show them. The first that matches a path answers."""
@@ -81,6 +88,7 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
 
     app = App(title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None)
     app.service = app.state.service = service
+    app.state.lines = Lines()
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES, compresslevel=4)
     if server.cors_origins:

@@ -1,7 +1,6 @@
-"""Which logs were written to: one reader for each partition looks at every log that somebody waits for.
+"""Waiting for logs to grow, without threads: one reader for each partition serves all who follow one.
 
-It only rings: whoever waits reads for itself, from where it is. The order of things makes that safe: when a log is
-added its watch is rung once, after the place was noted from which on the log is looked at.
+Whoever follows a log reads what there is, and then asks to be rung when there is more after its place; it is rung once.
 """
 
 from __future__ import annotations
@@ -9,41 +8,36 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
-from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.events import BEGINNING
+from agentq.coordinator.events import order_of
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.server.tides import FOLLOW_MS, OUTAGE_MS, Watch
 from agentq.coordinator.store import Store
 
-LINGER_MS = 15_000
-"""How long a log is looked at after the last has left: who polls comes back at once."""
+BLOCK_MS = 5_000
+OUTAGE_MS = 1_000
+
+Bell = asyncio.Future[None]
 
 
 class Currents:
-    """All logs that are waited for in this process. To be used on its loop alone."""
+    """The logs that are followed in this process. To be used on its loop alone."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._readers: dict[int, _Reader] = {}
 
-    @contextmanager
-    def ring(self, run_id: str, watch: Watch) -> Iterator[None]:
-        """Ring a watch whenever the log of a run was written to, and once now."""
+    def bell(self, run_id: str, place: str) -> Bell:
+        """What is rung when there is more of a log than up to this place, or after an outage. Cancel it to leave."""
+        loop = asyncio.get_running_loop()
         partition = partition_of(run_id)
-        reader = self._readers.get(partition)
-        if reader is None:
-            reader = self._readers[partition] = _Reader(self.store, partition, asyncio.get_running_loop())
-            reader.start()
-        reader.enter(run_id, watch)
-        try:
-            yield
-        finally:
-            reader.leave(run_id, watch)
+        if partition not in self._readers:
+            self._readers[partition] = _Reader(self.store.connection.another(), loop)
+        bell: Bell = loop.create_future()
+        self._readers[partition].add(self.store.key(partition, "log", run_id), place, bell)
+        return bell
 
     def stop(self) -> None:
         """End the readers. It waits for them, so not on the loop."""
@@ -52,90 +46,63 @@ class Currents:
 
 
 class _Reader(threading.Thread):
-    """Looks at the logs of one partition."""
+    """Looks at the logs of one partition. It sleeps while nobody follows one."""
 
-    def __init__(self, store: Store, partition: int, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(name=f"agentq-currents-{partition}", daemon=True)
-        self._store = store
-        self._partition = partition
+    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name="agentq-currents", daemon=True)
+        self._connection = connection
         self._loop = loop
-        self._connection: Connection = store.connection.another()
         self._lock = threading.Lock()
-        self._watches: dict[str, list[Watch]] = {}
-        self._left_at_ms: dict[str, int] = {}
-        self._places: dict[str, str] = {}
-        """Of the thread alone: from where on each log is looked at."""
+        self._waiting: dict[str, list[tuple[str, Bell]]] = {}
         self._wanted = threading.Event()
-        self._stopped = threading.Event()
+        self._stopped = False
+        self.start()
 
-    def enter(self, run_id: str, watch: Watch) -> None:
+    def add(self, key: str, place: str, bell: Bell) -> None:
         with self._lock:
-            self._watches.setdefault(run_id, []).append(watch)
-            is_new = run_id not in self._left_at_ms
-            self._left_at_ms.pop(run_id, None)
+            self._waiting.setdefault(key, []).append((place, bell))
         self._wanted.set()
-        if is_new:
-            self._connection.unblock()
-
-    def leave(self, run_id: str, watch: Watch) -> None:
-        with self._lock:
-            watches = self._watches[run_id]
-            watches.remove(watch)
-            if not watches:
-                self._left_at_ms[run_id] = monotonic_ms()
+        self._connection.unblock()
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped = True
         self._wanted.set()
         self._connection.unblock()
         self.join()
 
     def run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._stopped:
+            self._wanted.wait()
+            places = self._places()
             try:
-                if self._look_at():
-                    self._read()
-                else:
-                    self._wanted.clear()
-                    self._wanted.wait(FOLLOW_MS / 1000)
+                words: tuple[Word, ...] = ("XREAD", "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS", *places, *places.values())
+                reply = self._connection.block(*words, timeout_ms=BLOCK_MS) if places else None
             except AgentqError:
-                # What was written meanwhile is not known: all look for themselves when the server is back.
-                self._places.clear()
-                self._stopped.wait(random.uniform(0, OUTAGE_MS / 1000))
+                # Whoever waits looks for itself, and meets the same fault, or more of the log.
+                self._ring(list(places))
+                threading.Event().wait(random.uniform(0, OUTAGE_MS) / 1000)
+            else:
+                self._ring([key for key, _ in reply or ()])
         self._connection.close()
 
-    def _look_at(self) -> bool:
-        """Note the place of each log that is new; whether there is any to look at."""
-        now_ms = monotonic_ms()
+    def _places(self) -> dict[str, str]:
+        """What to look at, each after the first place that somebody is at; those who have left are dropped."""
         with self._lock:
-            for run_id in [each for each, left in self._left_at_ms.items() if now_ms - left > LINGER_MS]:
-                del self._left_at_ms[run_id], self._watches[run_id]
-            wanted = list(self._watches)
-        self._places = {run_id: self._places.get(run_id, "") for run_id in wanted}
-        for run_id in [run_id for run_id, place in self._places.items() if not place]:
-            self._places[run_id] = self._newest(run_id)
-            self._ring(run_id)
-        return bool(wanted)
+            left = {key: [each for each in bells if not each[1].done()] for key, bells in self._waiting.items()}
+            self._waiting = {key: bells for key, bells in left.items() if bells}
+            if not self._waiting and not self._stopped:
+                self._wanted.clear()
+            return {key: min((place for place, _ in bells), key=order_of) for key, bells in self._waiting.items()}
 
-    def _read(self) -> None:
-        keys = {self._key(run_id): run_id for run_id in self._places}
-        words: tuple[Word, ...] = ("XREAD", "COUNT", 1, "BLOCK", FOLLOW_MS, "STREAMS", *keys, *self._places.values())
-        for key, _ in self._connection.block(*words, timeout_ms=FOLLOW_MS) or ():
-            run_id = keys[key]
-            # All that is there by now is told by one ring.
-            self._places[run_id] = self._newest(run_id)
-            self._ring(run_id)
-
-    def _newest(self, run_id: str) -> str:
-        newest = self._store.connection.command("XREVRANGE", self._key(run_id), "+", "-", "COUNT", 1)
-        return str(newest[0][0]) if newest else BEGINNING
-
-    def _ring(self, run_id: str) -> None:
+    def _ring(self, keys: list[str]) -> None:
         with self._lock:
-            watches = list(self._watches.get(run_id, ()))
-        for watch in watches:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(watch.ring)
+            bells = [bell for key in keys for _, bell in self._waiting.pop(key, [])]
+        # A loop that is closed has nobody in it who waits.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_ring_all, bells)
 
-    def _key(self, run_id: str) -> str:
-        return self._store.key(self._partition, "log", run_id)
+
+def _ring_all(bells: list[Bell]) -> None:
+    for bell in bells:
+        if not bell.done():
+            bell.set_result(None)

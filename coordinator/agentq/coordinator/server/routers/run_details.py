@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.explanation import Explanation
 from agentq.coordinator.life import Run
@@ -48,18 +48,18 @@ async def logs(
     service = service_of(request)
     await check_queue(service, caller, run_id)
     page = _Page(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
-    if not wait:
-        return views.told(await service.ask(page.read))
-    with service.tides.of_run(run_id) as watch, service.currents.ring(run_id, watch):
-        found = await service.ask(page.read)
-
-        async def look() -> dict[str, Any] | None:
-            nonlocal found
-            found = await service.ask(page.read)
-            return found if found["entries"] or found["ended"] else None
-
+    deadline_ms = monotonic_ms() + round(wait * 1000)
+    with service.tides.of_run(run_id) as watch:
         async with departing(request) as gone:
-            await service.until(watch, look, wait, gone)
+            found = await service.ask(page.read)
+            while not (found["entries"] or found["ended"] or gone.done() or service.tides.closing):
+                left_ms = deadline_ms - monotonic_ms()
+                if left_ms <= 0:
+                    break
+                bell = service.currents.bell(run_id, found["next"])
+                await watch.next(left_ms / 1000, bell, gone)
+                bell.cancel()
+                found = await service.ask(page.read)
     return views.told(found)
 
 
@@ -87,7 +87,7 @@ class _Page:
         if self._tail is not None:
             entries = logs.tail(self._run_id, self._tail)
         else:
-            entries = list(islice(logs.read(self._run_id, self._after), self._limit))
+            entries = logs.some(self._run_id, self._after, self._limit)
         whole = self._tail is not None or len(entries) < self._limit
         last = entries[-1].id if entries else self._after
         if self._before is not None:

@@ -1,0 +1,213 @@
+"""A worktree: the folder that a run works in, on a branch of its own; found again, sheltered, and done with.
+
+How one is made is told in `making`. What git cannot do twice at a time in a repository is done alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentq.coordinator.clock import wall_ms
+from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.note import SUFFIX, Note
+from agentq.worker.workspace.repository import Repository
+from agentq.worker.workspace.sheltering import repositories_within, sheltered, snapshot
+
+BRANCHES = "agentq/"
+UNDER_WAY = (
+    *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "AUTO_MERGE"),
+    *("BISECT_LOG", "BISECT_START", "BISECT_NAMES", "BISECT_TERMS", "BISECT_EXPECTED_REV", "ORIG_HEAD"),
+    *("rebase-merge", "rebase-apply", "sequencer"),
+)
+"""What git keeps of something half done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    """One that a run has."""
+
+    repository: Repository
+    note: Note
+
+    @property
+    def path(self) -> Path:
+        return self.note.path
+
+    @property
+    def base(self) -> str:
+        return self.note.base
+
+    @property
+    def branch(self) -> str | None:
+        return self.note.branch
+
+    @property
+    def git(self) -> Git:
+        """Git in it, which is told where it is, whatever the files in it say."""
+        return self.repository.git.within(self.path, self.note.git_dir)
+
+    def noted(self, **changes: object) -> Worktree:
+        """The same, with its note changed."""
+        return replace(self, note=self.note.with_(**changes))
+
+
+def branch_of(run: str) -> str:
+    return f"{BRANCHES}{run}"
+
+
+def folder_of(home: Path, repository: Repository) -> Path:
+    """Where the worktrees of a repository are."""
+    return home / "worktrees" / repository.digest
+
+
+def found(repository: Repository, path: Path) -> Worktree | None:
+    """One that was made before, if it is still there; also where its note is lost, but git knows it."""
+    note = Note.read(path.with_name(path.name + SUFFIX)) or _known_to_git(repository, path)
+    if note is None or note.common != repository.common or not path.is_dir() or not is_its_own(note):
+        return None
+    return Worktree(repository, note)
+
+
+def _known_to_git(repository: Repository, path: Path) -> Note | None:
+    for file in (repository.common / "worktrees").glob("*/gitdir"):
+        with suppress(OSError):
+            if file.read_text().strip() == str(path / ".git"):
+                here = repository.git.within(path, file.parent)
+                base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
+                run, branch = path.name, branch_of(path.name)
+                return Note(path=path, common=repository.common, git_dir=file.parent, repository="", run=run,
+                            branch=branch, base=base)  # fmt: skip
+    return None
+
+
+def is_its_own(note: Note) -> bool:
+    """Whether git knows it as what the note says."""
+    within = note.git_dir.parent == note.common / "worktrees"
+    with suppress(OSError):
+        return within and (note.git_dir / "gitdir").read_text().strip() == str(note.path / ".git")
+    return False
+
+
+def point_back(worktree: Worktree) -> None:
+    """Whatever was done to the file by which git finds its way from there."""
+    file = worktree.path / ".git"
+    text = f"gitdir: {worktree.note.git_dir}\n"
+    with suppress(OSError):
+        status = file.lstat()
+        if stat.S_ISREG(status.st_mode) and file.read_text() == text:
+            return
+        if stat.S_ISDIR(status.st_mode):
+            return  # somebody made a repository of it
+        file.unlink()
+    file.write_text(text)
+
+
+def drop_locks(worktree: Worktree) -> None:
+    """What a git that was killed has left. Nobody works in it, or its processes would have been ended before."""
+    for name in ("index.lock", "HEAD.lock"):
+        (worktree.note.git_dir / name).unlink(missing_ok=True)
+
+
+def moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
+    """Elsewhere, with all that is known of it. To be called alone.
+
+    Git finds it by its `gitdir`, which goes first: a name of a folder that is not there yet is mended by the next who
+    looks, and until then protects what is there from nobody but `git worktree prune`.
+    """
+    old = worktree.note.file
+    (worktree.note.git_dir / "gitdir").write_text(f"{path / '.git'}\n")
+    worktree.path.rename(path)
+    there = worktree.noted(path=path, **changes)
+    old.unlink(missing_ok=True)
+    return there
+
+
+def roll_back(repository: Repository, git: Git, path: Path, branch: str | None) -> None:
+    git = replace(git, leash=type(git.leash)())  # it is to be done also when nobody wants the rest
+    with suppress(GitFailed):
+        git("worktree", "remove", "-f", "-f", str(path))
+    clear(path)
+    with suppress(GitFailed):
+        git("worktree", "prune")
+        if branch is not None and repository.commit(f"refs/heads/{branch}"):
+            git("update-ref", "-d", f"refs/heads/{branch}", patient=True)
+
+
+def clear(path: Path) -> None:
+    """A folder that is no worktree of ours, left of one that was half made or half removed."""
+    path.with_name(path.name + SUFFIX).unlink(missing_ok=True)
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        _delete(path)
+
+
+def _delete(path: Path) -> None:
+    """Also what was made unwritable in it."""
+
+    def mend(function: object, name: str, _: object) -> None:
+        folder = Path(name).parent
+        folder.chmod(0o700)
+        if function is os.unlink:
+            os.unlink(name)
+        elif Path(name).is_dir() and not Path(name).is_symlink():
+            Path(name).chmod(0o700)
+            shutil.rmtree(name)
+
+    shutil.rmtree(path, onerror=mend)
+
+
+# ---- done with
+
+
+def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
+    """See that nothing is lost with it; what it holds that cannot be sheltered, of which it may not be removed."""
+    if not worktree.note.run:
+        return []  # an idle one
+    git = worktree.git
+    drop_locks(worktree)
+    tips = list(_tips(worktree))
+    if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
+        tips.append(made)
+    sheltered(git, worktree.note.run, *tips, target=target)
+    return [*repositories_within(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
+
+
+def _tips(worktree: Worktree) -> Iterator[str]:
+    """The commits that it stands for."""
+    names = ["HEAD"]
+    if worktree.branch:
+        names.append(f"refs/heads/{worktree.branch}")
+    for name in names:
+        if commit := worktree.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"):
+            yield commit
+    for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "MERGE_HEAD", "CHERRY_PICK_HEAD"):
+        file = worktree.note.git_dir / name
+        if file.is_file():
+            yield from file.read_text().split()
+
+
+def set_idle(worktree: Worktree) -> None:
+    """Done with, and all that it held is merged or sheltered: another run may have it. Its branch goes."""
+    folder = worktree.path.parent
+    worktree.git("update-ref", "--no-deref", "HEAD", worktree.git("rev-parse", "HEAD").strip(), patient=True)
+    with worktree.repository.locked() as git:
+        if worktree.branch:
+            git("update-ref", "-d", f"refs/heads/{worktree.branch}", patient=True)
+        name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
+        gone = {"run": "", "branch": None, "base": "", "ended_at_ms": wall_ms(), "furnished": (), "set_up": ""}
+        moved(Worktree(replace(worktree.repository, git=git), worktree.note), folder / name, state="idle", **gone)
+
+
+def remove(worktree: Worktree, *, branch: bool = True) -> None:
+    """Take it away, with its branch; what it held is merged or sheltered by now."""
+    with worktree.repository.locked() as git:
+        roll_back(worktree.repository, git, worktree.path, worktree.branch if branch else None)
+        if worktree.note.git_dir.exists() and worktree.note.git_dir.parent == worktree.note.common / "worktrees":
+            shutil.rmtree(worktree.note.git_dir, ignore_errors=True)
