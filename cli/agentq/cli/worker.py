@@ -40,7 +40,10 @@ AS_IT_IS = (
     *("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs"),
     *TO_A_COORDINATOR,
 )
-FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", *TO_A_COORDINATOR)
+FIXED = (
+    *("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", "worktree_idle"),
+    *TO_A_COORDINATOR,
+)
 """What of a worker's settings cannot change while it works."""
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 

@@ -12,12 +12,18 @@ from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.envelope import Envelope
-from agentq.coordinator.server.routers import health, runs, worker
+from agentq.coordinator.server.routers import events, health, runs, webhooks, worker
 from agentq.coordinator.server.service import Service
 from agentq.coordinator.server.worker_line import Lines
 from agentq.coordinator.settings import ServerSettings, Settings
 
-ROUTERS: tuple[APIRouter, ...] = (runs.router, health.router, worker.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    runs.router,
+    events.router,
+    webhooks.router,
+    health.router,
+    worker.router,
+)
 """Those of the API, in the order in which the documents show them. The first that matches a path answers."""
 GZIP_BYTES = 1400
 """What fits into one packet gains nothing."""
