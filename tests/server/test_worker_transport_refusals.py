@@ -66,7 +66,7 @@ class Peer:
     def call(self, script: str, *words: object, partition: int = 0) -> Any:
         return self.ask("call", script=script, partition=partition, words=words)
 
-    def register(self, queue: str = "default", **about: object) -> Any:
+    def register(self, queue: str = "default", **about: object) -> Peer:
         identity = Identity.model_validate({"id": self.worker, "queues": [queue], **about}).model_dump_json()
         self.epoch = (self.call("register", self.worker, "0", "op", 1, "0", identity).get("reply") or [0, "0"])[1]
         return self
