@@ -139,6 +139,8 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     ),
     "wrong_agent": (Invalid, "The {subject} is for another agent than the session {detail}."),
     "existing": (Duplicate, "The {subject} exists already, and is {detail}; give the new one another name."),
+    "many_webhooks": (Refused, "The {subject} is refused: there are {detail} already; remove one first."),
+    "many_redeliveries": (TryLater, "The {subject} has {detail} messages to be delivered again already."),
     "unbound": (WrongState, "The {subject} has said nothing of its conversation yet, so there is none to carry."),
     "full": (TryLater, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
     "cycle": (
@@ -160,6 +162,17 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "recent": (
         TryLater,
         "The {subject} ended less than a minute ago; what its submit may yet ask for is kept so long.",
+    ),
+    "planned": (WrongState, "The {subject} is a task of the plan {detail}, and is kept until that has ended."),
+    "no_plan": (NotFound, "The {subject} is to be a task of the plan {detail}, which does not exist."),
+    "closed_plan": (
+        WrongState,
+        "The {subject} is refused: the plan {detail} was stopped and takes no more tasks; `agentq plan retry` lets it "
+        "go on.",
+    ),
+    "halting": (
+        TryLater,
+        "The {subject} has to wait: the plan {detail} is being stopped; try again when its last task has ended.",
     ),
     "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
 }

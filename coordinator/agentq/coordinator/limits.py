@@ -34,6 +34,11 @@ WORKSPACE_PATHS = 1000
 WORKSPACE_PORTS = 32
 ROUNDS = 20
 """How often a conflict, or a check that fails, may go back to be mended."""
+PLAN_TASKS = 100_000
+PLAN_SOURCE_BYTES = 8 << 20
+"""What a plan was made from, compressed."""
+PLAN_LOOK_MS = 3_600_000
+"""A task that has ended is kept while its plan goes on; after so long it is looked at again."""
 INTENT_BYTES = 2 << 20
 """What an attempt notes of its workspace, with the outcome of its process."""
 MERGE_OTHERS = 64
@@ -50,6 +55,8 @@ LOG_CHUNKS_A_CALL = 1000
 DEPENDENCIES_A_CALL = 1000
 """Dependencies in one call; a run with more is submitted in several, unseen by the façade's callers."""
 SUBMIT_A_CALL = 1000
+TASKS_A_CALL = 100
+"""Tasks of a plan in one call: each has dependencies to look at."""
 CLAIM_A_CALL = 1000
 LIST_A_CALL = 1000
 SETTLE_A_CALL = 200
@@ -157,6 +164,32 @@ OVERLAP_A_CALL = 100
 HISTORY_KEPT = 100
 DUE_A_CALL = 500
 
+PLAN_BYTES = 64 << 20
+"""Of a plan file; and of all that is written out of it."""
+PLAN_TASKS = 100_000
+PLAN_EDGES = 1_000_000
+PLAN_FILES = 1_000
+MATRIX_TASKS = 10_000
+"""Tasks that one task is spread out to."""
+
+WEBHOOKS = 100
+"""Of a namespace."""
+URL_CHARACTERS = 2_000
+FILTER_VALUES = 100
+"""Names that one part of a filter of events may list."""
+DELIVERIES_KEPT = 200
+"""Attempts in the log of a webhook."""
+REDELIVERIES = 100
+"""Messages that wait to be delivered to a webhook because somebody asked for it."""
+WEBHOOK_DELAY_MS = 5_000
+WEBHOOK_DELAY_FACTOR = 3
+WEBHOOK_DELAY_MS_MAX = 3_600_000
+"""Between two tries of a message; half of it is left to chance."""
+WEBHOOK_FAILURES = 10
+WEBHOOK_FAILING_MS = 3 * 86_400_000
+"""A webhook that has failed so often in a row, and for so long, is disabled."""
+SECRET_OVERLAP_MS = 86_400_000
+"""For how long the secret before signs, too."""
 TOKEN_KEPT_MS = 7 * 86_400_000
 """How long a token of the server that has expired is still listed."""
 TOKEN_USED_MS = 60_000

@@ -196,12 +196,20 @@ class ServerSettings(BaseModel):
     connections: Annotated[int, Field(ge=1, description="connections at the same time; more are refused")] = 10_000
     threads: Annotated[int, Field(ge=1, le=256, description="calls of the store at the same time")] = 16
     drain_ms: Annotated[Milliseconds, Field(description="how long answers may take to go out when it ends")] = 15_000
+    webhook_networks: Annotated[
+        tuple[str, ...],
+        Field(description="networks that webhooks may lead to though they are not public, as `10.0.0.0/8`"),
+    ] = ()
+    webhook_http: Annotated[bool, Field(description="let webhooks lead to http:// as well")] = False
+    webhook_timeout_ms: Annotated[
+        Milliseconds, Field(description="how long a receiver may take; another server goes on after three times that")
+    ] = 10_000
     duties: Annotated[bool, Field(description="do what time imposes, in turn with workers and other servers")] = True
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="what it writes down of itself, at the least")
     ] = "info"
 
-    @field_validator("hosts", "cors_origins", mode="before")
+    @field_validator("hosts", "cors_origins", "webhook_networks", mode="before")
     @classmethod
     def _one_line(cls, value: object) -> object:
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value

@@ -165,11 +165,11 @@ def _brought(worktree: Worktree, wanted: Wanted) -> Worktree:
 
 def _added(repository: Repository, path: Path, wanted: Wanted) -> Worktree:
     clear(path)
-    where = ("-B", wanted.branch) if wanted.branch else ("--detach",)
+    where = ("--no-track", "-B", wanted.branch) if wanted.branch else ("--detach",)
     with repository.locked() as git:
         had = wanted.branch is not None and repository.commit(f"refs/heads/{wanted.branch}") is not None
         try:
-            git("worktree", "add", "-q", "--no-checkout", "--no-track", *where, str(path), wanted.commit, patient=True)
+            git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, patient=True)
             git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip())
             note = Note(path=path, common=repository.common, git_dir=git_dir, repository=hidden(wanted.asked))
             worktree = Worktree(repository, note).noted(**_about(wanted))
