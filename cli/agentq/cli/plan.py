@@ -21,6 +21,8 @@ from agentq.cli.planned import (
     is_file,
     plans_of,
     read,
+)
+from agentq.cli.planned import (
     submit as submit_read,
 )
 from agentq.cli.render import on_terminal, print_json, print_table
@@ -38,9 +40,7 @@ def _plan() -> None:
 
 
 @plan.command("validate")
-def validate(
-    file: File, var: Vars = None, base: Base = None, target: Target = None, json: Json = False
-) -> None:
+def validate(file: File, var: Vars = None, base: Base = None, target: Target = None, json: Json = False) -> None:
     """Say what is wrong with a plan file, with the place of each fault; the exit code is 2 if anything is.
 
     \b

@@ -29,7 +29,11 @@ def imported(file: str, kind: str | None, *, agent: str | None, name: str | None
     head: dict[str, Any] = {"name": name} if name else {}
     if agent:
         head["defaults"] = {"agent": agent}
-    return {**{key: value for key, value in made.items() if key not in (*head, "tasks")}, **head, "tasks": made["tasks"]}
+    return {
+        **{key: value for key, value in made.items() if key not in (*head, "tasks")},
+        **head,
+        "tasks": made["tasks"],
+    }
 
 
 def exported(server: Server, plan: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _text(nodes: Sequence[Node]) -> str:
 
 def _depths(nodes: Sequence[Node]) -> dict[str, int]:
     """How many tasks must come before each, at the longest; without recursion, as chains may be long."""
-    needs = {node.id: [need for need in node.needs] for node in nodes}
+    needs = {node.id: list(node.needs) for node in nodes}
     depth: dict[str, int] = {}
     for start in needs:
         stack = [start]

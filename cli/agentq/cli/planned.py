@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from agentq.planning.compiling import Compiled
 
 Opt = typer.Option
-File = Annotated[str, typer.Argument(metavar="FILE", help="A plan: YAML, JSON or JSON lines; - for what comes in here.")]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="A plan: YAML, JSON or JSON lines; - for what comes in here.")
+]
 PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="Its id, or a beginning that only one id has.")]
 Vars = Annotated[list[str] | None, Opt(metavar="K=V", help="The value of a variable. Repeat for more.")]
 Base = Annotated[str | None, Opt(metavar="REF", help="What the work starts from, such as main.")]

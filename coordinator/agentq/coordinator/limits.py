@@ -166,7 +166,6 @@ DUE_A_CALL = 500
 
 PLAN_BYTES = 64 << 20
 """Of a plan file; and of all that is written out of it."""
-PLAN_TASKS = 100_000
 PLAN_EDGES = 1_000_000
 PLAN_FILES = 1_000
 MATRIX_TASKS = 10_000

@@ -108,23 +108,23 @@ def _worktree(workspace: Workspace, head: Head) -> dict[str, Any]:
 def _when(spec: RunSpec, head: Head) -> dict[str, Any]:
     """Where and when it is to be run."""
     plain = RunSpec(kind="command", argv=["x"])
-    said = {
+    said: dict[str, Any] = {
         key: span(getattr(spec, field))
         for key, field in SPANS.items()
         if getattr(spec, field) not in (None, getattr(plain, field))
     }
     said |= {key: getattr(spec, key) for key in ("queue", "priority") if getattr(spec, key) != getattr(plain, key)}
-    demands = {
-        name: each for name, each in spec.demands.items() if name not in (HOST if head.host == each else "", PLAN_LABEL)
+    ours = {HOST: head.host, PLAN_LABEL: spec.demands.get(PLAN_LABEL)}
+    pairs: dict[str, dict[str, Any]] = {
+        "labels": spec.labels,
+        "demands": {name: each for name, each in spec.demands.items() if ours.get(name) != each},
+        "limits": {key: units for key, units in spec.limits.items() if not key.startswith(f"{PLAN_LABEL}:")},
     }
-    limits = {key: units for key, units in spec.limits.items() if not key.startswith(f"{PLAN_LABEL}:")}
-    said |= {
-        key: dict(value) for key, value in (("labels", spec.labels), ("demands", demands), ("limits", limits)) if value
-    }
+    said |= {key: dict(value) for key, value in pairs.items() if value}
     if spec.on_failed != "skip" and head.on_failed != "run":
         said["on_failed"] = spec.on_failed
     if spec.caps is not None:
-        caps = spec.caps.model_dump(exclude_none=True)
+        caps: dict[str, Any] = spec.caps.model_dump(exclude_none=True)
         said |= {key: caps[field] for key, field in (("memory", "memory_bytes"), ("nice", "nice")) if field in caps}
         said |= {"cpu_time": f"{caps['cpu_s']}s"} if "cpu_s" in caps else {}
     if spec.retry is not None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from agentq.coordinator.plans import OnFailed, Plans, Task
 from pydantic import BaseModel, ConfigDict
 
-from agentq.coordinator.errors import Incompatible
+from agentq.coordinator.errors import Incompatible, NotFound
 from agentq.coordinator.flow import Flow
+from agentq.coordinator.plans import OnFailed, Plans, Task
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Workspace
 from agentq.planning.compiling import Compiled, Planned
@@ -77,8 +78,7 @@ def _policy(word: str) -> OnFailed:
 
 def submit_plan(plans: Plans, plan: str, head: Head, tasks: Sequence[Planned], *, durable: bool = False) -> str:
     """Put a plan into the world under this id."""
-    if head.max_parallel is not None:
-        Flow(plans.store).limit(f"{PLAN_LABEL}:{plan}", most=head.max_parallel)
+    bound(plans, plan, head)
     ours = [_crewed(task, plan) for task in tasks] if head.crewed else list(tasks)
     source = json.dumps(
         {"v": VERSION, "head": head.model_dump(mode="json", exclude_defaults=True), "tasks": list(map(_told, ours))},
@@ -89,10 +89,24 @@ def submit_plan(plans: Plans, plan: str, head: Head, tasks: Sequence[Planned], *
     return plans.create(head.name, made, plan=plan, on_failed=head.on_failed, source=source, durable=durable)
 
 
+def bound(plans: Plans, plan: str, head: Head) -> None:
+    """Say how many tasks of a plan may run at once, if it does."""
+    if head.max_parallel is not None:
+        Flow(plans.store).limit(f"{PLAN_LABEL}:{plan}", most=head.max_parallel)
+
+
+def unbound(plans: Plans, plan: str, head: Head) -> None:
+    """Forget that again, when the plan has ended."""
+    if head.max_parallel is not None:
+        with suppress(NotFound):
+            Flow(plans.store).unlimit(f"{PLAN_LABEL}:{plan}")
+
+
 def complete_plan(plans: Plans, plan: str) -> None:
     """Submit what is missing of a plan whose submit was cut."""
     source = plans.source(plan)
     head, tasks = read_source(source)
+    bound(plans, plan, head)
     made = [Task(task.id, task.spec, task.needs, task.inputs) for task in tasks]
     plans.create(head.name, made, plan=plan, on_failed=head.on_failed, source=source)
 
