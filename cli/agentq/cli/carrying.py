@@ -67,7 +67,7 @@ class Carrying:
         """Submit what is missing, if its submit was cut."""
         plans = plans_of(self._server)
         record = plans.get(self._plan)
-        if not record.sealed and plans.source(self._plan):
+        if not record.sealed and record.tasks < record.expected:
             complete_plan(plans, self._plan)
             note(f"the submit of {self._plan} was cut; it is complete now.")
 

@@ -34,6 +34,14 @@ SOUGHT = 10_000
 """Plans among which one is looked for by the beginning of its id."""
 
 
+def in_plan(
+    plan: Annotated[str | None, Opt(metavar="PLAN", help="Make it a task of this plan, which may have begun.")] = None,
+    task: Annotated[str | None, Opt(metavar="ID", help="What it is called in that plan.")] = None,
+    needs: Annotated[list[str] | None, Opt(metavar="ID", help="A task of the plan that it needs. Repeat.")] = None,
+) -> None:
+    """These are options of `agentq submit`, which takes them over by their names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What was said on the command line of how a plan is to be carried out."""

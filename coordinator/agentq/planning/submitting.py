@@ -56,9 +56,7 @@ def head_of(compiled: Compiled, *, file: str = "", folder: str = "", host: str =
     if site is not None:
         where = {"repository": site.repository, "local": site.local, "base": site.base, "target": site.target}
         where |= {"update_checkout": site.update_checkout, "checked_out": site.checked_out}
-        where["workspace"] = Workspace(
-            repository=site.repository, base=site.base, target=site.target, update_checkout=site.update_checkout
-        )
+        where["workspace"] = compiled.workspace
     return Head(
         name=compiled.name,
         file=file,
@@ -114,7 +112,10 @@ def complete_plan(plans: Plans, plan: str) -> None:
 def head_in(plans: Plans, plan: str) -> Head:
     """What is kept of a plan; little, if somebody else made it."""
     source = plans.source(plan)
-    return read_source(source)[0] if source else Head(name=plan)
+    return read_source(source)[0] if source.startswith(_OURS) else Head(name=plan)
+
+
+_OURS = '{"v":'
 
 
 def read_source(source: str) -> tuple[Head, list[Planned]]:
