@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crew import Crew
 from servers import Server, redis_binary, valkey_binary
+from serving import Serving
 from solitude import adopt_no_more, is_alone
 from world import World, checked
 
@@ -127,3 +129,30 @@ def make_crew(folder: Path) -> Iterator[Callable[..., Crew]]:
     yield make
     for crew in crews:
         crew.close()
+
+
+@pytest.fixture
+def make_serving(folder: Path) -> Iterator[Callable[..., Serving]]:
+    """Makes HTTP servers that run; they end with the test, and nothing unforeseen may have happened in them."""
+    made: list[Serving] = []
+
+    def make(store: Server, *options: str, **settings: Any) -> Serving:
+        made.append(Serving(store, folder, *options, **settings))
+        return made[-1].start()
+
+    yield make
+    for serving in made:
+        serving.stop()
+    for serving in made:
+        serving.check()
+
+
+@pytest.fixture(scope="module")
+def serving(valkey: Server) -> Iterator[Serving]:
+    """One HTTP server for all tests of a module, in a namespace of its own."""
+    path = Path(tempfile.mkdtemp(prefix="aq"))
+    serving = Serving(valkey, path).start()
+    yield serving
+    serving.stop()
+    serving.check()
+    shutil.rmtree(path, ignore_errors=True)

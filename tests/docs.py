@@ -21,7 +21,7 @@ from agentq.coordinator.doings import AnyDoing
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
+from agentq.coordinator.settings import PREFIX, ServerSettings, Settings, WorkerSettings
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
 from agentq.worker.agents.formats.agentq import ToldFacts
 from agentq.worker.agents.profile import Profile
@@ -32,6 +32,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = (
     *("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md"),
     "worker/agentq/worker/agents/README.md",
+    "coordinator/agentq/coordinator/server/README.md",
 )
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -139,6 +140,16 @@ def worker_settings() -> str:
         (
             (f"`{name}`", f"`{PREFIX}WORKER_{name.upper()}`", _default(field.default), field.description)
             for name, field in WorkerSettings.model_fields.items()
+        ),
+    )
+
+
+def server_settings() -> str:
+    return table(
+        ("in `[server]`", "variable", "default", "is"),
+        (
+            (f"`{name}`", f"`{PREFIX}SERVER_{name.upper()}`", _default(field.default), field.description)
+            for name, field in ServerSettings.model_fields.items()
         ),
     )
 
@@ -258,7 +269,7 @@ PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
-        *(settings, worker_settings, door, commands, standin),
+        *(settings, worker_settings, server_settings, door, commands, standin),
         *(verdicts, doings, facts, agents, profile),
     )
 }

@@ -15,7 +15,7 @@ from agentq.coordinator import errors
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import TRANSITIONS, VERBS
 from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
+from agentq.coordinator.settings import PREFIX, ServerSettings, Settings, WorkerSettings
 
 PROTOCOL = (ROOT / "coordinator/README.md").read_text(encoding="utf-8")
 
@@ -48,6 +48,13 @@ def test_every_key_verb_event_script_reply_and_setting_is_documented(word: str) 
     assert f"`{word}`" in PROTOCOL
 
 
+@pytest.mark.parametrize("name", ServerSettings.model_fields)
+def test_every_setting_of_the_server_is_documented(name: str) -> None:
+    page = (ROOT / "coordinator/agentq/coordinator/server/README.md").read_text(encoding="utf-8")
+
+    assert f"`{PREFIX}SERVER_{name.upper()}`" in page
+
+
 def test_every_word_that_a_script_replies_is_understood() -> None:
     """A reply is `ok`, a word of `errors.WORDS`, or one that its caller reads; see the scripts' headers."""
     read_by_callers = {"ok", "exists", "not_paused"}
@@ -71,7 +78,7 @@ def test_every_command_is_documented_and_has_an_example() -> None:
     page = (ROOT / "cli/README.md").read_text(encoding="utf-8")
     for name, command in every_command():
         assert f"`agentq {name}`" in page
-        if name not in ("queue", "limit"):  # which do nothing by themselves
+        if name not in ("queue", "limit", "token"):  # which do nothing by themselves
             assert f"Example: agentq {name}" in f"{command.help} {command.epilog}"
 
 

@@ -21,6 +21,7 @@ from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.schedules import rule_of
 from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.tokens import Tokens
 
 EXAMPLES = [
     example
@@ -29,7 +30,7 @@ EXAMPLES = [
 ]
 OF_LIVE_RUNS = ("cancel", "signal", "approve", "deny")
 UNTIL_STOPPED = ("up", "worker --")
-BY_THEMSELVES = ("demo", "bench")
+BY_THEMSELVES = ("demo", "bench", "serve")
 """These have tests of their own."""
 
 
@@ -48,6 +49,7 @@ def test_an_example_in_the_help_works(
     real.schedules.add("SCHEDULE", rule_of(cron="@daily"), RunSpec(kind="command", argv=["true"]))
     run = real.submit(queue="other") if example.startswith(OF_LIVE_RUNS) else done.id
     Sessions(real.store).new("SESSION", "claude")
+    Tokens(real.store).new("TOKEN", ["read"])
     real.flow.shut("some:limit", wall_ms() + 3_600_000)
     real.flow.limit("some:limit", most=1)
     real.flow.pause("other")

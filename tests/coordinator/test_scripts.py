@@ -29,9 +29,13 @@ SHARED = {
 } | {
     "turns",
     "conversing",
+    "merging",
+    "renewal",
 }
 REFUSED_WHEN_FULL = {
     "submit",
+    "mint",
+    "promise",
     "depend",
     "requeue",
     "wake",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.settings import Settings, WorkerSettings, layered
+from agentq.coordinator.settings import ServerSettings, Settings, WorkerSettings, layered
 
 
 @pytest.fixture
@@ -86,7 +86,10 @@ def test_without_anything_every_setting_has_its_default(near: Path) -> None:
 
     assert found.settings == Settings()
     assert found.worker == WorkerSettings()
-    assert set(found.sources) == {*Settings.model_fields, *(f"worker.{name}" for name in WorkerSettings.model_fields)}
+    assert found.server == ServerSettings()
+    of_worker = {f"worker.{name}" for name in WorkerSettings.model_fields}
+    of_server = {f"server.{name}" for name in ServerSettings.model_fields}
+    assert set(found.sources) == {*Settings.model_fields, *of_worker, *of_server}
     assert set(found.sources.values()) == {"default"}
 
 

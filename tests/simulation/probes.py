@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import sha1
 from typing import Any
 
-from invariants import Snapshot, kind_of
+from snapshot import Snapshot, kind_of
 
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Source, Word

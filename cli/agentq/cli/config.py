@@ -7,7 +7,7 @@ import typer
 from agentq.cli.options import Json
 from agentq.cli.render import print_json, print_table
 from agentq.cli.server import brought, home_of, settings_of
-from agentq.coordinator.settings import WORKER, Settings
+from agentq.coordinator.settings import SERVER, WORKER, Settings
 from agentq.coordinator.url import display
 
 
@@ -22,7 +22,8 @@ def config(ctx: typer.Context, json: Json = False) -> None:
     """
     found = settings_of(ctx)
     values = {name: _value(found.settings, name) for name in Settings.model_fields}
-    values |= {f"{WORKER}.{name}": value for name, value in found.worker.model_dump(mode="json").items()}
+    for table, of_table in ((WORKER, found.worker), (SERVER, found.server)):
+        values |= {f"{table}.{name}": value for name, value in of_table.model_dump(mode="json").items()}
     if json:
         for name, value in values.items():
             print_json({"name": name, "value": value, "source": found.sources[name]})

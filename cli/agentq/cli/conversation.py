@@ -9,7 +9,6 @@ from agentq.cli.doings import Teller
 from agentq.cli.record import ending
 from agentq.cli.render import bold, clean, clean_lines, dim, paint, print_json
 from agentq.cli.server import Server, note
-from agentq.cli.turns import turn_record
 from agentq.coordinator.doings import Concluded, Denied, Limited, Said, Sleeps, Spent, cut
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.life import Run
@@ -18,6 +17,7 @@ from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.shapes import turn_record
 from agentq.coordinator.story import Story, Told
 
 TO_THE_USER = (Said, Concluded, Spent, Denied, Limited, Sleeps)

@@ -11,7 +11,7 @@ import typer
 from agentq.cli.faults import duration_of
 from agentq.cli.ls import whole_runs
 from agentq.cli.options import STYLE, Json, RunIds
-from agentq.cli.record import run_record, what
+from agentq.cli.record import what
 from agentq.cli.render import on_terminal, print_json, print_sentence, print_table
 from agentq.cli.retries import class_of
 from agentq.cli.server import note, reach
@@ -25,6 +25,7 @@ from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import KEEP_MS_MIN, LIST_A_CALL
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.records import Filter
+from agentq.coordinator.shapes import run_record
 
 Opt = typer.Option
 Some = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Ids, or beginnings; or say which by options.")]

@@ -19,6 +19,7 @@ from agentq.coordinator.events import BEGINNING, Event, Events
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.limits import EVENTS_AN_ENTRY
 from agentq.coordinator.moments import duration_ms, iso
+from agentq.coordinator.shapes import event_record
 
 FOLLOW_MS = 5000
 
@@ -110,8 +111,7 @@ def _order(event: Event) -> tuple[int, int, int, int]:
 
 def _print(event: Event, json: bool) -> None:
     if json:
-        record = event.model_dump(mode="json") | {"at": iso(event.at_ms), "worker": event.worker or None}
-        print_json({name: record[name] for name in ("id", "at", *Event.model_fields) if name in record})
+        print_json(event_record(event))
         return
     row = [iso(event.at_ms), event.run, event.event, event.worker, event.detail]
     if on_terminal():

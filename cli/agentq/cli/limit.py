@@ -13,6 +13,7 @@ from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.flow import Flow, Limit, Rate, WhenFull
 from agentq.coordinator.moments import duration_ms, iso, moment_ms, spelled
+from agentq.coordinator.shapes import limit_record
 
 Opt = typer.Option
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Such as repo:acme; queue:NAME, or global for everything.")]
@@ -65,7 +66,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     found = Flow(reach(ctx).store).limits()
     if json:
         for each in found:
-            print_json(_record(each))
+            print_json(limit_record(each))
         return
     rows = [[each.key, _told(each), str(each.held), str(each.waiting), _gate(each)] for each in found]
     print_table(["limit", "allows", "held", "waiting", "gate"], rows)
@@ -83,7 +84,7 @@ def show(ctx: typer.Context, key: Key, json: Json = False) -> None:
     server = reach(ctx)
     found, holders = _existing(server, key), _holders(server, key)
     if json:
-        print_json(_record(found) | {"holders": holders})
+        print_json(limit_record(found) | {"holders": holders})
         return
     held = ", ".join(holders) + (f" and {found.held - len(holders)} more" if found.held > len(holders) else "")
     print_pairs(
@@ -187,16 +188,3 @@ def _gate(found: Limit) -> str:
     if found.shut_until_ms is None:
         return ""
     return f"shut until {iso(found.shut_until_ms)}{f': {found.shut_why}' if found.shut_why else ''}"
-
-
-def _record(found: Limit) -> dict[str, object]:
-    return {
-        "key": found.key,
-        "max": found.max,
-        "rate": None if found.rate is None else found.rate.model_dump(),
-        "when_full": found.when_full.value,
-        "shut_until": None if found.shut_until_ms is None else iso(found.shut_until_ms),
-        "shut_why": found.shut_why or None,
-        "held": found.held,
-        "waiting": found.waiting,
-    }

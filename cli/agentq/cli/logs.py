@@ -16,7 +16,7 @@ from agentq.cli.render import clean_lines, print_json
 from agentq.cli.server import Server, home_of, note, reach
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.logs import LogEntry, Logs
-from agentq.coordinator.moments import iso
+from agentq.coordinator.shapes import log_place
 from agentq.coordinator.story import Story
 
 PIECE_BYTES = 1 << 20
@@ -84,7 +84,7 @@ def print_doings(entries: Iterable[LogEntry], *, json: bool = False) -> None:
             _print_entries([entry], json=json)
         for told in story.read(entry):
             if json:
-                print_json(_place(entry) | {"doing": told.doing.model_dump(mode="json")})
+                print_json(log_place(entry) | {"doing": told.doing.model_dump(mode="json")})
             else:
                 _print_lines(teller.tell(told))
     if not json:
@@ -102,16 +102,12 @@ def _print_entries(entries: Iterable[LogEntry], *, json: bool) -> None:
         if entry.stream == "event":
             continue
         if json:
-            print_json(_place(entry) | {"text": entry.text})
+            print_json(log_place(entry) | {"text": entry.text})
         elif entry.stream == "note":
             note(clean_lines(entry.text).strip())
         else:
             stream = sys.stdout if entry.stream == "out" else sys.stderr
             print(clean_lines(entry.text), end="", file=stream, flush=True)
-
-
-def _place(entry: LogEntry) -> dict[str, object]:
-    return {"id": entry.id, "at": iso(entry.at_ms), "attempt": entry.attempt, "stream": entry.stream}
 
 
 def _print_files(server: Server, run_id: str) -> None:

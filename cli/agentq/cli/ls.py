@@ -11,7 +11,7 @@ import typer
 
 from agentq.cli.options import Json
 from agentq.cli.pairs import pairs_of
-from agentq.cli.record import ending, run_record, what
+from agentq.cli.record import ending, what
 from agentq.cli.render import on_terminal, print_json, print_table
 from agentq.cli.server import Server, note, reach
 from agentq.coordinator.clock import wall_ms
@@ -21,6 +21,7 @@ from agentq.coordinator.lifecycle import LIVE, TERMINAL, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import Filter
+from agentq.coordinator.shapes import run_record
 
 WIDE = 120
 GROUPS = {"live": LIVE, "ended": TERMINAL}

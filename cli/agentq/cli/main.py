@@ -56,6 +56,8 @@ COMMANDS = {
         "queue": "Look at queues; pause, drain, purge and move them.",
         "limit": "Say how much may run at once, or in a time, under a key.",
         "rq": "Look after queues that were adopted from RQ.",
+        "serve": "Serve the HTTP API, until Ctrl-C.",
+        "token": "Say who may use the HTTP server.",
         "reap": "Requeue the runs of workers that are gone, and run what is due, for cron.",
     },
     "Help": {

@@ -16,8 +16,9 @@ from agentq.coordinator.errors import Invalid, WaitTimedOut
 from agentq.coordinator.events import Events
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.lifecycle import TERMINAL, State
-from agentq.coordinator.moments import duration_ms, iso, spelled
+from agentq.coordinator.moments import duration_ms, spelled
 from agentq.coordinator.overview import Overview, QueueRecord
+from agentq.coordinator.shapes import queue_record
 
 Opt = typer.Option
 Queues = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="Queues, by name.")]
@@ -43,7 +44,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     records = Overview(reach(ctx).store).queues()
     if json:
         for record in records:
-            print_json(_record(record))
+            print_json(queue_record(record))
     elif not on_terminal():
         rows = [(each.queue, state, str(each.counts[state])) for each in records for state in each.counts]
         print_table([], rows)
@@ -200,22 +201,6 @@ def _wait_until_empty(server: Server, name: str, deadline_ms: int | None) -> Non
         for at, events in enumerate(followed):
             heard = events.follow(places[at], max(1, rest_ms // len(followed)))
             places[at] = heard[-1].id if heard else places[at]
-
-
-def _record(record: QueueRecord) -> dict[str, object]:
-    return {
-        "queue": record.queue,
-        **{state.value: record.counts.get(state, 0) for state in State},
-        "oldest_at": None if record.oldest_ms is None else iso(record.oldest_ms),
-        "submitted_a_minute": round(record.submitted_a_minute, 1),
-        "ended_a_minute": round(record.ended_a_minute, 1),
-        "paused": _pause(record.paused),
-        "drained": _pause(record.drained),
-    }
-
-
-def _pause(pause: Pause | None) -> dict[str, str] | None:
-    return None if pause is None else {"at": iso(pause.at_ms), "why": pause.why}
 
 
 def _row(record: QueueRecord, used: list[State]) -> list[str]:

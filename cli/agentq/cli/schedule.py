@@ -20,6 +20,7 @@ from agentq.coordinator.errors import Invalid
 from agentq.coordinator.moments import iso, moment_ms, spelled
 from agentq.coordinator.rule import Rule, cron_fields, zone
 from agentq.coordinator.schedules import Happening, Overlap, Schedule, Schedules
+from agentq.coordinator.shapes import happening_record, schedule_record
 
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the schedule is called.")]
@@ -84,7 +85,7 @@ def add(
     check_agents(server, [spec])
     made = Schedules(server.store).add(schedule, rule, spec, overlap=policy, replace=replace)
     if json:
-        print_json(_record(made))
+        print_json(schedule_record(made))
     else:
         print(f"{made.name}  {_next(made, wall_ms())}")
 
@@ -99,7 +100,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     rows, now_ms = [], wall_ms()
     for found in Schedules(reach(ctx).store).all():
         if json:
-            print_json(_record(found))
+            print_json(schedule_record(found))
             continue
         last = "" if found.last_at_ms is None else _moment(found.last_at_ms, now_ms)
         said = what(found.spec) if found.spec is not None else found.why
@@ -125,8 +126,8 @@ def show(ctx: typer.Context, name: Names, json: Json = False) -> None:
     for found in [schedules.get(each) for each in name]:
         coming, history = found.coming(COMING, server.store.time_ms()), schedules.history(found.name, HISTORY)
         if json:
-            told = [_happening(each) for each in history]
-            print_json({**_record(found), "next": [iso(tick) for tick in coming], "history": told})
+            told = [happening_record(each) for each in history]
+            print_json({**schedule_record(found), "next": [iso(tick) for tick in coming], "history": told})
         else:
             _print(found, coming, history)
 
@@ -257,7 +258,7 @@ def _overlap(text: str) -> Overlap:
 
 def _tell(found: Schedule, *, json: bool) -> None:
     if json:
-        print_json(_record(found))
+        print_json(schedule_record(found))
     else:
         following = _next(found, wall_ms())
         print("  ".join(filter(None, (found.name, found.state.value, following))))
@@ -316,40 +317,3 @@ def _line(each: Happening) -> str:
 
 def _time(at_ms: int | None) -> str | None:
     return None if at_ms is None else iso(at_ms)
-
-
-def _record(found: Schedule) -> dict[str, Any]:
-    """A schedule in JSON, with names that never change."""
-    rule, spec = found.rule, found.spec
-    return {
-        "name": found.name,
-        "state": found.state.value,
-        "why": found.why or None,
-        "cron": rule and rule.cron,
-        "tz": rule.tz if rule is not None and rule.cron is not None else None,
-        "every_ms": rule and rule.every_ms,
-        "at": _time(rule.at_ms if rule else None),
-        "until": _time(rule.until_ms if rule else None),
-        "jitter_ms": rule and rule.jitter_ms,
-        "missed": rule and rule.missed,
-        "catch_up_ms": rule and rule.catch_up_ms,
-        "overlap": found.overlap,
-        "next_at": _time(found.next_at_ms),
-        "last_at": _time(found.last_at_ms),
-        "created_at": _time(found.created_at_ms),
-        "paused_at": _time(found.paused_at_ms),
-        "ended_at": _time(found.ended_at_ms),
-        "live": found.live,
-        "spec": spec and {"kind": spec.kind, **spec.model_dump(mode="json", exclude_defaults=True)},
-    }
-
-
-def _happening(each: Happening) -> dict[str, Any]:
-    return {
-        "what": each.what,
-        "tick_at": _time(each.tick_ms),
-        "before": _time(each.before_ms),
-        "at": iso(each.at_ms),
-        "run": each.run,
-        "why": each.why,
-    }

@@ -11,17 +11,17 @@ from agentq.cli.conversation import print_conversation
 from agentq.cli.faults import of_options
 from agentq.cli.options import STYLE, Json, with_options_of
 from agentq.cli.prompts import prompt_of
-from agentq.cli.record import run_record
 from agentq.cli.render import on_terminal, print_json, print_table
 from agentq.cli.server import Server, note, reach
 from agentq.cli.specs import fields_of, folder_of, spec_of
 from agentq.cli.submit import check_folder, stay, submit
-from agentq.cli.talks import print_session, session_record, session_row
+from agentq.cli.talks import print_session, session_row
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.sessions import Session, Sessions
+from agentq.coordinator.shapes import run_record, session_record
 
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the session is called.")]

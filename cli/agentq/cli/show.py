@@ -12,16 +12,17 @@ import typer
 from agentq.cli.doings import Teller, shown_width
 from agentq.cli.door import Door
 from agentq.cli.options import Json, RunIds
-from agentq.cli.record import ending, run_record, what
+from agentq.cli.record import ending, what
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
 from agentq.cli.server import Server, reach
-from agentq.cli.turns import denied, turn_pairs, word_of
+from agentq.cli.turns import denied, turn_pairs
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.demands import spelled as written
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.shapes import run_record, word_of
 from agentq.coordinator.story import Story
 from agentq.coordinator.turn import AGENT_LABEL
 from agentq.coordinator.waiting import Message, mail

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from agentq.cli.record import ending, first_words
 from agentq.cli.render import bold, clean, on_terminal, paint, print_pairs
 from agentq.cli.server import Server
 from agentq.cli.spending import spent_words
-from agentq.cli.turns import budget_words, spent_record
+from agentq.cli.turns import budget_words
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.life import Run
@@ -20,30 +19,6 @@ TURNS = 10
 """That are shown, the newest."""
 WORDS = 70
 """Characters of each prompt among them."""
-
-
-def session_record(session: Session) -> dict[str, Any]:
-    """In JSON, under names that never change."""
-    return {
-        "name": session.name,
-        "agent": session.agent,
-        "state": session.state,
-        "live": session.live,
-        "turns_in_line": session.turns,
-        "last": session.last,
-        "model": session.model,
-        "cwd": session.cwd,
-        "account": session.account,
-        "host": session.host,
-        "stays": session.stays,
-        "agent_session": session.agent_session,
-        "forked_from": session.forked_from,
-        "budgets": None if session.budgets is None else session.budgets.model_dump(mode="json"),
-        "spent": spent_record(session.spent),
-        "created_at": iso(session.created_at_ms),
-        "used_at": iso(session.used_at_ms),
-        "closed_at": None if session.closed_at_ms is None else iso(session.closed_at_ms),
-    }
 
 
 def session_row(sessions: list[Session]) -> tuple[list[str], list[list[str]]]:

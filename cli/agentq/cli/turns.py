@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from agentq.cli.spending import dollars, spent_words
 from agentq.coordinator.life import Run
-from agentq.coordinator.run import AgentsWord, Spending
+from agentq.coordinator.run import AgentsWord
+from agentq.coordinator.shapes import word_of
 from agentq.coordinator.turn import Budgets, Turn
-
-
-def word_of(run: Run) -> AgentsWord | None:
-    """The last that an attempt of it told."""
-    words = (attempt.outcome.agent for attempt in reversed(run.attempts) if attempt.outcome is not None)
-    return next((word for word in words if word is not None), None)
 
 
 def turn_pairs(run: Run) -> Iterator[tuple[str, str]]:
@@ -48,26 +42,3 @@ def budget_words(budgets: Budgets | None) -> str:
         "" if budgets.turns is None else f"{budgets.turns:,} turns",
     )
     return ", ".join(filter(None, words))
-
-
-def turn_record(run: Run) -> dict[str, Any] | None:
-    """For programs; None for what is no agent."""
-    if run.spec.kind != "agent":
-        return None
-    word, turn = word_of(run), run.spec.turn or Turn()
-    return {
-        "name": run.spec.agent,
-        "model": run.model or turn.model,
-        "account": run.account or turn.account,
-        "session": run.spec.session,
-        "agent_session": run.agent_session or (word and word.session),
-        "host": run.host,
-        "stays": run.tied,
-        "verdict": word and word.verdict,
-        "denials": list(word.denials) if word is not None else [],
-        "spent": None if run.spending is None else spent_record(run.spending),
-    }
-
-
-def spent_record(spent: Spending) -> dict[str, Any]:
-    return spent.model_dump(mode="json")

@@ -8,7 +8,7 @@ import typer
 
 from agentq.cli.door import Door
 from agentq.cli.options import Json, RunIds
-from agentq.cli.record import ending, run_record
+from agentq.cli.record import ending
 from agentq.cli.render import paint, print_json
 from agentq.cli.server import Server, reach
 from agentq.coordinator.clock import monotonic_ms
@@ -16,6 +16,7 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.moments import duration_ms
 from agentq.coordinator.outcomes import Outcomes
+from agentq.coordinator.shapes import run_record
 
 
 def wait(

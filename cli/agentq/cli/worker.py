@@ -22,6 +22,7 @@ from agentq.coordinator.lease import order_drain
 from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.settings import Layered, Settings
+from agentq.coordinator.shapes import everyone, worker_record, worker_state
 from agentq.coordinator.turn import AGENT_LABEL, READY
 
 if TYPE_CHECKING:
@@ -160,10 +161,10 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
     \b
     Example: agentq worker ls
     """
-    found = _everyone(reach(ctx))
+    found = everyone(reach(ctx).records.workers())
     if json:
         for records in found.values():
-            print_json(_record(records))
+            print_json(worker_record(records))
         return
     rows = []
     for name, records in found.items():
@@ -172,7 +173,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
         given = {name: value for name, value in described.labels.items() if not is_built_in(name)}
         labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
         queues = ",".join(described.queues)
-        rows.append([name, _state(records), taken, _heard(records), queues, _agents(described.labels), labels])
+        rows.append([name, worker_state(records), taken, _heard(records), queues, _agents(described.labels), labels])
     print_table(["worker", "state", "slots", "heard", "queues", "agents", "labels"], rows)
     if not rows and on_terminal():
         note("no worker is registered; start one with `agentq worker`.")
@@ -185,14 +186,16 @@ def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     \b
     Example: agentq worker show WORKER
     """
-    everyone = _everyone(reach(ctx))
-    for name in [_find(everyone, text) for text in worker]:
-        records = everyone[name]
+    found = everyone(reach(ctx).records.workers())
+    for name in [_find(found, text) for text in worker]:
+        records = found[name]
         if json:
-            print_json(_record(records))
+            print_json(worker_record(records))
             continue
         described = records[0].identity
-        print(f"{bold(name)}  {paint(_state(records), like='ok' if _state(records) == 'ready' else 'warn')}")
+        print(
+            f"{bold(name)}  {paint(worker_state(records), like='ok' if worker_state(records) == 'ready' else 'warn')}"
+        )
         print_pairs(
             [
                 ("slots", str(described.slots)),
@@ -232,10 +235,10 @@ def stop(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
 
 
 def _send_away(server: Server, workers: list[str], json: bool, *, hurry: bool) -> None:
-    everyone = _everyone(server)
+    found = everyone(server.records.workers())
     detail = f"asked by {os.environ.get('USER', 'somebody')}"
-    for name in [_find(everyone, text) for text in workers]:
-        first, *others = everyone[name]
+    for name in [_find(found, text) for text in workers]:
+        first, *others = found[name]
         order_drain(server.store, first.partition, name, detail, hurry=hurry)
         for record in others:
             with suppress(NotFound):  # it was quick to leave
@@ -244,14 +247,6 @@ def _send_away(server: Server, workers: list[str], json: bool, *, hurry: bool) -
             print_json({"id": name, "state": "draining"})
         else:
             print(f"{name}  draining")
-
-
-def _everyone(server: Server) -> dict[str, list[WorkerRecord]]:
-    """Workers by id; one that serves several partitions has a record in each."""
-    found: dict[str, list[WorkerRecord]] = {}
-    for record in server.records.workers():
-        found.setdefault(record.id, []).append(record)
-    return dict(sorted(found.items()))
 
 
 def _find(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
@@ -263,13 +258,6 @@ def _find(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
     if len(candidates) > 1:
         raise Invalid(f"Several workers have an id that begins so: {', '.join(candidates[:10])}; write more of it.")
     return candidates[0]
-
-
-def _state(records: list[WorkerRecord]) -> str:
-    """One that is silent in any partition is silent."""
-    if any(record.lease_until_ms <= wall_ms() for record in records):
-        return "silent"
-    return "draining" if any(record.state == "draining" for record in records) else records[0].state
 
 
 def _heard(records: list[WorkerRecord]) -> str:
@@ -286,19 +274,3 @@ def _agents(labels: Mapping[str, str]) -> str:
     """Those that it can take runs of; one whose accounts are all at their limits stands in brackets."""
     found = {name.removeprefix(AGENT_LABEL): value for name, value in labels.items() if name.startswith(AGENT_LABEL)}
     return ",".join(name if value == READY else f"({name})" for name, value in sorted(found.items()))
-
-
-def _record(records: list[WorkerRecord]) -> dict[str, Any]:
-    described = records[0].identity
-    return {
-        "id": records[0].id,
-        "state": _state(records),
-        "slots": described.slots,
-        "queues": list(described.queues),
-        "labels": described.labels,
-        "only_matching": described.only_matching,
-        "about": described.about,
-        "seen_at": iso(min(record.seen_at_ms for record in records)),
-        "lease_until": iso(min(record.lease_until_ms for record in records)),
-        "runs": [run for record in records for run in sorted(record.runs)],
-    }

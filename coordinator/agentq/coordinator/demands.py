@@ -67,7 +67,9 @@ def is_asked_for(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
 def unmet(workers: Iterable[Mapping[str, str]], demands: Mapping[str, str]) -> dict[str, str]:
     """The demands that no worker meets, given the labels of each."""
     everyone = list(workers)
-    return {name: each for name, each in demands.items() if not any(_meets(_offered(of, name), each) for of in everyone)}
+    return {
+        name: each for name, each in demands.items() if not any(_meets(_offered(of, name), each) for of in everyone)
+    }
 
 
 def spelled(demands: Mapping[str, str]) -> list[str]:

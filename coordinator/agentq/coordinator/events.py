@@ -68,7 +68,7 @@ class Events:
         while True:
             entries = self.store.connection.command("XRANGE", self.key, f"({place}", "+", "COUNT", ENTRIES_A_READ)
             for entry in entries:
-                yield from self._events(entry)
+                yield from self.of_entry(entry)
             if len(entries) < ENTRIES_A_READ:
                 return
             place = entries[-1][0]
@@ -80,7 +80,7 @@ class Events:
             return rest
         words = ("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", block_ms, "STREAMS", self.key, _entry(after))
         reply = self._own().block(*words, timeout_ms=block_ms)
-        return [event for entry in reply[0][1] for event in self._events(entry)] if reply else []
+        return [event for entry in reply[0][1] for event in self.of_entry(entry)] if reply else []
 
     def _rest_of_entry(self, after: str) -> list[Event]:
         """The events after one that is not the last of its entry."""
@@ -88,7 +88,7 @@ class Events:
         if not number:
             return []
         found = self.store.connection.command("XRANGE", self.key, place, place)
-        return [event for entry in found for event in self._events(entry)][int(number) :]
+        return [event for entry in found for event in self.of_entry(entry)][int(number) :]
 
     def missed(self, after: str) -> bool:
         """Whether events after that point are gone already, because the stream is capped."""
@@ -111,7 +111,8 @@ class Events:
                 self._reader = self.store.connection.another()
             return self._reader
 
-    def _events(self, entry: Any) -> list[Event]:
+    def of_entry(self, entry: Any) -> list[Event]:
+        """The events of an entry, as the server tells it."""
         place, flat = entry
         fields = fields_of(flat)
         runs, attempts = fields["run"].split(" "), fields["attempt"].split(" ")

@@ -69,6 +69,8 @@ KEYS = (
         "a member leaves its room, at the latest with its run"),
     Key("waiters", "waiters:<limit>", "zset", "runs blocked by a key, by priority and age",
         "a member leaves when it is let in"),
+    Key("merge", "merge:<line>", "zset", "held runs that want to move a branch, in the order of their coming",
+        "a member leaves when its attempt ends; TTL after the last word of any"),
     Key("queues", "queues", "set", "every queue that has had a run", "for ever: one short name a queue"),
     Key("index", "index:<queue>:<state>", "zset", "runs of a queue in a state, by id", "a member leaves with its run"),
     Key("plan", "plan:<plan>:runs", "zset", "runs of a plan, by id", "a member leaves with its run"),
@@ -106,7 +108,7 @@ KEYS = (
     Key("worker", "worker:<worker>", "hash", "identity, epoch and state of a worker", "TTL once the worker is gone"),
     Key("alive", "worker:<worker>:alive", "string", "the lease: when it ends", "TTL: the lease itself"),
     Key("holds", "worker:<worker>:runs", "hash", "runs a worker holds, with their fences", "until the worker is gone"),
-    Key("runner", "runner:<runner>", "hash", "what a foreign runner said of itself, the runs it was given, when it polls",
+    Key("runner", "runner:<runner>", "hash", "what a foreign runner said of itself, and what it was given",
         "TTL: a month after it was last heard of"),
     Key("about", "session:<session>:about", "hash", "what foreign executors and clients say of a session",
         "TTL: a month after they last said something"),
@@ -122,6 +124,13 @@ KEYS = (
     Key("watch", "watch", "hash", "which server the reapers watch, and since when", "for ever: a few fields"),
     Key("cursors", "cursors", "hash", "where duties go on, whose turn it is", "for ever: a few fields a queue"),
     Key("keeper", "keeper", "string", "who does the duties at the moment", "TTL: two ticks"),
+    Key("bell", "bell", "stream", "that something is due sooner, for a keeper that is no worker",
+        "for ever: one entry"),
+    Key("tokens", "tokens", "zset", "tokens of the server by when they were made, in the first partition",
+        "a member leaves when it is revoked, or a while after it has expired"),
+    Key("token", "token:<token>", "hash", "what a token may do, its digest, its last use",
+        "until it is revoked; TTL: a while after it has expired"),
+    Key("answered", "answered:<digest>", "string", "the runs that an Idempotency-Key stands for", "TTL: a day"),
 )  # fmt: skip
 
 _BY_NAME = {key.name: key for key in KEYS}

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from agentq.coordinator.intent import Intent
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.run import Outcome, RunSpec, Spending, known_to, spec_from_wire
 from agentq.coordinator.waiting import Wait
@@ -82,6 +83,8 @@ class Run(BaseModel):
     wait: Wait | None
     """What it waits for, or did when it parked the last time."""
     parked_at_ms: int | None
+    intent: Intent | None
+    """What its attempts have noted of its workspace."""
     attempts: list[Attempt]
     """All attempts kept, oldest first, with the present one at the end."""
 
@@ -113,6 +116,7 @@ class Run(BaseModel):
             "progress": parsed("progress"),
             "outcome": _outcome(parsed("outcome")),
             "wait": Wait.from_hash(fields),
+            "intent": Intent.from_wire(fields["work"]) if "work" in fields else None,
             **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule")},
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }

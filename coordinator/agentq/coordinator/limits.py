@@ -34,6 +34,10 @@ WORKSPACE_PATHS = 1000
 WORKSPACE_PORTS = 32
 ROUNDS = 20
 """How often a conflict, or a check that fails, may go back to be mended."""
+INTENT_BYTES = 2 << 20
+"""What an attempt notes of its workspace, with the outcome of its process."""
+MERGE_OTHERS = 64
+"""How many of a merge line are named to whose turn it is."""
 INPUTS = 100
 """Runs whose outcomes may stand in a run's prompt or command line."""
 
@@ -163,3 +167,9 @@ SHELF_KEPT = 500
 """Blueprints, capabilities, scripts and servers of tools."""
 SHELF_BYTES = 256 << 10
 """Of one of them."""
+TOKEN_KEPT_MS = 7 * 86_400_000
+"""How long a token of the server that has expired is still listed."""
+TOKEN_USED_MS = 60_000
+"""How often its last use is noted, at the most."""
+ANSWERED_MS = 86_400_000
+"""How long an Idempotency-Key is known."""

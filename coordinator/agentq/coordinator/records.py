@@ -41,6 +41,8 @@ class Filter:
 
     states: tuple[State, ...] = tuple(State)
     queue: str | None = None
+    queues: tuple[str, ...] = ()
+    """Only those of these queues; of all, if there are none."""
     plan: str | None = None
     session: str | None = None
     since_ms: int | None = None
@@ -131,7 +133,8 @@ class Records:
         return self._page(which, min(cursor, until) if cursor and until else cursor or until, since, limit)
 
     def _page(self, which: Filter, before: str, since: str, limit: int) -> Page:
-        rows = [word for state in which.states for word in (which.queue or "*", state.value)]
+        queues = (which.queue,) if which.queue is not None else which.queues or ("*",)
+        rows = [word for queue in queues for state in which.states for word in (queue, state.value)]
         ended = (which.class_ or "", _said(which.ended_since_ms), _said(which.ended_until_ms))
         words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *ended, *rows)
         pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]

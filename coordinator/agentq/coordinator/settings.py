@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -24,6 +24,8 @@ PREFIX = "AGENTQ_"
 FILE = "agentq.toml"
 WORKER = "worker"
 """The table of a file that holds what only workers ask for."""
+SERVER = "server"
+"""The table of a file that holds what only the HTTP server asks for."""
 AGENTS = "agents"
 """The table of a file that holds the profiles of coding agents, which only workers and those who ask them read."""
 DEFAULT = "default"
@@ -139,6 +141,53 @@ class WorkerSettings(BaseModel):
         return dict(pair.partition("=")[::2] for pair in value.split(",") if pair) if isinstance(value, str) else value
 
 
+class ServerSettings(BaseModel):
+    """Each field can be set as AGENTQ_SERVER_<NAME> in capitals, and by its name in the table [server] of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: Annotated[str, Field(min_length=1, description="the address to listen at; loopback needs no tokens")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Field(ge=0, le=65_535, description="the port; 0 takes one that is free")] = 8765
+    tls_cert: Annotated[str, Field(description="a file with the certificate, and those that vouch for it")] = ""
+    tls_key: Annotated[str, Field(description="a file with its key")] = ""
+    token_file: Annotated[
+        str, Field(description="a file of tokens that may do everything, one on a line, beside those of `agentq token`")
+    ] = ""
+    require_tokens: Annotated[
+        bool, Field(description="ask for a token on loopback too, as behind a proxy on this machine")
+    ] = False
+    hosts: Annotated[
+        tuple[str, ...], Field(description="names that it may be called by, beside those of loopback; `*` is any")
+    ] = ()
+    cors_origins: Annotated[
+        tuple[str, ...], Field(description="origins whose pages may use it from a browser, as `https://ui.example`")
+    ] = ()
+    rate: Annotated[str, Field(description="requests that each token may make, as `1000/1s`; if empty, any number")] = (
+        "1000/1s"
+    )
+    body_bytes: Annotated[int, Field(ge=1024, description="the largest body that it takes")] = 20 << 20
+    body_timeout_ms: Annotated[Milliseconds, Field(description="how long the body of a request may take to come")] = (
+        60_000
+    )
+    head_timeout_ms: Annotated[
+        Milliseconds, Field(description="how long the head of a request may take to come, and a client not to read")
+    ] = 20_000
+    connections: Annotated[int, Field(ge=1, description="connections at the same time; more are refused")] = 10_000
+    threads: Annotated[int, Field(ge=1, le=256, description="calls of the store at the same time")] = 16
+    drain_ms: Annotated[Milliseconds, Field(description="how long answers may take to go out when it ends")] = 15_000
+    duties: Annotated[bool, Field(description="do what time imposes, in turn with workers and other servers")] = True
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Field(description="what it writes down of itself, at the least")
+    ] = "info"
+
+    @field_validator("hosts", "cors_origins", mode="before")
+    @classmethod
+    def _one_line(cls, value: object) -> object:
+        return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+
+
 def _given(labels: dict[str, str]) -> dict[str, str]:
     for name in labels:
         if name.startswith(AGENT_LABEL):
@@ -154,8 +203,13 @@ class Layered:
 
     settings: Settings
     worker: WorkerSettings
+    server: ServerSettings
     sources: dict[str, str]
     """By name; that of a worker's as `worker.slots`."""
+
+
+TABLES: dict[str, type[BaseModel]] = {WORKER: WorkerSettings, SERVER: ServerSettings}
+"""The tables of a file that have a model of their own."""
 
 
 def layered(
@@ -163,17 +217,22 @@ def layered(
 ) -> Layered:
     """Put the layers on top of each other, for somebody who stands in a folder."""
     general: dict[str, tuple[object, str]] = {}
-    of_worker: dict[str, tuple[object, str]] = {}
+    special: dict[str, dict[str, tuple[object, str]]] = {table: {} for table in TABLES}
     for path in files(environment, folder or Path.cwd()):
         values = _read(path)
-        of_worker |= {name: (value, str(path)) for name, value in values.pop(WORKER, {}).items()}
+        for table, found in special.items():
+            found |= {name: (value, str(path)) for name, value in values.pop(table, {}).items()}
         general |= {name: (value, str(path)) for name, value in values.items()}
     general |= dict(_variables(Settings, PREFIX, environment))
-    of_worker |= dict(_variables(WorkerSettings, f"{PREFIX}{WORKER.upper()}_", environment))
+    for table, model in TABLES.items():
+        special[table] |= dict(_variables(model, f"{PREFIX}{table.upper()}_", environment))
     general |= {name: (flag, f"--{name}") for name, flag in flags.items() if flag is not None}
     settings, sources = _made(Settings, general)
-    worker, more = _made(WorkerSettings, of_worker)
-    return Layered(settings, worker, sources | {f"{WORKER}.{name}": source for name, source in more.items()})
+    worker, of_worker = _made(WorkerSettings, special[WORKER])
+    server, of_server = _made(ServerSettings, special[SERVER])
+    for table, more in ((WORKER, of_worker), (SERVER, of_server)):
+        sources |= {f"{table}.{name}": source for name, source in more.items()}
+    return Layered(settings, worker, server, sources)
 
 
 def _variables(
@@ -213,12 +272,14 @@ def _read(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Invalid(f"The settings in {path} cannot be read: {error}.") from error
-    of_worker = values.get(WORKER, {})
-    for table, of_table in ((WORKER, of_worker), (AGENTS, values.pop(AGENTS, {}))):
-        if not isinstance(of_table, dict):
+    tables = {table: values.get(table, {}) for table in TABLES}
+    for table, found in (*tables.items(), (AGENTS, values.pop(AGENTS, {}))):
+        if not isinstance(found, dict):
             raise Invalid(f"The settings in {path} cannot be read: [{table}] is a table.")
-    known = [*Settings.model_fields, *(f"{WORKER}.{name}" for name in WorkerSettings.model_fields)]
-    for name in (*(name for name in values if name != WORKER), *(f"{WORKER}.{name}" for name in of_worker)):
+    known = list(Settings.model_fields)
+    known += [f"{table}.{name}" for table, model in TABLES.items() for name in model.model_fields]
+    given = [name for name in values if name not in TABLES]
+    for name in (*given, *(f"{table}.{name}" for table, found in tables.items() for name in found)):
         if name not in known:
             raise Invalid(f"There is no setting {name!r}, which stands in {path}; there are {', '.join(known)}.")
     if isinstance(values.get("home"), str):

@@ -269,7 +269,7 @@ async def sweep(which: str | Collection[str], *, cgroups: Cgroups | None = None)
 
     def wanted(cookie: str, keeper: str) -> bool:
         named = f"{cookie}/".startswith(f"{which.rstrip('/')}/") if isinstance(which, str) else cookie in which
-        return named and _is_gone(keeper)
+        return named and is_gone(keeper)
 
     leaves = [leaf for cookie, keeper, leaf in (cgroups.left() if cgroups else ()) if wanted(cookie, keeper)]
     found = await end_all(lambda: _left(wanted, leaves))
@@ -279,7 +279,7 @@ async def sweep(which: str | Collection[str], *, cgroups: Cgroups | None = None)
     return len(found)
 
 
-def _is_gone(keeper: str) -> bool:
+def is_gone(keeper: str) -> bool:
     """Whether the process that an environment names has ended; its number may be another's by now."""
     pid, _, began = keeper.partition("-")
     if not pid.isdigit() or not began.isdigit():

@@ -9,6 +9,7 @@ local function vacate(id, run)
   push(unheld, run.worker, id)
   run.entry = ''
   unseize(id, run)
+  if run.merging then leave_merge(id, run) end
 end
 
 -- The record of the attempt that ends, as a field and its value; the oldest record goes.

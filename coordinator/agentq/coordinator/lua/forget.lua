@@ -5,7 +5,7 @@ ROWS   id state
 REPLY  per run: ok, not_found, settling, recent, wrong_state STATE
 VERBS
 FLAGS  allow-oom
-USES   limiting waiting turns ending forgetting
+USES   limiting waiting turns ending merging forgetting
 A run goes only if it is in the state that its caller saw. `recent` means that it ended less than KEEP_MS_MIN ago, when a
 submit that was sent again must still find it; `settling`, that dependents are still being told how it ended. ]]
 

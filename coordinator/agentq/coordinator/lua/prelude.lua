@@ -50,13 +50,13 @@ local function load(id)
     worker = f[6] }
   if f[7] then
     local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason',
-      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'bound', 'schedule', 'turn', 'stays', 'tied', 'carried_of')
+      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'bound', 'schedule', 'turn', 'stays', 'tied', 'carried_of', 'merging')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe, run.dependents, run.reason = m[5], m[6], present(m[7])
     run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
     run.limits, run.reserved, run.fair = m[9], m[10], m[11]
     run.parent, run.bound, run.schedule = m[12], m[13], m[14]
-    run.turn, run.stays, run.tied, run.carried_of = m[15], m[16], m[17], m[18]
+    run.turn, run.stays, run.tied, run.carried_of, run.merging = m[15], m[16], m[17], m[18], m[19]
   end
   return run
 end
@@ -357,14 +357,16 @@ local function erase(lane, entries)
   end
 end
 
--- The keeper of the duties sleeps until the first of the times that it knows of; a worker that is it is told of an
--- earlier one.
+-- The keeper of the duties sleeps until the first of the times that it knows of, and is told of an earlier one: a worker
+-- in its inbox, anybody else by the bell.
 local function tell_keeper(times, at)
   local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
   if first[2] and tonumber(first[2]) <= at then return end
   local keeper = call('GET', key_keeper())
   if keeper and call('ZSCORE', key_workers(), keeper) then
     call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', at)
+  elseif keeper then
+    call('XADD', key_bell(), 'MAXLEN', '1', '*', 'at', at)
   end
 end
 

@@ -4,7 +4,7 @@ ARGV   now_ms
 REPLY  [runs done, when the next is due or 0]
 VERBS  promote expire unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending forgetting
+USES   limiting waiting turns ending merging forgetting
 A timer that cannot be rung, because of what was done to its run's key by hand, is put off, and the others ring. ]]
 
 local function ring(id)

@@ -4,7 +4,7 @@ ARGV   now_ms queue state target
 REPLY  [runs moved, 1 if there may be more]
 VERBS  transfer unblock
 FLAGS  allow-oom
-USES   limiting waiting turns ending
+USES   limiting waiting turns ending merging
 They keep their priority and demands. One that had room reserved under a limit asks for it again. ]]
 
 local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)

@@ -26,7 +26,7 @@ from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.demanding import Wanted
 from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Dialect, Said
 from agentq.coordinator.server.foreign.shelf import Blueprint, Hook, Shelf
-from agentq.coordinator.server.foreign.speaking import NOTES, RESUME, START, Notes
+from agentq.coordinator.server.foreign.speaking import NOTES, START, Notes
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, check_parameters
 from agentq.coordinator.sessions import Sessions, partition_of_session
@@ -72,7 +72,7 @@ class Asked(BaseModel):
         if self.parameters is not None:
             return self.parameters
         if self.prompt is None:
-            raise Invalid("parameters: a run needs them, as in {\"parameters\": {\"prompt\": \"…\"}}.")
+            raise Invalid('parameters: a run needs them, as in {"parameters": {"prompt": "…"}}.')
         return {"prompt": self.prompt}
 
 
@@ -137,12 +137,10 @@ class Asking:
             ) from taken
         self.conversing.note(
             session,
-            **{
-                "project_dir": asked.project_dir or "",
-                "agent_name": asked.agent_name or "",
-                "parent": parent or "",
-                "dialect": asked.dialect,
-            },
+            project_dir=asked.project_dir or "",
+            agent_name=asked.agent_name or "",
+            parent=parent or "",
+            dialect=asked.dialect,
         )
         return self._put(asked, spec, session, blueprint)
 
@@ -281,7 +279,7 @@ class Asking:
     def call_back(self, parent: str, text: str, answers: tuple[str, ...], run_id: str) -> None:
         """Hand the parent a turn that tells it how its children ended; sent twice it is one."""
         stored, about = self.sessions.get(parent), self.conversing.about(parent)
-        asked = Asked(type=RESUME, session_id=parent, prompt=text, project_dir=about.get("project_dir") or None,
+        asked = Asked(type="resume_session", session_id=parent, prompt=text, project_dir=about.get("project_dir") or None,
                       agent_name=about.get("agent_name") or None)  # fmt: skip
         blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
         wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
@@ -314,6 +312,6 @@ def _is_prompted(parameters: dict[str, JsonValue]) -> bool:
 def _owes(spec: RunSpec) -> bool:
     notes = spec.notes[NOTES]
     assert isinstance(notes, dict)
-    return notes.get("finish") is not None or (notes.get("mode") == "async_callback" and notes.get("parent") is not None)
-
-
+    return notes.get("finish") is not None or (
+        notes.get("mode") == "async_callback" and notes.get("parent") is not None
+    )

@@ -175,6 +175,8 @@ class Conversing:
         if ended is None:
             # What an executor began by itself runs from then on; what a client asked for waits for its runner.
             return RUNNING if live is None and about.get("bound_at") else PENDING
+        if about.get("exited_run") == ended.id and about.get("exited_as"):
+            return about["exited_as"]
         if ended.state is State.COMPLETED:
             return IDLE if about.get("idle_run") == ended.id else FINISHED
         return ENDED[ended.state]

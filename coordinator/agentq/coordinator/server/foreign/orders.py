@@ -1,8 +1,8 @@
 """What a runner is told when it polls: one thing at a time, the most urgent first.
 
 1. That it was deregistered.
-2. Runs, or sessions, to stop: those that it holds and that are to be cancelled, and those that it was given and holds no
-   longer, because they were lost to it: whatever still runs there of them is to end before it gets anything new.
+2. Runs, or sessions, to stop: those that it holds and that are to be cancelled, and those that it was given and holds
+   no longer, because they were lost to it: whatever still runs there of them is to end before it gets anything new.
 3. Scripts to fetch or to remove.
 4. A run that it was given and has not begun. Runners go on polling only when they have said that a run began: so the
    answer that brought it was lost, and it is given once more.
@@ -36,7 +36,7 @@ AGAIN_MS = 10_000
 TIMES = 5
 """How often a runner is told to stop what it holds no longer; then it is taken to have nothing of it."""
 QUIET_MS = 15_000
-"""How long a runner gets nothing new while it has been told to stop what it holds no longer and has not said that it did."""
+"""How long a runner gets nothing new after it was told to stop what it holds no longer, unless it says that it did."""
 
 Body = dict[str, Any]
 
@@ -70,7 +70,7 @@ class Orders:
         """What a runner is to be told now; `poll_ms` is how long it is going to wait if that is nothing."""
         if look.leaving:
             return Told({"deregistered": True})
-        if not look.registered or _is_worn(look, self.roster.timing.lease_ms):
+        if not look.registered or self.roster.is_worn(look):
             self.roster.beat(look)
             look = self.roster.look(look.runner)
         found = self._found(look)
@@ -231,8 +231,3 @@ def _stop_body(dialect: Dialect, due: list[Given]) -> Body:
     if dialect == "c":
         return {"stop_sessions": list(dict.fromkeys(each.session for each in due))}
     return {"stop_runs": [each.run for each in due]}
-
-
-def _is_worn(look: Look, lease_ms: int) -> bool:
-    """Whether enough of the lease is gone to renew it with a poll."""
-    return look.lease_until_ms - look.now_ms < lease_ms * 3 // 4

@@ -4,8 +4,8 @@
     B   hostname, project_dir, executor_type, tags             id from these
     C   hostname, project_dir, executor_profile, executor, …   id from these and the executor's command
 
-A runner that cannot say more than its program lets it can still say it in its tags: `slots=4` that it takes four runs at
-a time, `queue=nightly` which queue it serves.
+A runner that cannot say more than its program lets it can still say it in its tags: `slots=4` that it takes four runs
+at a time, `queue=nightly` which queue it serves.
 """
 
 from __future__ import annotations

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from pydantic import JsonValue
+
 from agentq.coordinator.errors import Duplicate, Evicted, NotFound, Refused, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.limits import FOREIGN_MS
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records, WorkerRecord
-from agentq.coordinator.server.foreign.registration import Dialect, Registration
+from agentq.coordinator.server.foreign.registration import OWNS, Dialect, Registration
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.serving import Identity
 from agentq.coordinator.settings import Settings
@@ -43,7 +45,27 @@ class Occupied(Refused):
 
     def __init__(self, runner: str, registration: Registration) -> None:
         super().__init__(f"A runner with this identity is at work already, as {runner}.")
-        self.runner, self.registration = runner, registration
+        self.detail: dict[str, JsonValue] = {
+            "error": "duplicate_runner",
+            "message": str(self),
+            "runner_id": runner,
+            "hostname": registration.hostname,
+            "project_dir": registration.project_dir,
+            "executor_profile": registration.executor_profile or registration.executor_type,
+        }
+
+
+class Collision(Refused):
+    """Another runner has brought an agent of that name along."""
+
+    def __init__(self, agent: str, runner: str) -> None:
+        super().__init__(f"The agent {agent} is brought along by the runner {runner} already; give it another name.")
+        self.detail: dict[str, JsonValue] = {
+            "error": "agent_name_collision",
+            "message": str(self),
+            "agent_name": agent,
+            "existing_runner_id": runner,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +150,7 @@ class Roster:
         before = self._glance(runner)
         if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
             raise Occupied(runner, registration)
+        self._check_agents(registration, runner)
         identity = registration.identity(runner)
         identity.check_size()
         if before is not None:
@@ -141,6 +164,13 @@ class Roster:
         self.note(runner, **gone, body=body, token=token, registered_at_ms=str(self.store.time_ms()))
         self._kept[runner] = _Kept(lease, body)
         return runner
+
+    def _check_agents(self, registration: Registration, runner: str) -> None:
+        wanted = {agent.name for agent in registration.agents}
+        for worker in self.records.workers() if wanted else ():
+            for agent in wanted:
+                if worker.id != runner and f"{OWNS}{agent}" in worker.identity.labels:
+                    raise Collision(agent, worker.id)
 
     def _oust(self, before: Look) -> None:
         for partition, epoch in enumerate(before.epochs):
@@ -177,6 +207,13 @@ class Roster:
         found = self._glance(runner)
         if found is None:
             raise NotRegistered("Runner not registered")
+        return found
+
+    def known(self, runner: str) -> Look:
+        """The same, where what is asked for is the runner and not asked by it."""
+        found = self._glance(runner)
+        if found is None:
+            raise NotFound("Runner not found")
         return found
 
     def _glance(self, runner: str) -> Look | None:
@@ -217,7 +254,7 @@ class Roster:
         return self._seat(look).lease.identity
 
     def lease(self, look: Look) -> Lease:
-        """The lease that is kept for a runner. Where it was lost it begins anew: a runner that asks is never refused."""
+        """The lease that is kept for a runner. One that was lost begins anew: a runner that asks is never refused."""
         lease = self._seat(look).lease
         if not look.registered:
             self._come_back(lease, look.runner)
@@ -243,6 +280,10 @@ class Roster:
             if not again.registered:
                 raise
             lease.go_on(again.epochs)
+
+    def is_worn(self, look: Look) -> bool:
+        """Whether enough of a lease is gone to renew it with whatever shows that the runner is alive."""
+        return look.lease_until_ms - look.now_ms < self._settings.lease_ms * 3 // 4
 
     def beat(self, look: Look) -> None:
         """Renew the lease of a runner: it was heard of. It names nothing, so all that it holds is named for it."""

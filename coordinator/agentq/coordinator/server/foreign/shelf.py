@@ -4,9 +4,9 @@ They stand in one hash of the store, so that all servers have the same. A bluepr
 is added to its own, and whose servers of tools are added to its servers. Beside the blueprints that somebody stored
 stand the agents that workers offer: their profiles are the workers', and only their names are known here.
 
-`${params.NAME}`, `${scope.NAME}` and `${runtime.NAME}` in a blueprint are replaced when it goes to a runner: once, in the
-blueprint as it was stored. What is put in is never looked at again, and nothing ever comes from the environment of this
-process: `${env.NAME}` in a blueprint is left for the runner to replace, or not.
+`${params.NAME}`, `${scope.NAME}` and `${runtime.NAME}` in a blueprint are replaced when it goes to a runner: once, in
+the blueprint as it was stored. What is put in is never looked at again, and nothing ever comes from the environment of
+this process: `${env.NAME}` in a blueprint is left for the runner to replace, or not.
 """
 
 from __future__ import annotations
@@ -124,6 +124,10 @@ SINGULAR: dict[Kind, str] = {
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
+class NoAgent(Invalid):
+    """There is no such agent, or it is inactive."""
+
+
 class Shelf:
     """Everything that is stored, in all servers the same."""
 
@@ -223,9 +227,9 @@ class Shelf:
             if stored and name not in offered:
                 near = get_close_matches(name, [*stored, *offered], 1)
                 hint = f" Did you mean {near[0]}?" if near else ""
-                raise Invalid(f"There is no agent {name}; GET /agents tells which there are.{hint}")
+                raise NoAgent(f"There is no agent {name}; GET /agents tells which there are.{hint}")
         elif found.status == "inactive":
-            raise Invalid(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
+            raise NoAgent(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
         return found
 
     def offered(self) -> dict[str, int]:

@@ -176,3 +176,11 @@ def result_fields(found: JsonValue, text: str | None = None) -> dict[str, JsonVa
         said = text if found is None else found
         return {"result": said, "result_text": said, "result_data": None}
     return {"result": json.dumps(found, ensure_ascii=False), "result_text": None, "result_data": found}
+
+
+def concealed(record: dict[str, Any]) -> dict[str, Any]:
+    """A run's record without what only its runner is to see: the scope that was given along with it."""
+    notes = record.get("spec", {}).get("notes", {}).get(NOTES)
+    if isinstance(notes, dict):
+        notes.pop("scope", None)
+    return record

@@ -1,4 +1,4 @@
-"""Parameters of a run against the schema of its agent: refused with the schema, so that an agent can mend them itself."""
+"""Parameters of a run against the schema of its agent: refused with the schema, so that an agent can mend them."""
 
 from __future__ import annotations
 

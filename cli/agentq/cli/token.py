@@ -1,0 +1,129 @@
+"""`agentq token`: who may use the HTTP server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.faults import duration_of
+from agentq.cli.options import STYLE, Json
+from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.server import note, reach
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.shapes import token_record
+from agentq.coordinator.tokens import KINDS, Scope, Token, Tokens
+
+Opt = typer.Option
+
+token = typer.Typer(**STYLE, no_args_is_help=True, help="Say who may use the HTTP server.")
+
+
+@token.callback()
+def _token() -> None:
+    """Say who may use the HTTP server."""
+
+
+@token.command("new")
+def new(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it in lists.")],
+    scope: Annotated[
+        str | None, Opt(metavar="SCOPES", help="What it may do: submit, read, work, admin, with commas.")
+    ] = None,
+    kind: Annotated[
+        str, Opt(metavar="|".join(KINDS), help="Whose it is; a runner's or worker's is good for what that holds.")
+    ] = "client",
+    queue: Annotated[list[str] | None, Opt(metavar="NAME", help="The only queues that it is good for.")] = None,
+    expires: Annotated[
+        str | None, Opt(metavar="DURATION", help="Until when it is good, such as 30d; for ever.")
+    ] = None,
+    rate: Annotated[str | None, Opt(metavar="N/TIME", help="How many requests it may make, such as 100/1s.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a token, and print it: this once, for only its digest is kept.
+
+    \b
+    Example: agentq token new ci --scope submit,read --expires 30d
+    Example: agentq token new laptop --kind runner
+    """
+    if scope is None and kind == "client":
+        raise Invalid(f"Say what it may do, with --scope: {', '.join(Scope)}.")
+    scopes = [each.strip() for each in (scope or Scope.WORK).split(",")]
+    unknown = next((each for each in scopes if each not in list(Scope)), None)
+    if unknown is not None:
+        raise Invalid(f"--scope: {unknown[:40]!r} is not a scope; there are {', '.join(Scope)}.")
+    if kind not in KINDS:
+        raise Invalid(f"--kind: {kind[:40]!r} is not a kind; there are {', '.join(KINDS)}.")
+    expires_ms = None if expires is None else duration_of(expires, "--expires")
+    tokens = Tokens(reach(ctx, start=True).store)
+    made, text = tokens.new(name, scopes, kind=kind, queues=queue or (), expires_ms=expires_ms, rate=rate)
+    if json:
+        print_json(token_record(made) | {"token": text})
+    else:
+        print(text)
+        note(f"this is {made.id}, which can {_told(made)}; it is not shown again.")
+
+
+@token.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List tokens: what each may do, until when, and when it was last used.
+
+    \b
+    Example: agentq token ls
+    """
+    found = Tokens(reach(ctx).store).all()
+    if json:
+        for each in found:
+            print_json(token_record(each))
+        return
+    rows = [
+        [each.id, each.name, each.kind, ",".join(each.scopes), ",".join(each.queues), _end(each), _used(each)]
+        for each in found
+    ]
+    print_table(["token", "name", "kind", "scopes", "queues", "expires", "used"], rows)
+    if not found and on_terminal():
+        note("there are no tokens; `agentq token new NAME --scope submit,read` makes one.")
+
+
+@token.command("revoke")
+def revoke(
+    ctx: typer.Context,
+    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Ids, or names that only one has.")],
+    json: Json = False,
+) -> None:
+    """Make tokens good for nothing, at once.
+
+    \b
+    Example: agentq token revoke TOKEN
+    """
+    known = Tokens(reach(ctx).store)
+    for each in tokens:
+        known.revoke(each)
+        if json:
+            print_json({"id": each, "state": "revoked"})
+        else:
+            print(f"{each}  revoked")
+
+
+def _told(made: Token) -> str:
+    of_queues = f" in {', '.join(made.queues)}" if made.queues else ""
+    until = "" if made.expires_at_ms is None else f" until {iso(made.expires_at_ms)}"
+    return f"{', '.join(made.scopes)}{of_queues}{until}"
+
+
+def _end(each: Token) -> str:
+    if each.expires_at_ms is None:
+        return "never"
+    if not on_terminal():
+        return iso(each.expires_at_ms)
+    left_ms = each.expires_at_ms - wall_ms()
+    return f"in {spelled(left_ms)}" if left_ms > 0 else "expired"
+
+
+def _used(each: Token) -> str:
+    if each.used_at_ms is None:
+        return ""
+    return f"{spelled(wall_ms() - each.used_at_ms)} ago" if on_terminal() else iso(each.used_at_ms)

@@ -1,0 +1,172 @@
+"""The verbs of a worker about the runs that it holds: each shows the fence of the attempt, and is refused without it.
+
+How a worker comes to hold any is in lease.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic_core import to_json
+
+from agentq.coordinator import limits
+from agentq.coordinator.connection import Word
+from agentq.coordinator.errors import AgentqError, Invalid, refusal
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.lifecycle import COMPLETING, State
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.store import Store
+
+if TYPE_CHECKING:
+    # Models that a submit would make for nothing.
+    from agentq.coordinator.intent import Intent
+    from agentq.coordinator.logs import Chunk
+    from agentq.coordinator.merging import Standing
+    from agentq.coordinator.waiting import Resumption, Wait
+
+
+class Claim(NamedTuple):
+    """A run in its worker's hands: what to execute, and the fence that every report must show."""
+
+    id: str
+    fence: str
+    lane: str
+    spec: str
+
+
+class Holding:
+    """What may be said of a run that is held, and how anything is said of runs."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def start(self, claims: Sequence[Claim]) -> list[AgentqError | None]:
+        """Say that the processes of these attempts have begun; tells which of them must not."""
+        rows = [(claim.id, claim.fence) for claim in claims]
+        return self._say_many("start", [claim.id for claim in claims], rows)
+
+    def report(self, claim: Claim, number: int, progress: Mapping[str, object]) -> None:
+        """Say how far an attempt has come. The worker numbers its reports; an old number changes nothing."""
+        body = to_json(progress)
+        if len(body) > limits.PROGRESS_BYTES:
+            raise Invalid(f"Progress has {len(body)} bytes; {limits.PROGRESS_BYTES} is the most.")
+        self._say("report", claim.id, claim.fence, number, body)
+
+    def log(self, claim: Claim, number: int, chunks: Sequence[Chunk]) -> None:
+        """Append to a run's log what an attempt wrote since the last time.
+
+        The worker numbers its calls from 1, each with another number, and keeps the chunks of a call until it was
+        answered: one that is sent again with the same number and the same chunks is not doubled.
+        """
+        if len(chunks) > limits.LOG_CHUNKS_A_CALL:
+            raise Invalid(f"A call takes {limits.LOG_CHUNKS_A_CALL} chunks at the most, not {len(chunks)}.")
+        longest = max((len(chunk.text) for chunk in chunks), default=0)
+        if longest > limits.LOG_CHUNK_CHARACTERS:
+            raise Invalid(f"A chunk has {limits.LOG_CHUNK_CHARACTERS} characters at the most, not {longest}.")
+        self._say("log", claim.id, claim.fence, number, *chain.from_iterable(chunks))
+
+    def finish(self, finished: Sequence[tuple[Claim, Outcome]]) -> list[AgentqError | None]:
+        """Say that the work of these attempts is in; tells which of them were refused."""
+        rows = [(claim.id, claim.fence, outcome.to_wire()) for claim, outcome in finished]
+        return self._say_many("finish", [claim.id for claim, _ in finished], rows)
+
+    def fail(self, claim: Claim, outcome: Outcome, *, delay_ms: int | None = None) -> State:
+        """Say that an attempt did not do its work. Its class and the run's policy decide what comes next."""
+        if outcome.class_ in COMPLETING:
+            raise Invalid(f"An attempt that failed has another class than '{outcome.class_}'.")
+        delay = "" if delay_ms is None else min(max(0, delay_ms), limits.DELAY_MS_MAX)
+        dice = self.store.dice()
+        return self._move("fail", claim.id, claim.fence, outcome.class_.value, outcome.to_wire(), dice, delay)
+
+    def defer(
+        self, claim: Claim, due_at_ms: int | None, outcome: Outcome, *, delay_ms: int | None = None, gate: str = ""
+    ) -> State:
+        """Put an attempt off until a usage limit has passed; it costs the run no attempt.
+
+        Without a time it goes on after `delay_ms`, and without that as its policy backs off. With a gate, the key that
+        the limit is of, nobody else is let in under it before that time either.
+        """
+        if due_at_ms is not None and delay_ms is not None:
+            raise Invalid("An attempt is put off until a time or for a while, not both.")
+        due = "" if due_at_ms is None else _a_time(due_at_ms)
+        delay = "" if delay_ms is None else min(max(0, delay_ms), limits.DELAY_MS_MAX)
+        return self._move("defer", claim.id, claim.fence, due, delay, outcome.to_wire(), gate, self.store.dice())
+
+    def release(self, claim: Claim, reason: str = "released") -> State:
+        """Hand a run back, its processes ended; it costs the run nothing."""
+        return self._move("release", claim.id, claim.fence, reason)
+
+    def park(
+        self,
+        claim: Claim,
+        reason: str = "",
+        wait: Wait | None = None,
+        *,
+        alarm_at_ms: int | None = None,
+    ) -> State:
+        """Give a run's slot back until what it waits for is there. What this attempt has received is done with."""
+        from agentq.coordinator.waiting import Wait
+
+        wait = wait or Wait()
+        if alarm_at_ms is not None:
+            wait = wait.model_copy(update={"until_ms": _a_time(alarm_at_ms)})
+        return self._move("park", claim.id, claim.fence, *wait.words(reason))
+
+    def receive(self, claim: Claim) -> Resumption | None:
+        """What an attempt resumes with; None where its run has never parked. It stays until the attempt parks again."""
+        from agentq.coordinator.waiting import receive
+
+        return receive(self.store, claim.id, claim.fence)
+
+    # ---- its workspace
+
+    def intend(self, claim: Claim, intent: Intent) -> None:
+        """Note how far an attempt has come with its workspace, before it does what cannot be taken back."""
+        self._say("intend", claim.id, claim.fence, intent.to_wire())
+
+    def intent(self, claim: Claim) -> Intent | None:
+        """What the attempts before noted last, or this one."""
+        from agentq.coordinator.intent import intended
+
+        return intended(self.store, claim.id, claim.fence)
+
+    def line_up(self, claim: Claim, line: str, commit: str, ref: str = "") -> Standing:
+        """Stand in the line of those who move a branch, with the commit that is to go there; ask again, and learn."""
+        from agentq.coordinator.merging import line_up
+
+        return line_up(self.store, claim.id, claim.fence, line, commit, ref)
+
+    def step_aside(self, claim: Claim, line: str) -> None:
+        """Leave that line, before the attempt ends."""
+        self._say("step_aside", claim.id, claim.fence, line)
+
+    # ---- how they are said
+
+    def _say(self, verb: str, run_id: str, *words: Word) -> str:
+        reply = str(self.store.call(verb, partition_of(run_id), run_id, *words))
+        refused = refusal(reply, f"run {run_id}")
+        if refused is not None:
+            raise refused
+        return reply
+
+    def _move(self, verb: str, run_id: str, *words: Word) -> State:
+        """Say a verb, and learn the state that the run is in now."""
+        return State(self._say(verb, run_id, *words).removeprefix("ok "))
+
+    def _say_many(self, verb: str, ids: Sequence[str], rows: Sequence[tuple[Word, ...]]) -> list[AgentqError | None]:
+        by_partition: dict[int, list[int]] = {}
+        for place, run_id in enumerate(ids):
+            by_partition.setdefault(partition_of(run_id), []).append(place)
+        results: list[AgentqError | None] = [None] * len(ids)
+        for partition, places in by_partition.items():
+            words = self.store.call(verb, partition, *chain.from_iterable(map(rows.__getitem__, places)))
+            for place, word in zip(places, words, strict=True):
+                if word != "ok":
+                    results[place] = refusal(word, f"run {ids[place]}")
+        return results
+
+
+def _a_time(at_ms: int) -> int:
+    return min(max(0, at_ms), limits.DUE_AT_MS_MAX)

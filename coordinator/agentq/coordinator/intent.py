@@ -1,0 +1,73 @@
+"""How far an attempt has come with its workspace, noted before it does what cannot be taken back.
+
+The next attempt reads it, looks whether what was intended has happened, and goes on from there. The note is the run's:
+it is kept across attempts and goes with the run. When an operator lets an ended run begin again, its step is
+`requeued`:
+
+- of a run that had not completed, all else stays. Its work may be in the target all the same, if its worker died
+  between the merge and the word of it; so its marker is looked for from `base` on, and if it is there, all is done;
+- of one that had, `base` is the commit that it delivered: what it did is known, and it is to be done once more.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from agentq.coordinator import limits
+from agentq.coordinator.errors import Invalid, refusal
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.run import Outcome, known_to
+
+if TYPE_CHECKING:
+    from agentq.coordinator.store import Store
+
+Step = Literal["prepared", "executed", "committed", "merging", "merged", "requeued"]
+
+
+class Intent(BaseModel):
+    """What an attempt has done, or is about to do."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    step: Step
+    """After `committed` the process is not executed again. `requeued` is the server's own word."""
+    host: str | None = None
+    """Where the worktree is."""
+    worktree: str | None = None
+    branch: str | None = None
+    base: str | None = None
+    """The commit that the work starts from."""
+    commit: str | None = None
+    target: str | None = None
+    target_before: str | None = None
+    """Where the target stood when it was to be moved."""
+    rounds: int = 0
+    """How often the work has gone back to be mended."""
+    outcome: Outcome | None = None
+    """How the process ended, to be told once its work is in."""
+
+    def to_wire(self) -> str:
+        """The note as it is kept."""
+        text = self.model_dump_json(by_alias=True, exclude_none=True)
+        if len(text) > limits.INTENT_BYTES:
+            raise Invalid(f"The note has {len(text)} characters; {limits.INTENT_BYTES} is the most.")
+        return text
+
+    @classmethod
+    def from_wire(cls, text: str) -> Intent:
+        """Read a note back, passing over what a newer version put there."""
+        fields = json.loads(text)
+        if fields.get("outcome"):
+            fields["outcome"] = known_to(Outcome, fields["outcome"])
+        return cls.model_validate(fields)
+
+
+def intended(store: Store, run_id: str, fence: str) -> Intent | None:
+    """What has been noted of a run, for the attempt that holds it."""
+    reply = store.call("intended", partition_of(run_id), run_id, fence)
+    if isinstance(reply, str):
+        raise refusal(reply, f"run {run_id}") or AssertionError(reply)
+    return Intent.from_wire(reply[1]) if reply[1] else None

@@ -1,0 +1,212 @@
+"""Who asks, and whether they may: bearer tokens, their scopes, and how often they may ask.
+
+A request shows its token in `Authorization: Bearer aq_…`, and nowhere else: what stands in an address ends up in logs.
+Each use of a token is looked up, counted and, once a minute, noted by one script, so that a token that was revoked is
+refused at once, by every server. Without a token, only whoever is on this machine may ask, and only a server that
+listens nowhere else.
+
+A route says what it takes: `Annotated[Principal, allowed("read")]`. A token that is good for some queues only may use
+the routes that are told so (`by_queue`), which check the queue of what they touch; one that is bound to a runner or
+worker only those that are told that (`bound`), which check whose it is. All others refuse them.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid, TryLater, Unreachable
+from agentq.coordinator.server.gathering import Gathering
+from agentq.coordinator.server.problems import Denied, TooMany
+from agentq.coordinator.settings import ServerSettings
+from agentq.coordinator.tokens import HOME, Presented, Rate, Scope, digest_of, presented, rate_of
+
+if TYPE_CHECKING:
+    from agentq.coordinator.server.service import Service
+
+REMEMBERED = 10_000
+REMEMBERED_MS = 600_000
+"""How long a token that was good is taken to be so while the store cannot be asked."""
+TOKEN_FILE_LENGTH_MIN = 32
+TOGETHER = 500
+FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks."""
+
+    token: str | None
+    """The id of their token; None without one."""
+    name: str
+    scopes: frozenset[Scope]
+    queues: tuple[str, ...] = ()
+    """The only queues that they may touch; all if there are none."""
+    bound: str | None = None
+    """What they are bound to, for a runner's or worker's token: they may touch only what was made known under it."""
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def check_queue(self, queue: str) -> None:
+        """Refuse a queue that is not theirs."""
+        if self.queues and queue not in self.queues:
+            raise Denied(f"This token is good for the queues {', '.join(self.queues)}, not for {queue}.")
+
+    def may_touch(self, owner: str | None) -> bool:
+        """Whether what was made known by a token with this id (or without one) is theirs to touch."""
+        return self.bound is None or self.bound == owner
+
+
+EVERYBODY = Principal(None, "somebody on this machine", frozenset(Scope))
+
+
+class Admitted(NamedTuple):
+    """What the script tells of a token."""
+
+    name: str
+    kind: str
+    digest: str
+    scopes: str
+    queues: str
+    expired: str
+    wait_ms: int | str
+
+
+class Access:
+    """Tells who asks, for one server."""
+
+    def __init__(self, service: Service, settings: ServerSettings, *, open_to_all: bool = False) -> None:
+        self._service = service
+        self._open_to_all = open_to_all
+        self._from_here = is_loopback(settings.host) and not settings.require_tokens
+        self._rate: Rate | None = rate_of(settings.rate) if settings.rate else None
+        self._files = file_tokens(settings.token_file)
+        self._good: OrderedDict[str, tuple[int, str, Principal]] = OrderedDict()
+        self._admit: Gathering[str, Admitted] = Gathering(self._ask, most=TOGETHER)
+
+    async def principal(self, connection: HTTPConnection) -> Principal:
+        """Who asks. Refuses a token that is not good, and whoever has none and needs one."""
+        scheme, _, text = connection.headers.get("authorization", "").partition(" ")
+        if not scheme:
+            if self._open_to_all or (self._from_here and _is_here(connection)):
+                return EVERYBODY
+            raise Denied("This needs a token: Authorization: Bearer aq_…; `agentq token new` makes one.", status=401)
+        if scheme.lower() != "bearer":
+            raise Denied("A token is shown as Authorization: Bearer aq_….", status=401)
+        of_file = self._of_file(text.strip())
+        if of_file is not None:
+            return of_file
+        shown = presented(text.strip())
+        if shown is None:
+            raise Denied("This is not a token of agentq; it may have been cut off.", status=401)
+        return await self._of_token(shown)
+
+    async def _of_token(self, shown: Presented) -> Principal:
+        try:
+            found = await self._admit(shown.id)
+        except (Unreachable, TryLater):
+            remembered = self._remembered(shown)
+            if remembered is None:
+                raise
+            return remembered
+        if not hmac.compare_digest(found.digest, shown.digest) or found.kind != shown.kind:
+            self._good.pop(shown.id, None)
+            raise Denied("This token is not known; it may have been revoked.", status=401)
+        if found.expired:
+            raise Denied("This token has expired; `agentq token new` makes another.", status=401)
+        if found.wait_ms:
+            raise TooMany(int(found.wait_ms))
+        scopes, bound = frozenset(map(Scope, found.scopes.split())), None if found.kind == "client" else shown.id
+        principal = Principal(shown.id, found.name, scopes, tuple(found.queues.split()), bound)
+        self._good[shown.id] = (monotonic_ms(), shown.digest, principal)
+        self._good.move_to_end(shown.id)
+        if len(self._good) > REMEMBERED:
+            self._good.popitem(last=False)
+        return principal
+
+    def _remembered(self, shown: Presented) -> Principal | None:
+        """Who it was a while ago: the store that cannot be asked cannot be changed either, and pollers go on."""
+        at_ms, digest, principal = self._good.get(shown.id, (0, "", EVERYBODY))
+        fresh = digest and monotonic_ms() - at_ms < REMEMBERED_MS
+        return principal if fresh and hmac.compare_digest(digest, shown.digest) else None
+
+    def _of_file(self, text: str) -> Principal | None:
+        shown = digest_of(text)
+        good = [hmac.compare_digest(shown, digest) for digest in self._files]
+        return Principal("file", "the token file", frozenset({Scope.ADMIN})) if any(good) else None
+
+    async def _ask(self, tokens: list[str]) -> list[Admitted]:
+        rate = self._rate or ("", "", "")
+        flat = await self._service.ask(self._service.store.call, "admit", HOME, *rate, *tokens)
+        width = len(Admitted._fields)
+        return [Admitted(*flat[at : at + width]) for at in range(0, len(flat), width)]
+
+
+class Allowed:
+    """What a route takes: a dependency that tells who asks, or refuses."""
+
+    def __init__(self, scope: Scope, *, by_queue: bool = False, bound: bool = False) -> None:
+        self.scope = scope
+        self.by_queue = by_queue
+        self.bound = bound
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        service: Service = connection.app.state.service
+        found = await service.access.principal(connection)
+        connection.state.token = found.token
+        if not found.may(self.scope):
+            has = ", ".join(sorted(found.scopes)) or "none"
+            raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")
+        if found.queues and not self.by_queue:
+            raise Denied(f"This token is good only for what is in the queues {', '.join(found.queues)}.")
+        if found.bound is not None and not self.bound:
+            raise Denied("This token is a runner's or worker's, and good only for what that does.")
+        return found
+
+
+def allowed(scope: str, *, by_queue: bool = False, bound: bool = False) -> Any:
+    """The scope that a route takes, as its dependency."""
+    return Depends(Allowed(Scope(scope), by_queue=by_queue, bound=bound))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_here(connection: HTTPConnection) -> bool:
+    """Whether the client is on this machine, and speaks for itself: a proxy speaks for anybody."""
+    client = connection.client
+    forwarded = any(name in FORWARDED for name, _ in connection.scope["headers"])
+    return client is not None and is_loopback(client.host) and not forwarded
+
+
+def file_tokens(path: str) -> Sequence[str]:
+    """The digests of the tokens in a file."""
+    if not path:
+        return ()
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"The tokens in {path} cannot be read: {error}.") from error
+    if not lines or any(len(line) < TOKEN_FILE_LENGTH_MIN for line in lines):
+        raise Invalid(
+            f"{path} has to hold a token on each line, of {TOKEN_FILE_LENGTH_MIN} characters at the least; "
+            "`openssl rand -hex 32` makes one."
+        )
+    return tuple(map(digest_of, lines))

@@ -1,0 +1,74 @@
+"""The app: every router, what stands around them, and the document that describes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
+
+from agentq.coordinator.server import problems
+from agentq.coordinator.server.envelope import Envelope
+from agentq.coordinator.server.foreign import refusing
+from agentq.coordinator.server.foreign.embassy import Embassy
+from agentq.coordinator.server.routers import health, runs
+from agentq.coordinator.server.service import Service
+from agentq.coordinator.settings import ServerSettings, Settings
+
+ROUTERS: tuple[APIRouter, ...] = (
+    *(runs.router, health.router),
+    *(routes_runner.router, routes_session.router, routes_shelf.router),
+)
+"""Those of the API, in the order in which the documents show them. The first that matches a path answers."""
+GZIP_BYTES = 1400
+"""What fits into one packet gains nothing."""
+
+
+class App(FastAPI):
+    """FastAPI, with the envelope around everything, its own fault handler included."""
+
+    service: Service
+
+    def build_middleware_stack(self) -> ASGIApp:
+        service = self.service
+        return Envelope(super().build_middleware_stack(), settings=service.server, observe=lambda *_: None)
+
+
+def create_app(settings: Settings, server: ServerSettings | None = None, *, open_to_all: bool = False) -> App:
+    """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are."""
+    server = server or ServerSettings()
+    service = Service(settings, server, open_to_all=open_to_all)
+    embassy = Embassy(service.store, settings, service.tides, service.ask)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        embassy.start()
+        yield
+        await embassy.stop()
+        await service.stop()
+
+    app = App(title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None)
+    app.service = app.state.service = service
+    app.state.embassy = embassy
+    problems.install(app)
+    refusing.install(app)
+    app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES, compresslevel=4)
+    if server.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(server.cors_origins),
+            allow_methods=["*"],
+            allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match", "last-event-id"],
+            expose_headers=["etag", "x-request-id", "location", "retry-after"],
+        )
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+API_VERSION = "1"
+SUMMARY = "Runs coding agents, shell commands and Python functions on any number of machines, and loses none of them."

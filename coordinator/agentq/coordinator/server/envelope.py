@@ -1,0 +1,163 @@
+"""What is done to every request before and after the routes: its id, its line in the diary, its limits.
+
+1. It has an id: the client's own, if that is one, or a new one; the answer carries it.
+2. By what name it was called: on loopback only by one that is of loopback, so that no page in a browser reaches it
+   through a name of its own (DNS rebinding); and a browser's request only from an origin that may.
+3. Its body is not larger than it may be, and does not take longer to come.
+4. What it was, and how it ended, is written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agentq.coordinator.clock import monotonic_ns
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.server import problems
+from agentq.coordinator.server.access import is_loopback
+from agentq.coordinator.settings import ServerSettings
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
+SAFE = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"), ("cache-control", "no-store"))
+QUIET = ("/health", "/ready", "/metrics")
+"""Paths of which every success is written down only in the `debug` diary."""
+CLOSE = {"connection": "close"}
+"""What is left of a body that is not wanted is not read."""
+
+log = logging.getLogger("agentq.server")
+
+
+class Envelope:
+    """The outermost part of the app."""
+
+    def __init__(
+        self, app: ASGIApp, *, settings: ServerSettings, observe: Callable[[str, str, int, float], None]
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._observe = observe
+        """Told the route, method, status and seconds of each request."""
+        self._names = LOOPBACK_NAMES | set(settings.hosts)
+        self._any_name = "*" in settings.hosts or (not is_loopback(settings.host) and not settings.hosts)
+        self._origins = frozenset(origin.rstrip("/") for origin in settings.cors_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = _id_of(headers)
+        scope.setdefault("state", {})["request_id"] = request_id
+        exchange = _Exchange(scope, receive, send, request_id, self._settings)
+        refused = self._refusal(headers, request_id)
+        app: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app if refused is None else refused
+        try:
+            await app(scope, exchange.receive, exchange.send)
+        except Exception:
+            if not exchange.status:
+                raise  # else it was answered, and written down, by `problems`
+        finally:
+            self._note(exchange)
+
+    def _refusal(self, headers: dict[bytes, bytes], request_id: str) -> Response | None:
+        """The answer to a request that is not let in at all."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not self._any_name and _name_of(host) not in self._names:
+            detail = "This server is not called by that name; the setting `hosts` tells it others."
+            return _refused(421, detail, request_id)
+        origin = headers.get(b"origin", b"").decode("latin-1").rstrip("/")
+        if origin and origin not in self._origins and urlsplit(origin).netloc != host:
+            detail = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
+            return _refused(403, detail, request_id)
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > self._settings.body_bytes:
+            detail = f"The body has {int(length)} bytes; {self._settings.body_bytes} is the most."
+            return _refused(413, detail, request_id)
+        return None
+
+    def _note(self, exchange: _Exchange) -> None:
+        """Write down what it was."""
+        scope, seconds = exchange.scope, (monotonic_ns() - exchange.began_ns) / 1e9
+        route = scope.get("route")
+        path = getattr(route, "path", "") or ""
+        method = scope.get("method", "WS")
+        status = exchange.status or (0 if scope["type"] == "http" else 101)
+        self._observe(path, method, status, seconds)
+        level = logging.DEBUG if path in QUIET and status < 400 else logging.INFO
+        if log.isEnabledFor(level):
+            fields = {
+                "request_id": exchange.request_id,
+                "method": method,
+                "path": scope["path"][:500],
+                "status": status,
+                "ms": round(seconds * 1000, 1),
+                "token": scope["state"].get("token"),
+                "client": (scope.get("client") or ("",))[0],
+            }
+            log.log(level, "request", extra={"fields": fields})
+
+
+class _Exchange:
+    """One request and its answer, as they pass."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str, settings: ServerSettings) -> None:
+        self.scope = scope
+        self.request_id = request_id
+        self.status = 0
+        self.began_ns = monotonic_ns()
+        self._receive = receive
+        self._send = send
+        self._most = settings.body_bytes
+        self._patience_ns = settings.body_timeout_ms * 1_000_000
+        self._taken = 0
+        self._whole = scope["type"] != "http"
+
+    async def receive(self) -> Message:
+        """The next piece of the body, if it comes in time; afterwards, that the client is gone, whenever it is."""
+        if self._whole:
+            return await self._receive()
+        left = (self.began_ns + self._patience_ns - monotonic_ns()) / 1e9
+        try:
+            async with asyncio.timeout(max(left, 0)):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, "The body took too long to come.", CLOSE) from None
+        self._taken += len(message.get("body", b""))
+        if self._taken > self._most:
+            raise HTTPException(413, f"The body is larger than {self._most} bytes, which is the most.", CLOSE)
+        self._whole = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self.request_id
+            for name, value in SAFE:
+                headers.setdefault(name, value)
+        await self._send(message)
+
+
+def _refused(status: int, detail: str, request_id: str) -> Response:
+    kind = {413: "too-large", 421: "unknown-host", 403: "foreign-origin"}[status]
+    return problems.answer(status, detail, request_id=request_id, kind=kind, headers=CLOSE)
+
+
+def _id_of(headers: dict[bytes, bytes]) -> str:
+    own = headers.get(b"x-request-id", b"").decode("latin-1")
+    return own if REQUEST_ID.fullmatch(own) else f"req_{new_nonce()}"
+
+
+def _name_of(host: str) -> str:
+    """A Host header without its port."""
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].lower()

@@ -1,0 +1,136 @@
+"""One server process: the address it listens at, its certificate, and how it ends.
+
+It refuses to listen where others can reach it unless they need a token. It ends in an order in which nobody is dropped:
+it takes no new connections, whoever waits is answered at once, and what is under way goes out.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
+from agentq.coordinator.server import diary
+from agentq.coordinator.server.access import file_tokens, is_loopback
+from agentq.coordinator.server.app import App, create_app
+from agentq.coordinator.server.patience import patient
+from agentq.coordinator.settings import ServerSettings, Settings
+from agentq.coordinator.tokens import Tokens, rate_of
+
+KEEP_ALIVE_S = 75
+"""How long a connection may lie idle: longer than those of most proxies, so that these close first."""
+BACKLOG = 4096
+
+log = logging.getLogger("agentq.server")
+
+
+class Listening(uvicorn.Server):
+    """uvicorn, which tells those who wait before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        log.info("ending", extra={"fields": {"signal": signal.Signals(sig).name}})
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        self._app.service.close()
+        await super().shutdown(sockets)
+
+
+def serve(
+    settings: Settings, server: ServerSettings, *, insecure: bool = False, ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Listen until a signal says to end; `ready` is told the address once it is there."""
+    check(server)
+    app = create_app(settings, server, open_to_all=insecure)
+    _check_who_may_come(app, server, insecure=insecure)
+    diary.keep(server.log_level)
+    _allow_many_files(server.connections)
+    listener = _listen(server)
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    ready(f"http{'s' if server.tls_cert else ''}://{shown}:{port}")
+    Listening(_config(app, server), app).run([listener])
+
+
+def check(server: ServerSettings) -> None:
+    """Whether the settings go together, before anything is opened."""
+    if bool(server.tls_cert) != bool(server.tls_key):
+        raise Invalid("A certificate and its key go together: give --tls-cert and --tls-key, or neither.")
+    for path in filter(None, (server.tls_cert, server.tls_key)):
+        if not Path(path).is_file():
+            raise Invalid(f"There is no file {path}.")
+    file_tokens(server.token_file)
+    if server.rate:
+        rate_of(server.rate)
+
+
+def _check_who_may_come(app: App, server: ServerSettings, *, insecure: bool) -> None:
+    """Refuse a namespace that does not fit, and an address that others reach where nobody could be told apart."""
+    try:
+        app.service.store.guard()
+        tokens = len(Tokens(app.service.store).all())
+    except Unreachable as fault:
+        # It serves all the same: whoever asks is told, and once the store is back nobody has to start it again.
+        log.warning("the store cannot be reached", extra={"fields": {"error": str(fault)}})
+        tokens = 1
+    if is_loopback(server.host) or insecure or server.token_file or tokens:
+        return
+    raise NotAllowed(
+        f"Others could reach a server at {server.host}, and there is no token yet by which to tell them apart. Make "
+        "one with `agentq token new NAME --scope admin`, or give --token-file; --insecure-no-tokens lets anybody in."
+    )
+
+
+def _listen(server: ServerSettings) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise AgentqError(
+            f"It cannot listen at {server.host} port {server.port}: {error.strerror or error}."
+        ) from error
+    return listener
+
+
+def _config(app: App, server: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=patient(server.head_timeout_ms),
+        ws="websockets-sansio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=server.connections,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, server.drain_ms // 1000),
+        ssl_certfile=server.tls_cert or None,
+        ssl_keyfile=server.tls_key or None,
+    )
+
+
+def _allow_many_files(connections: int) -> None:
+    """A connection is a file: allow as many as there may be, as far as the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 500
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

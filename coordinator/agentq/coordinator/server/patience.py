@@ -1,0 +1,77 @@
+"""The protocol of one connection, with an end to its patience: a client that is slow on purpose is cut off.
+
+A head must be whole within a time and a size, from the first moment of a connection on, and again for each request that
+follows on it; and whoever does not read what it asked for is not waited for for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES = 64 << 10
+
+
+def patient(head_timeout_ms: int) -> type[asyncio.Protocol]:
+    """The protocol, with a time for heads, and for a client that does not read."""
+    return type("Patient", (Patience,), {"timeout_s": head_timeout_ms / 1000})
+
+
+class Patience(HttpToolsProtocol):
+    """One connection."""
+
+    timeout_s = 20.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        self._unread(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_head()
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            # A body may begin in the same piece, so only what was too long before it is known to be.
+            if self._head_bytes - len(data) > HEAD_BYTES:
+                self.transport.abort()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread(self.loop.call_later(self.timeout_s, self.transport.abort))
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread(None)
+
+    def _expect_head(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(self.timeout_s, self.transport.abort)
+
+    def _head_came(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _unread(self, timer: asyncio.TimerHandle | None) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        self._unread_timer = timer

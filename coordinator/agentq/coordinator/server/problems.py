@@ -1,0 +1,215 @@
+"""What goes wrong, as a client is told: one JSON document for every refusal, made in one place.
+
+`detail` is always there and says in one sentence what is wrong, because clients of other systems read that alone. An
+error of ours has the status of what the caller can do about it; one that we did not foresee says nothing of itself but
+the id under which the log tells more.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from agentq.coordinator import errors
+from agentq.coordinator.fields import SAID, one_sentence
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 2
+"""What a client is told to wait before it tries again what the store could not do now."""
+FAULTS = 20
+"""Wrong fields that are listed one by one."""
+NO_BODY = (204, 304)
+
+log = logging.getLogger("agentq.server")
+
+STATUS: dict[type[errors.AgentqError], int] = {
+    errors.Invalid: 422,
+    errors.NotFound: 404,
+    errors.NotAllowed: 403,
+    errors.Undurable: 504,
+    errors.WaitTimedOut: 504,
+    errors.Unreachable: 503,
+    errors.TryLater: 503,
+    errors.Incompatible: 503,
+    errors.Refused: 409,
+}
+"""The status of each kind of error; of those that are none of these, the nearest above."""
+
+
+class Fault(BaseModel):
+    """One thing that is wrong with the input."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: str
+    """Where: the path in the body, or the name of a parameter."""
+    message: str
+
+
+class Problem(BaseModel):
+    """Why a request was refused (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: JsonValue
+    """One sentence; in the dialects of other systems, what these expect."""
+    errors: list[Fault] | None = None
+    request_id: str | None = None
+
+
+class Denied(errors.NotAllowed):
+    """Nobody may do this without a token that says so; `status` tells 401 from 403."""
+
+    def __init__(self, message: str, *, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TooMany(errors.TryLater):
+    """This token has made more requests than it may; wait."""
+
+    def __init__(self, wait_ms: int) -> None:
+        super().__init__("This token has made as many requests as it may for now; wait as long as Retry-After says.")
+        self.wait_ms = wait_ms
+
+
+class Departed(Exception):
+    """The client has gone; there is nobody to answer."""
+
+
+def status_of(error: errors.AgentqError) -> int:
+    """The status of an error of ours."""
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+
+
+def problem(
+    status: int, detail: JsonValue, *, request_id: str | None = None, kind: str = "", **more: Any
+) -> dict[str, Any]:
+    """The document."""
+    title = HTTPStatus(status).phrase
+    name = f"urn:agentq:problem:{kind}" if kind else "about:blank"
+    fields = {"type": name, "title": title, "status": status, "detail": detail, **more, "request_id": request_id}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def answer(
+    status: int,
+    detail: JsonValue,
+    *,
+    request_id: str | None = None,
+    kind: str = "",
+    headers: dict[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """The document as an answer."""
+    if status in NO_BODY:
+        return Response(status_code=status, headers=headers)
+    body = problem(status, detail, request_id=request_id, kind=kind, **more)
+    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
+
+
+def of_error(error: errors.AgentqError, request_id: str | None = None) -> Response:
+    """The answer that an error of ours becomes."""
+    status, headers, more = status_of(error), dict[str, str](), dict[str, Any]()
+    if isinstance(error, Denied):
+        status = error.status
+        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    elif isinstance(error, TooMany):
+        status, headers = 429, {"Retry-After": str(max(1, -(-error.wait_ms // 1000)))}
+    elif status == 503:
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+    if isinstance(error.__cause__, ValidationError):
+        more["errors"] = faults_of(error.__cause__.errors(include_url=False, include_input=False))
+    return answer(status, str(error), request_id=request_id, kind=kind_of(error), headers=headers, **more)
+
+
+def faults_of(found: Any, prefix: str = "") -> list[dict[str, str]]:
+    """What a model finds wrong, each with its place; what was sent is not repeated, since it may be secret."""
+    faults = []
+    for each in list(found)[:FAULTS]:
+        place = ".".join(str(part) for part in each["loc"] if part != "[key]")
+        message = SAID.get(each.get("ctx", {}).get("pattern", ""), each["msg"].removeprefix("Value error, "))
+        faults.append({"at": f"{prefix}{place}", "message": message})
+    return faults
+
+
+def invalid(error: ValidationError) -> errors.Invalid:
+    """An error of ours for input that a model refuses."""
+    wrong = errors.Invalid(one_sentence(error))
+    wrong.__cause__ = error
+    return wrong
+
+
+def install(app: FastAPI) -> None:
+    """Answer every exception of this app with a document."""
+    app.add_exception_handler(errors.AgentqError, _ours)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_exception_handler(HTTPException, _plain)
+    app.add_exception_handler(Departed, _departed)
+    app.add_exception_handler(Exception, _unforeseen)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.AgentqError)
+    return of_error(error, id_of(request))
+
+
+async def _unreadable(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = list(error.errors())
+    faults = faults_of(found)
+    first = faults[0] if faults else {"at": "", "message": "the request is not valid"}
+    more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
+    detail = f"{first['at']}: {first['message'].rstrip('.')}{more}."
+    return answer(422, detail, request_id=id_of(request), kind="invalid", errors=faults)
+
+
+async def _plain(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail: JsonValue = error.detail
+    if detail == HTTPStatus(error.status_code).phrase:
+        detail = _sentence(error.status_code, request)
+    headers = dict(error.headers or {})
+    return answer(error.status_code, detail, request_id=id_of(request), headers=headers)
+
+
+def _sentence(status: int, request: Request) -> str:
+    """What the framework says in a word."""
+    if status == 404:
+        return f"There is nothing at {request.url.path[:200]}; /docs shows what there is."
+    if status == 405:
+        return f"{request.url.path[:200]} does not take {request.method[:20]}."
+    return HTTPStatus(status).phrase
+
+
+async def _departed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as it is called
+    return Response(status_code=499)
+
+
+async def _unforeseen(request: Request, error: Exception) -> Response:
+    log.error("a request failed", exc_info=error, extra={"fields": {"request_id": id_of(request)}})
+    return answer(500, "The server made a mistake; its log tells more under the id of this request.",
+                  request_id=id_of(request), kind="internal")  # fmt: skip
+
+
+def id_of(request: Request) -> str | None:
+    """The id that the request has, or was given."""
+    found: str | None = request.scope.get("state", {}).get("request_id")
+    return found
+
+
+def kind_of(error: errors.AgentqError) -> str:
+    """The name of the error's class as a word, such as `wrong-state`."""
+    return re.sub("(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()

@@ -1,0 +1,43 @@
+"""Whether the server lives, and whether it is of use: for whoever restarts it, and whoever sends it requests."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.server import views
+from agentq.coordinator.server.service import service_of
+from agentq.coordinator.server.tides import FOLLOW_MS, OUTAGE_MS
+from agentq.coordinator.store import MARKER
+
+router = APIRouter(tags=["health"])
+
+QUIET_MS_MAX = 3 * (FOLLOW_MS + OUTAGE_MS)
+"""A reader of the events that is not heard of for longer does not work."""
+
+
+@router.get("/health", summary="Whether the server lives")
+async def health() -> Response:
+    """It answers; what it needs to be of use is at `/ready`."""
+    return views.told({"status": "healthy"})
+
+
+@router.get("/ready", summary="Whether the server is of use")
+async def ready(request: Request) -> Response:
+    """Whether the store answers and fits, its events are followed, and the duties are done. 503 if one is not so."""
+    service = service_of(request)
+    found: dict[str, str] = {}
+    try:
+        await service.ask(service.store.guard)
+        await service.ask(service.store.connection.command, "PING")
+        found["store"] = "ok"
+    except AgentqError as fault:
+        found["store"] = str(fault)
+    quiet_ms = service.tides.quiet_ms()
+    found["events"] = "ok" if quiet_ms <= QUIET_MS_MAX else f"not heard of for {quiet_ms} ms"
+    undone = service.ticker.fault if service.server.duties else None
+    found["duties"] = "off" if not service.server.duties else "ok" if undone is None else str(undone)
+    found["server"] = "ok" if not service.tides.closing else "it is to end"
+    good = all(word in ("ok", "off") for word in found.values())
+    return views.told({"ready": good, "schema": MARKER, "checks": found}, 200 if good else 503)

@@ -1,0 +1,154 @@
+"""What all requests to one server share: the store and its verbs, the threads that call it, the tides, who may come in.
+
+Its tasks:
+
+1. Call the store in a bounded number of threads, and refuse what would wait too long for one.
+2. Make one call of many submits that come at the same time.
+3. Wait, with the tides, for what a request asks for.
+4. Do the duties, in turn with workers and other servers.
+5. End in an order in which nobody is dropped: first those who wait are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from starlette.requests import HTTPConnection
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.duties.duty import Duty, Ticker
+from agentq.coordinator.duties.janitor import Janitor
+from agentq.coordinator.duties.promoter import Promoter
+from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.duties.scheduler import Scheduler
+from agentq.coordinator.errors import TryLater, Unreachable
+from agentq.coordinator.flow import Flow
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.limits import SUBMIT_A_CALL
+from agentq.coordinator.queue import Queue, Receipt
+from agentq.coordinator.records import Records
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.schedules import Schedules
+from agentq.coordinator.server.access import Access
+from agentq.coordinator.server.gathering import Gathering
+from agentq.coordinator.server.tides import Tides, Watch
+from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.settings import ServerSettings, Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WAITING_CALLS = 2000
+"""Calls that may wait for a thread; more are refused, to be tried again."""
+BATCH_BYTES = 4 << 20
+OUTAGE_S = 0.5
+"""How long a wait lets pass before it looks again at a store that was out of reach."""
+
+
+def service_of(connection: HTTPConnection) -> Service:
+    """What a request is served by."""
+    service: Service = connection.app.state.service
+    return service
+
+
+class Submit(NamedTuple):
+    """A run to be put into the world, its id made, with the size that it came in."""
+
+    spec: RunSpec
+    id: str
+    bytes: int
+
+
+class Service:
+    """One server, from its start to its end. Made on any thread; used on the loop that started it."""
+
+    def __init__(self, settings: Settings, server: ServerSettings, *, open_to_all: bool = False) -> None:
+        self.settings = settings
+        self.server = server
+        self.id = f"server-{socket.gethostname()}-{os.getpid()}-{new_nonce()}"
+        self.queue = Queue.open(settings, client_name=self.id)
+        self.store = self.queue.store
+        self.records = Records(self.store)
+        self.sessions = Sessions(self.store)
+        self.schedules = Schedules(self.store)
+        self.flow = Flow(self.store)
+        self.tides = Tides(self.store)
+        self.access = Access(self, server, open_to_all=open_to_all)
+        self.submit: Gathering[Submit, Receipt] = Gathering(
+            self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES, weigh=lambda each: each.bytes
+        )
+        self.ticker = Ticker(self.store, self._duties(), settings.tick_ms, owner=self.id)
+        self._threads = ThreadPoolExecutor(server.threads, thread_name_prefix="agentq-store")
+        self._asked = 0
+
+    def _duties(self) -> list[Duty]:
+        tick_ms, store = self.settings.tick_ms, self.store
+        return [Promoter(store, tick_ms), Scheduler(store, tick_ms), Reaper(store, self.settings), Janitor(store)]
+
+    def start(self) -> None:
+        """Begin: on the loop."""
+        self.tides.start()
+        if self.server.duties:
+            self.tides.belled = self.ticker.wake
+            self.ticker.start()
+
+    def close(self) -> None:
+        """Answer whoever waits, and let nobody wait any more; requests that come still are served."""
+        self.tides.close()
+
+    async def stop(self) -> None:
+        """End, when the last request was answered."""
+        self.close()
+        if self.server.duties:
+            await asyncio.to_thread(self.ticker.stop)
+        await asyncio.to_thread(self.tides.stop)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.store.connection.close()
+
+    async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call something that blocks, in a thread."""
+        if self._asked >= WAITING_CALLS:
+            raise TryLater("The server has more to do than it can; try again in a moment.")
+        self._asked += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+        finally:
+            self._asked -= 1
+
+    async def until(
+        self,
+        watch: Watch,
+        look: Callable[[], Awaitable[T | None]],
+        timeout_s: float,
+        *others: asyncio.Future[Any],
+    ) -> T | None:
+        """What `look` finds, looked for again whenever the watch is rung.
+
+        None when the time is over, the server is to end, or one of the `others` is done. While the store cannot be
+        reached there is nothing to be found, which is no error: whoever waits waits on.
+        """
+        deadline = monotonic_ms() + round(timeout_s * 1000)
+        while True:
+            patience = float("inf")
+            try:
+                found = await look()
+            except (Unreachable, TryLater):
+                found, patience = None, OUTAGE_S
+            left = (deadline - monotonic_ms()) / 1000
+            if found is not None or left <= 0 or self.tides.closing or any(other.done() for other in others):
+                return found
+            await watch.next(min(left, patience), *others)
+
+    async def _submit(self, submits: list[Submit]) -> list[Receipt]:
+        return await self.ask(self.submit_now, submits)
+
+    def submit_now(self, submits: list[Submit]) -> list[Receipt]:
+        """Submit many; what is refused of them is told in its receipt."""
+        return list(self.queue.submit_many([each.spec for each in submits], run_ids=[each.id for each in submits]))

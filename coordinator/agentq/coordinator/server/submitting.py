@@ -1,0 +1,137 @@
+"""How runs come in over HTTP: one or many, read strictly, and once only for each Idempotency-Key.
+
+With a key, the ids that were made for the first request that used it are noted before anything is submitted. A request
+that is sent again finds them: if the first came to its end, its answer is told again; if not, the same ids are
+submitted again, which changes nothing that is there already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from agentq.coordinator.errors import AgentqError, Invalid
+from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.limits import ANSWERED_MS, SUBMIT_A_CALL
+from agentq.coordinator.queue import Receipt
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.server import problems
+from agentq.coordinator.server.access import Principal
+from agentq.coordinator.server.service import Service, Submit
+
+KEY_LENGTH = 255
+HOME = 0
+"""The partition that the answers of keys live in."""
+
+
+class Answer(NamedTuple):
+    """What a submit is answered: the status, and the body."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """What is to be submitted: the runs, and whether they came as a list."""
+
+    specs: Sequence[RunSpec]
+    many: bool
+    bytes: int
+
+
+def read(body: bytes) -> Any:
+    """The JSON of a request."""
+    try:
+        return from_json(body)
+    except ValueError as error:
+        raise Invalid(f"The body is not JSON: {error}.") from error
+
+
+def asked(body: bytes, value: Any) -> Asked:
+    """The runs in a body that is one run, or `{"runs": […]}`."""
+    if isinstance(value, dict) and "runs" in value:
+        runs = value["runs"]
+        if not isinstance(runs, list) or not runs or value.keys() != {"runs"}:
+            raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
+        if len(runs) > SUBMIT_A_CALL:
+            raise Invalid(f"A request has {SUBMIT_A_CALL} runs at the most, not {len(runs)}.")
+        return Asked([_spec(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
+    return Asked([_spec(body)], False, len(body))
+
+
+def _spec(body: bytes, place: str = "") -> RunSpec:
+    try:
+        return RunSpec.model_validate_json(body)
+    except ValidationError as error:
+        wrong = Invalid(f"{place}{one_sentence(error)}")
+        wrong.__cause__ = error
+        raise wrong from error
+
+
+async def submit(service: Service, caller: Principal, what: Asked, *, key: str | None, durable: bool) -> Answer:
+    """Submit what was asked for; all of it is checked first."""
+    for spec in what.specs:
+        caller.check_queue(spec.queue)
+    if key is None:
+        ids = [service.queue.address(spec, None)[0] for spec in what.specs]
+        return await _submit(service, what, ids, durable=durable)
+    return await _once(service, caller, what, key, durable=durable)
+
+
+async def _once(service: Service, caller: Principal, what: Asked, key: str, *, durable: bool) -> Answer:
+    if not 1 <= len(key) <= KEY_LENGTH or not key.isprintable():
+        raise Invalid(f"An Idempotency-Key has 1 to {KEY_LENGTH} characters, all of which can be printed.")
+    digest = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
+    body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
+    ids = [service.queue.address(spec, None)[0] for spec in what.specs]
+    made = to_json({"ids": ids}).decode()
+    found, told = await service.ask(service.store.call, "promise", HOME, digest, body.hexdigest(), made, ANSWERED_MS)
+    if found != body.hexdigest():
+        raise Invalid("This Idempotency-Key was used with another body; each request has a key of its own.")
+    first = json.loads(told)
+    if "answer" in first:
+        return Answer(first["status"], first["answer"])
+    answer = await _submit(service, what, first["ids"], durable=durable)
+    ended = to_json({"status": answer.status, "answer": answer.body}).decode()
+    await service.ask(service.store.call, "promise", HOME, digest, found, ended, "")
+    return answer
+
+
+async def _submit(service: Service, what: Asked, ids: Sequence[str], *, durable: bool) -> Answer:
+    if not what.many:
+        (spec,), (run_id,) = what.specs, ids
+        if durable:
+            receipt = await service.ask(service.queue.submit, spec, run_id=run_id, durable=True)
+        else:
+            receipt = await service.submit(Submit(spec, run_id, what.bytes))
+        if receipt.refused is not None:
+            raise await service.ask(service.queue.advised, receipt.refused, spec)
+        return Answer(201 if receipt.created else 200, _told(receipt))
+    if durable:
+        receipts = [await _durably(service, spec, run_id) for spec, run_id in zip(what.specs, ids, strict=True)]
+    else:
+        submits = [Submit(spec, run_id, 0) for spec, run_id in zip(what.specs, ids, strict=True)]
+        receipts = await service.ask(service.submit_now, submits)
+    status = 201 if any(receipt.created for receipt in receipts) else 200
+    return Answer(status, {"runs": [_told(receipt) for receipt in receipts]})
+
+
+async def _durably(service: Service, spec: RunSpec, run_id: str) -> Receipt:
+    try:
+        return await service.ask(service.queue.submit, spec, run_id=run_id, durable=True)
+    except AgentqError as refused:
+        return Receipt(run_id, created=False, refused=refused)
+
+
+def _told(receipt: Receipt) -> dict[str, Any]:
+    """What became of one run."""
+    refused = receipt.refused
+    if refused is None:
+        return {"id": receipt.id, "created": receipt.created}
+    told = problems.problem(problems.status_of(refused), str(refused), kind=problems.kind_of(refused))
+    return {"id": receipt.id, "created": False, "refused": told}

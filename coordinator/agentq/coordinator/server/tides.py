@@ -1,0 +1,258 @@
+"""Waiting without threads: one reader for each partition follows what happens, and wakes whoever waits for it.
+
+However many wait, for a run, for anything to become pending or for everything, it costs one connection and one thread
+for each partition, and a waiter is a few objects on the event loop. The order of things is what makes it safe: begin
+to watch, then look, then wait; whatever happens after the look rings.
+
+An outage of the server is not told to anybody: nothing rings while it lasts, and afterwards everybody is rung once, to
+look again, because what was told meanwhile may be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.connection import Connection
+from agentq.coordinator.errors import AgentqError, TryLater
+from agentq.coordinator.events import BEGINNING, ENTRIES_A_READ, Event, Events
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.store import Store
+
+FOLLOW_MS = 5000
+OUTAGE_MS = 1000
+"""How long to wait, at the most, before the next look at a server that was out of reach."""
+KEPT = 64
+"""Events that wait to be taken by a watch that does not say how many."""
+WATCHES = 20_000
+ACK_S = 30.0
+"""How long the loop may take to hear of a batch before the next is read all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What rang. With `missed`, more has happened than is told here: look at everything again."""
+
+    events: list[Event] = field(default_factory=list)
+    missed: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.events) or self.missed
+
+
+class Watch:
+    """One waiter. It is rung for what it was made for, and keeps so many events until they are taken."""
+
+    __slots__ = ("_bell", "_capacity", "_events", "_missed", "_tides")
+
+    def __init__(self, tides: Tides, capacity: int) -> None:
+        self._tides = tides
+        self._capacity = capacity
+        self._events: deque[Event] = deque()
+        self._missed = False
+        self._bell: asyncio.Future[None] | None = None
+
+    async def next(self, timeout_s: float, *others: asyncio.Future[Any]) -> News:
+        """What has rung since the last time, or rings within a time; nothing then, or when the server is to end.
+
+        `others` end the wait as well: a client that goes away, say.
+        """
+        if not (self._events or self._missed or self._tides.closing or any(other.done() for other in others)):
+            self._bell = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait(
+                    {self._bell, *others}, timeout=max(0.0, timeout_s), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                self._bell = None
+        news = News(list(self._events), self._missed)
+        self._events.clear()
+        self._missed = False
+        return news
+
+    def ring(self, event: Event | None = None) -> None:
+        """Tell of an event; without one, that there is something to look at."""
+        if event is None or len(self._events) >= self._capacity:
+            self._missed = True
+            self._events.clear()
+        elif not self._missed:
+            self._events.append(event)
+        self.rouse()
+
+    def rouse(self) -> None:
+        """End a wait that goes on."""
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+
+class Tides:
+    """All that is waited for in this process. To be used on its loop alone."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.closing = False
+        """The server is to end: nobody waits any longer, and whoever did answers with what there is."""
+        self.belled: Callable[[], None] = lambda: None
+        """Called, in a reader's thread, when something is due sooner than the keeper of the duties knows."""
+        self._runs: dict[str, list[Watch]] = {}
+        self._pending: list[Watch] = []
+        self._all: list[Watch] = []
+        self._readers: list[_Reader] = []
+
+    def start(self) -> None:
+        """Begin to follow."""
+        loop = asyncio.get_running_loop()
+        self._readers = [_Reader(self, Events(self.store, each), loop) for each in self.store.partitions()]
+        for reader in self._readers:
+            reader.start()
+
+    def close(self) -> None:
+        """End every wait, at once; nobody waits from now on."""
+        self.closing = True
+        for watch in self._everyone():
+            watch.rouse()
+
+    def stop(self) -> None:
+        """End the readers. It waits for them, so not on the loop."""
+        for reader in self._readers:
+            reader.stop()
+
+    def quiet_ms(self) -> int:
+        """For how long the reader that was heard of least recently has not been: seconds, in a server that works."""
+        return max((monotonic_ms() - reader.heard_at_ms for reader in self._readers), default=0)
+
+    @contextmanager
+    def of_run(self, *run_ids: str, capacity: int = KEPT) -> Iterator[Watch]:
+        """Watch runs: every event of them."""
+        with self._among([self._runs.setdefault(run_id, []) for run_id in run_ids], capacity) as watch:
+            try:
+                yield watch
+            finally:
+                for run_id in run_ids:
+                    # The list that it stands in now; it leaves with its last watch.
+                    if all(each is watch for each in self._runs.get(run_id, [])):
+                        self._runs.pop(run_id, None)
+
+    @contextmanager
+    def of_pending(self, capacity: int = KEPT) -> Iterator[Watch]:
+        """Watch for runs that become pending, whatever made them so."""
+        with self._among([self._pending], capacity) as watch:
+            yield watch
+
+    @contextmanager
+    def of_everything(self, capacity: int) -> Iterator[Watch]:
+        """Watch all events. Who takes them too slowly misses some, and is told so."""
+        with self._among([self._all], capacity) as watch:
+            yield watch
+
+    @contextmanager
+    def _among(self, lists: list[list[Watch]], capacity: int) -> Iterator[Watch]:
+        if len(self._runs) + len(self._pending) + len(self._all) >= WATCHES:
+            raise TryLater("As many wait at this server as may; try again in a moment.")
+        watch = Watch(self, capacity)
+        for each in lists:
+            each.append(watch)
+        try:
+            yield watch
+        finally:
+            for each in lists:
+                each.remove(watch)
+
+    def flow(self, events: list[Event]) -> None:
+        """Ring for what happened."""
+        for event in events:
+            for watch in self._runs.get(event.run, ()):
+                watch.ring(event)
+            for watch in self._all:
+                watch.ring(event)
+            if event.state is State.PENDING:
+                for watch in self._pending:
+                    watch.ring(event)
+
+    def turn(self) -> None:
+        """Ring for everybody: what happened is not known."""
+        for watch in self._everyone():
+            watch.ring()
+
+    def _everyone(self) -> Iterator[Watch]:
+        return chain(self._pending, self._all, chain.from_iterable(self._runs.values()))
+
+
+class _Reader(threading.Thread):
+    """Follows one partition."""
+
+    def __init__(self, tides: Tides, events: Events, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name=f"agentq-tides-{events.partition}", daemon=True)
+        self.heard_at_ms = monotonic_ms()
+        self._tides = tides
+        self._events = events
+        self._loop = loop
+        self._bell_key = events.store.key(events.partition, "bell")
+        self._connection: Connection = events.store.connection.another()
+        self._after = BEGINNING
+        self._bell_after = BEGINNING
+        self._strayed = True
+        self._stopped = threading.Event()
+        self._told = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self._strayed:
+                    self._come_back()
+                self._read()
+                self.heard_at_ms = monotonic_ms()
+            except AgentqError:
+                self._strayed = True
+                self._stopped.wait(random.uniform(0, OUTAGE_MS / 1000))
+        self._connection.close()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._told.set()
+        self._connection.unblock()
+        self.join()
+
+    def _come_back(self) -> None:
+        """Begin anew, in the order that is safe: what was told may be gone, or the server not as far as it was."""
+        self._after = self._events.last_id()
+        newest = self._events.store.connection.command("XREVRANGE", self._bell_key, "+", "-", "COUNT", 1)
+        self._bell_after = str(newest[0][0]) if newest else BEGINNING
+        self._strayed = False
+        self._tell(self._tides.turn)
+
+    def _read(self) -> None:
+        keys = (self._events.key, self._bell_key, self._after, self._bell_after)
+        words = ("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", FOLLOW_MS, "STREAMS", *keys)
+        for key, entries in self._connection.block(*words, timeout_ms=FOLLOW_MS) or ():
+            if key == self._bell_key:
+                self._bell_after = entries[-1][0]
+                self._tides.belled()
+                continue
+            if len(entries) >= ENTRIES_A_READ and self._events.missed(self._after):
+                self._tell(self._tides.turn)
+            events = [event for entry in entries for event in self._events.of_entry(entry)]
+            self._after = entries[-1][0]
+            self._tell(self._tides.flow, events)
+
+    def _tell(self, what: Callable[..., None], *words: Any) -> None:
+        """Say it on the loop, and wait until it was heard, so that a loop that is busy is not buried."""
+        self._told.clear()
+
+        def say() -> None:
+            try:
+                what(*words)
+            finally:
+                self._told.set()
+
+        if not self._stopped.is_set():
+            self._loop.call_soon_threadsafe(say)
+            self._told.wait(ACK_S)

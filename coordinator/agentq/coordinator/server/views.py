@@ -1,0 +1,70 @@
+"""What there is, as it is answered: the shapes of `--json`, and beside them the names of other systems for it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentq.coordinator.life import Run, Summary
+from agentq.coordinator.moments import iso
+from agentq.coordinator.server import foreign
+from agentq.coordinator.sessions import Session
+from agentq.coordinator.shapes import run_record, session_record
+
+
+def run_view(run: Run) -> dict[str, Any]:
+    """A run, whole."""
+    return foreign.also(run) | foreign.concealed(run_record(run))
+
+
+def summary_view(run: Summary) -> dict[str, Any]:
+    """A run in a list."""
+    return foreign.also_brief(run) | {
+        "id": run.id,
+        "state": run.state.value,
+        "reason": run.reason or None,
+        "queue": run.queue,
+        "priority": run.priority,
+        "demands": run.demands,
+        "attempt": run.attempt,
+        "worker": run.worker or None,
+        "created_at": iso(run.submitted_at_ms),
+    }
+
+
+def session_view(session: Session) -> dict[str, Any]:
+    """A session."""
+    return foreign.also_session(session) | session_record(session)
+
+
+def content_of(body: object) -> bytes:
+    """An answer in JSON, as it goes out."""
+    return to_json(body)
+
+
+def told(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON."""
+    return Response(content_of(body), status, headers, media_type="application/json")
+
+
+def tagged(request: Request, body: object) -> Response:
+    """The same with an ETag; nothing but that if the client has it already."""
+    content = content_of(body)
+    tag = tag_of(content)
+    if knows(request, tag):
+        return Response(status_code=304, headers={"etag": tag})
+    return Response(content, headers={"etag": tag}, media_type="application/json")
+
+
+def tag_of(content: bytes) -> str:
+    return f'"{blake2b(content, digest_size=12).hexdigest()}"'
+
+
+def knows(request: Request, tag: str) -> bool:
+    """Whether the client has said that it has this already."""
+    known = request.headers.get("if-none-match", "")
+    return known.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in known.split(",")]

@@ -1,0 +1,266 @@
+"""What there is, in the JSON that the outside sees: by `--json`, and over HTTP. The names in it never change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.moments import iso
+from agentq.coordinator.turn import Turn
+
+if TYPE_CHECKING:
+    # A command that shows one of these need not load the others.
+    from agentq.coordinator.events import Event
+    from agentq.coordinator.flow import Limit, Pause
+    from agentq.coordinator.life import Attempt, Run
+    from agentq.coordinator.logs import LogEntry
+    from agentq.coordinator.overview import QueueRecord
+    from agentq.coordinator.records import WorkerRecord
+    from agentq.coordinator.run import AgentsWord, Outcome, Spending
+    from agentq.coordinator.schedules import Happening, Schedule
+    from agentq.coordinator.sessions import Session
+    from agentq.coordinator.tokens import Token
+
+
+def run_record(run: Run) -> dict[str, Any]:
+    """A run. Its spec holds what differs from the defaults, and can be submitted again with `--from-jsonl`."""
+    return {
+        "id": run.id,
+        "kind": run.spec.kind,
+        "state": run.state.value,
+        "reason": run.reason or None,
+        "queue": run.spec.queue,
+        "priority": run.spec.priority,
+        "attempt": run.attempt,
+        "worker": run.worker or None,
+        "schedule": run.schedule or None,
+        "created_at": iso(run.submitted_at_ms),
+        "due_at": _time(run.due_at_ms),
+        "claimed_at": _time(run.claimed_at_ms),
+        "started_at": _time(run.started_at_ms),
+        "finished_at": _time(run.finished_at_ms),
+        "waits_for": _wait_record(run),
+        "agent": turn_record(run),
+        "outcome": outcome_record(run.outcome),
+        "attempts": [attempt_record(attempt) for attempt in run.attempts],
+        "spec": {"kind": run.spec.kind, **run.spec.model_dump(mode="json", exclude_defaults=True)},
+    }
+
+
+def outcome_record(outcome: Outcome | None) -> dict[str, Any] | None:
+    """How it ended."""
+    if outcome is None:
+        return None
+    return {
+        "class": outcome.class_.value,
+        "exit_code": outcome.exit_code,
+        "error": outcome.error,
+        "result": outcome.result,
+    }
+
+
+def _wait_record(run: Run) -> dict[str, Any] | None:
+    if run.wait is None or run.state is not State.WAITING:
+        return None
+    record = run.wait.model_dump(mode="json", include={"signals", "approval", "children", "state"})
+    return {**record, "until": _time(run.wait.until_ms), "since": _time(run.parked_at_ms)}
+
+
+def attempt_record(attempt: Attempt) -> dict[str, Any]:
+    """One try at it."""
+    outcome = attempt.outcome
+    return {
+        "attempt": attempt.attempt,
+        "worker": attempt.worker or None,
+        "claimed_at": _time(attempt.claimed_at_ms),
+        "started_at": _time(attempt.started_at_ms),
+        "ended_at": _time(attempt.ended_at_ms),
+        "verb": attempt.verb,
+        "outcome": None if outcome is None else outcome.model_dump(mode="json", by_alias=True),
+    }
+
+
+def turn_record(run: Run) -> dict[str, Any] | None:
+    """Its agent, and the conversation; None for what is no agent."""
+    if run.spec.kind != "agent":
+        return None
+    word, turn = word_of(run), run.spec.turn or Turn()
+    return {
+        "name": run.spec.agent,
+        "model": run.model or turn.model,
+        "account": run.account or turn.account,
+        "session": run.spec.session,
+        "agent_session": run.agent_session or (word and word.session),
+        "host": run.host,
+        "stays": run.tied,
+        "verdict": word and word.verdict,
+        "denials": list(word.denials) if word is not None else [],
+        "spent": None if run.spending is None else spent_record(run.spending),
+    }
+
+
+def word_of(run: Run) -> AgentsWord | None:
+    """The last that an attempt of it told."""
+    words = (attempt.outcome.agent for attempt in reversed(run.attempts) if attempt.outcome is not None)
+    return next((word for word in words if word is not None), None)
+
+
+def spent_record(spent: Spending) -> dict[str, Any]:
+    """What an agent has spent."""
+    return spent.model_dump(mode="json")
+
+
+def session_record(session: Session) -> dict[str, Any]:
+    """A session."""
+    return {
+        "name": session.name,
+        "agent": session.agent,
+        "state": session.state,
+        "live": session.live,
+        "turns_in_line": session.turns,
+        "last": session.last,
+        "model": session.model,
+        "cwd": session.cwd,
+        "account": session.account,
+        "host": session.host,
+        "stays": session.stays,
+        "agent_session": session.agent_session,
+        "forked_from": session.forked_from,
+        "budgets": None if session.budgets is None else session.budgets.model_dump(mode="json"),
+        "spent": spent_record(session.spent),
+        "created_at": iso(session.created_at_ms),
+        "used_at": iso(session.used_at_ms),
+        "closed_at": None if session.closed_at_ms is None else iso(session.closed_at_ms),
+    }
+
+
+def queue_record(record: QueueRecord) -> dict[str, Any]:
+    """A queue."""
+    return {
+        "queue": record.queue,
+        **{state.value: record.counts.get(state, 0) for state in State},
+        "oldest_at": None if record.oldest_ms is None else iso(record.oldest_ms),
+        "submitted_a_minute": round(record.submitted_a_minute, 1),
+        "ended_a_minute": round(record.ended_a_minute, 1),
+        "paused": _pause(record.paused),
+        "drained": _pause(record.drained),
+    }
+
+
+def _pause(pause: Pause | None) -> dict[str, str] | None:
+    return None if pause is None else {"at": iso(pause.at_ms), "why": pause.why}
+
+
+def limit_record(found: Limit) -> dict[str, Any]:
+    """A limit."""
+    return {
+        "key": found.key,
+        "max": found.max,
+        "rate": None if found.rate is None else found.rate.model_dump(),
+        "when_full": found.when_full.value,
+        "shut_until": None if found.shut_until_ms is None else iso(found.shut_until_ms),
+        "shut_why": found.shut_why or None,
+        "held": found.held,
+        "waiting": found.waiting,
+    }
+
+
+def schedule_record(found: Schedule) -> dict[str, Any]:
+    """A schedule."""
+    rule, spec = found.rule, found.spec
+    return {
+        "name": found.name,
+        "state": found.state.value,
+        "why": found.why or None,
+        "cron": rule and rule.cron,
+        "tz": rule.tz if rule is not None and rule.cron is not None else None,
+        "every_ms": rule and rule.every_ms,
+        "at": _time(rule.at_ms if rule else None),
+        "until": _time(rule.until_ms if rule else None),
+        "jitter_ms": rule and rule.jitter_ms,
+        "missed": rule and rule.missed,
+        "catch_up_ms": rule and rule.catch_up_ms,
+        "overlap": found.overlap,
+        "next_at": _time(found.next_at_ms),
+        "last_at": _time(found.last_at_ms),
+        "created_at": _time(found.created_at_ms),
+        "paused_at": _time(found.paused_at_ms),
+        "ended_at": _time(found.ended_at_ms),
+        "live": found.live,
+        "spec": spec and {"kind": spec.kind, **spec.model_dump(mode="json", exclude_defaults=True)},
+    }
+
+
+def happening_record(each: Happening) -> dict[str, Any]:
+    """What became of a tick of a schedule."""
+    return {
+        "what": each.what,
+        "tick_at": _time(each.tick_ms),
+        "before": _time(each.before_ms),
+        "at": iso(each.at_ms),
+        "run": each.run,
+        "why": each.why,
+    }
+
+
+def worker_record(records: list[WorkerRecord]) -> dict[str, Any]:
+    """A worker, as all partitions that it serves know it."""
+    described = records[0].identity
+    return {
+        "id": records[0].id,
+        "state": worker_state(records),
+        "slots": described.slots,
+        "queues": list(described.queues),
+        "labels": described.labels,
+        "only_matching": described.only_matching,
+        "about": described.about,
+        "seen_at": iso(min(record.seen_at_ms for record in records)),
+        "lease_until": iso(min(record.lease_until_ms for record in records)),
+        "runs": [run for record in records for run in sorted(record.runs)],
+    }
+
+
+def worker_state(records: list[WorkerRecord]) -> str:
+    """One that is silent in any partition is silent."""
+    if any(record.lease_until_ms <= wall_ms() for record in records):
+        return "silent"
+    return "draining" if any(record.state == "draining" for record in records) else records[0].state
+
+
+def everyone(workers: list[WorkerRecord]) -> dict[str, list[WorkerRecord]]:
+    """Workers by id; one that serves several partitions has a record in each."""
+    found: dict[str, list[WorkerRecord]] = {}
+    for record in workers:
+        found.setdefault(record.id, []).append(record)
+    return dict(sorted(found.items()))
+
+
+def token_record(token: Token) -> dict[str, Any]:
+    """A token of the server, which nobody can be told again."""
+    return {
+        "id": token.id,
+        "name": token.name,
+        "kind": token.kind,
+        "scopes": [scope.value for scope in token.scopes],
+        "queues": list(token.queues),
+        "rate": token.rate and token.rate._asdict(),
+        "created_at": iso(token.created_at_ms),
+        "expires_at": _time(token.expires_at_ms),
+        "used_at": _time(token.used_at_ms),
+    }
+
+
+def event_record(event: Event) -> dict[str, Any]:
+    """An event."""
+    record = event.model_dump(mode="json") | {"at": iso(event.at_ms), "worker": event.worker or None}
+    return {name: record[name] for name in ("id", "at", *type(event).model_fields) if name in record}
+
+
+def log_place(entry: LogEntry) -> dict[str, Any]:
+    """Where a piece of a log stands; what it holds comes beside it."""
+    return {"id": entry.id, "at": iso(entry.at_ms), "attempt": entry.attempt, "stream": entry.stream}
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)

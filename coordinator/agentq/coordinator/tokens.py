@@ -1,0 +1,219 @@
+"""Tokens of the server: who may say what over HTTP. Made, listed and revoked here; looked at by `server/access.py`.
+
+    aq_client_3f09c2ab41d7_9c…64 digits…e0 51f0ab77
+       kind   id           secret, 256 bits   checksum
+
+Only the SHA-256 of the secret is kept, so that whoever reads the store can pretend to nothing. The id is no secret:
+logs and lists name a token by it. The checksum lets scanners of repositories tell a token from what only looks like
+one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated, Literal, NamedTuple
+from zlib import crc32
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+
+from agentq.coordinator.errors import Invalid, NotFound, refusal
+from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.limits import DELAY_MS_MAX, NAME_LENGTH
+from agentq.coordinator.link import fields_of
+from agentq.coordinator.moments import duration_ms
+from agentq.coordinator.store import Store
+
+HOME = 0
+"""The partition that tokens live in."""
+ID_LENGTH = 12
+SECRET_LENGTH = 64
+CHECKSUM_LENGTH = 8
+Kind = Literal["client", "runner", "worker"]
+KINDS: tuple[Kind, ...] = ("client", "runner", "worker")
+
+
+class Scope(StrEnum):
+    """What a token may do. `admin` is all of it."""
+
+    SUBMIT = "submit"
+    READ = "read"
+    WORK = "work"
+    ADMIN = "admin"
+
+
+MEANING = {
+    Scope.READ: "look at everything: runs and what they wrote, queues, workers, events",
+    Scope.SUBMIT: "submit runs, turns, plans and schedules, signal, cancel and retry what was submitted",
+    Scope.WORK: "be a runner or a worker: claim runs, and tell what becomes of them",
+    Scope.ADMIN: "everything, as well as queues, limits, workers and tokens",
+}
+
+
+class Rate(NamedTuple):
+    """So many requests in a time, `burst` of them at once."""
+
+    units: int
+    per_ms: int
+    burst: int
+
+
+class Token(BaseModel):
+    """A token as it stands, without its secret."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    id: str
+    name: str
+    kind: Kind
+    scopes: tuple[Scope, ...]
+    queues: tuple[str, ...]
+    """The only queues that it is good for; all if there are none."""
+    rate: Rate | None
+    created_at_ms: int
+    expires_at_ms: int | None
+    used_at_ms: int | None
+    """When it was last used, to the minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """A token that somebody shows, taken apart."""
+
+    kind: str
+    id: str
+    digest: str
+
+
+class Wanted(BaseModel):
+    """What a new token is to be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    scopes: Annotated[tuple[Scope, ...], Field(min_length=1, max_length=len(Scope))]
+    kind: Kind = "client"
+    queues: Annotated[tuple[Name, ...], Field(max_length=100)] = ()
+    expires_ms: Annotated[int, Field(gt=0, le=DELAY_MS_MAX)] | None = None
+    rate: str | None = None
+
+
+_wanted: TypeAdapter[Wanted] = TypeAdapter(Wanted)
+
+
+class Tokens:
+    """The tokens of one namespace."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def new(
+        self,
+        name: str,
+        scopes: Sequence[Scope | str],
+        *,
+        kind: str = "client",
+        queues: Sequence[str] = (),
+        expires_ms: int | None = None,
+        rate: str | None = None,
+    ) -> tuple[Token, str]:
+        """Make a token; returns it, and the text to be shown, which nobody can be told again."""
+        wanted = _checked(
+            {"name": name, "scopes": scopes, "kind": kind, "queues": queues, "expires_ms": expires_ms, "rate": rate}
+        )
+        if wanted.kind != "client" and set(wanted.scopes) != {Scope.WORK}:
+            raise Invalid(f"A token of a {wanted.kind} has the scope work, and no other.")
+        bucket = () if wanted.rate is None else rate_of(wanted.rate)
+        token, text = secrets.token_hex(ID_LENGTH // 2), secrets.token_hex(SECRET_LENGTH // 2)
+        shown = f"aq_{wanted.kind}_{token}_{text}"
+        expires = "" if expires_ms is None else self.store.time_ms() + expires_ms
+        words = (token, name, wanted.kind, digest_of(text), " ".join(wanted.scopes), " ".join(wanted.queues))
+        reply = self.store.call("mint", HOME, *words, *(bucket or ("", "", "")), expires)
+        refused = refusal(str(reply), f"token {token}")
+        if refused is not None:
+            raise refused
+        return self.get(token), f"{shown}{_checksum(shown)}"
+
+    def get(self, token: str) -> Token:
+        """A token as it stands."""
+        self.store.guard()
+        fields = fields_of(self.store.connection.command("HGETALL", self.store.key(HOME, "token", token)))
+        if not fields:
+            raise NotFound(f"There is no token {token[:80]}; `agentq token ls` shows those that there are.")
+        return _token(token, fields)
+
+    def all(self) -> list[Token]:
+        """Every token, the oldest first."""
+        self.store.guard()
+        found = []
+        for token in self.store.connection.command("ZRANGE", self.store.key(HOME, "tokens"), 0, -1):
+            fields = fields_of(self.store.connection.command("HGETALL", self.store.key(HOME, "token", token)))
+            if fields:
+                found.append(_token(token, fields))
+        return found
+
+    def revoke(self, token: str) -> None:
+        """A token is good for nothing from now on. It may be named by its id, or by its name if only one has that."""
+        named = [each.id for each in self.all() if each.name == token]
+        if len(named) > 1:
+            raise Invalid(f"Several tokens are called {token[:80]}: {', '.join(named)}; say which by its id.")
+        if self.store.call("revoke", HOME, named[0] if named else token) == "not_found":
+            raise NotFound(f"There is no token {token[:80]}; `agentq token ls` shows those that there are.")
+
+
+def presented(text: str) -> Presented | None:
+    """A token, taken apart; None for what is none, which needs no look at the store."""
+    head, _, tail = text.rpartition("_")
+    parts = head.split("_")
+    if len(parts) != 3 or parts[0] != "aq" or parts[1] not in KINDS or len(parts[2]) != ID_LENGTH:
+        return None
+    secret, checksum = tail[:SECRET_LENGTH], tail[SECRET_LENGTH:]
+    if len(tail) != SECRET_LENGTH + CHECKSUM_LENGTH or checksum != _checksum(f"{head}_{secret}"):
+        return None
+    return Presented(parts[1], parts[2], digest_of(secret))
+
+
+def digest_of(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()
+
+
+def rate_of(text: str) -> Rate:
+    """Read a rate such as `600/1m`: so many at once after a quiet time, as well."""
+    units, slash, span = text.partition("/")
+    if not slash or not units.isdecimal() or not 1 <= int(units) <= 1_000_000_000:
+        raise Invalid(f"{text[:40]!r} is not a rate; write it like 100/1s or 5000/1h.")
+    per_ms = duration_ms(span if span[:1].isdecimal() else f"1{span}")
+    if per_ms < 1:
+        raise Invalid(f"{text[:40]!r} is in no time at all; write it like 100/1s.")
+    return Rate(int(units), per_ms, int(units))
+
+
+def _checksum(text: str) -> str:
+    return f"{crc32(text.encode()):08x}"
+
+
+def _checked(fields: dict[str, object]) -> Wanted:
+    try:
+        return _wanted.validate_python(fields)
+    except ValidationError as error:
+        raise Invalid(f"The token is not valid: {one_sentence(error)}") from error
+
+
+def _token(token: str, fields: dict[str, str]) -> Token:
+    units = fields.get("units")
+    return Token.model_validate(
+        {
+            "id": token,
+            "name": fields["name"],
+            "kind": fields["kind"],
+            "scopes": fields["scopes"].split(),
+            "queues": fields["queues"].split(),
+            "rate": (units, fields["per_ms"], fields["burst"]) if units else None,
+            "created_at_ms": fields["created_at_ms"],
+            "expires_at_ms": fields["expires_at_ms"] or None,
+            "used_at_ms": fields.get("used_at_ms"),
+        }
+    )

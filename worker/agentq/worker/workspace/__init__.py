@@ -1,0 +1,1 @@
+"""Workspaces: the worktrees that runs work in, and what becomes of the work."""

@@ -1,0 +1,328 @@
+"""What a run has left becomes the commits that are delivered, whatever the run has done with git meanwhile.
+
+1. What is not committed is committed, in the name of who is configured, with the run's trailers. Ignored files, files
+   that were put there, and repositories made within are no part of it.
+2. The work is what is checked out, wherever HEAD has gone; other commits on the run's branch are sheltered. Work that
+   does not go on from the base counts as one commit on it.
+3. A merge without conflicts left is concluded; a rebase or bisect is undone, what it was in the middle of sheltered.
+   A conflict that nobody has resolved is not delivered.
+4. The last commit carries the trailers, also where the run made it. A run that changed nothing in sum has no commits.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from agentq.worker.workspace.git import GitFailed
+from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
+from agentq.worker.workspace.worktree import UNDER_WAY, Worktree, drop_locks
+
+FILE_BYTES_MAX = 100 << 20
+"""A larger file is hardly meant, and hardly any server takes it."""
+TITLE_CHARACTERS = 72
+NAMED = 5
+_OURS: Mapping[str, str] = MappingProxyType({})
+"""Whose name it is that is configured."""
+_LAST_PARAGRAPH = re.compile(r"(\A|\n\n)([A-Za-z0-9-]+: [^\n]*\n?)+\Z")
+
+
+class Undeliverable(Exception):
+    """What a run has left cannot be delivered as it is; the argument says why and what to do. It is sheltered."""
+
+    def __init__(self, sentence: str, *, conflicts: tuple[str, ...] = ()) -> None:
+        super().__init__(sentence)
+        self.conflicts = conflicts
+        """The files with conflicts that are not resolved, if that is why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a commit says."""
+
+    title: str
+    body: str = ""
+    trailers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        parts = [_title(self.title), self.body.strip(), "\n".join(self.lines)]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{key}: {value}" for key, value in self.trailers]
+
+    def added_to(self, text: str) -> str:
+        """Another message with our trailers at its end."""
+        lines = [line for line in self.lines if line not in text.splitlines()]
+        if not lines:
+            return text
+        text = text.rstrip("\n")
+        return f"{text}{chr(10) if _LAST_PARAGRAPH.search(text) else chr(10) * 2}{chr(10).join(lines)}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The work as commits."""
+
+    base: str
+    commit: str
+    """The last of them; the base itself if nothing was changed."""
+    files: int = 0
+    insertions: int = 0
+    deletions: int = 0
+    notes: tuple[str, ...] = field(default=())
+    """What the log should say."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.commit == self.base
+
+
+def message_of(run: str, title: str, task: str | None = None, body: str = "") -> Message:
+    """What the commit of a run says."""
+    trailers = [("Agentq-Run", run), *([("Agentq-Task", task)] if task else [])]
+    return Message(title, body, tuple(trailers))
+
+
+def committed(worktree: Worktree, message: Message) -> Committed:
+    """Commit what is left, and see that the run's branch is the work; raises `Undeliverable`."""
+    return _Committing(worktree, message).done()
+
+
+class _Committing:
+    def __init__(self, worktree: Worktree, message: Message) -> None:
+        self.worktree = worktree
+        self.git = worktree.git
+        self.run = worktree.note.run
+        self.message = message
+        self.notes: list[str] = []
+        self._made: set[str] = set()
+        """Commits of our own."""
+
+    def done(self) -> Committed:
+        drop_locks(self.worktree)
+        self._refuse_conflicts()
+        self._undo_half_done()
+        tip = self._with_all(self._head())
+        tip = self._with_others(tip)
+        tip = self._going_on_from_base(tip)
+        changes = list(self._changes(tip)) if tip != self.worktree.base else []
+        if not changes:
+            return self._nothing(tip)
+        tip = self._with_trailers(tip)
+        self._move_to(tip)
+        came, went = (sum(each[at] for each in changes) for at in (0, 1))
+        return Committed(self.worktree.base, tip, len(changes), came, went, notes=tuple(self.notes))
+
+    # ---- what git was in the middle of
+
+    def _refuse_conflicts(self) -> None:
+        listed = self.git("ls-files", "-u", "-z").split("\0")
+        files = tuple(dict.fromkeys(line.partition("\t")[2] for line in listed if line))
+        if files:
+            self._shelter_now()
+            raise Undeliverable(f"conflicts are not resolved in {_named(files)}", conflicts=files)
+
+    def _undo_half_done(self) -> None:
+        """A rebase or bisect stands somewhere in between; the work is where it began."""
+        folder = self.worktree.note.git_dir
+        for name in ("rebase-merge", "rebase-apply"):
+            if (folder / name).is_dir():
+                self._undo(folder / name / "orig-head", "a rebase")
+        if (folder / "BISECT_START").is_file():
+            self._undo(folder / "BISECT_START", "a bisect")
+
+    def _undo(self, where: Path, what: str) -> None:
+        self._shelter_now()
+        began = where.read_text().strip() if where.is_file() else ""
+        commit = began and self.git.answers("rev-parse", "--verify", "--quiet", f"{began}^{{commit}}")
+        self._forget_half_done()
+        if commit:
+            self.git("checkout", "-q", "-f", "--detach", commit, patient=True)
+        self.notes.append(f"{what} was left half done and is undone; what it had come to is kept in its shelter")
+
+    def _forget_half_done(self) -> None:
+        for name in UNDER_WAY:
+            left = self.worktree.note.git_dir / name
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+
+    # ---- where the work is
+
+    def _head(self) -> str:
+        head = self.git.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        if head is None:
+            self.notes.append("what was checked out has no commit; its files are taken as a change of the base")
+            return self.worktree.base
+        return head
+
+    def _with_others(self, tip: str) -> str:
+        """With what the run's branch has and HEAD has not: where nothing else was done, that is the work."""
+        branch = self.worktree.branch
+        other = branch and self.git.answers("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
+        if not other or other == tip or self.git.is_ancestor(other, tip):
+            return tip
+        if tip not in self._made and self.git.is_ancestor(tip, other):
+            self.git("checkout", "-q", "-f", "--detach", other, patient=True)
+            return other
+        sheltered(self.git, self.run, other)
+        self.notes.append(f"what was on {branch} and is not checked out any more is no part of the work, and sheltered")
+        return tip
+
+    def _shelter_now(self) -> None:
+        """All as it stands."""
+        head = self.git.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        now = snapshot(self.git, self.run, without=self.worktree.note.furnished)
+        sheltered(self.git, self.run, *(each for each in (head, now) if each))
+
+    # ---- the commits
+
+    def _with_all(self, head: str) -> str:
+        """With what is not committed yet, as one more commit."""
+        furnished = self.worktree.note.furnished
+        nested = add_all(self.git, without=furnished)
+        nested += self._drop(head)
+        if nested:
+            self.worktree.noted(holds=tuple(nested))
+            self.notes.append(f"a repository within is no part of the work: {_named(nested)}")
+        self._refuse_large(head)
+        tree = self.git("write-tree", patient=True).strip()
+        parents = [head, *self._merged()]
+        if len(parents) == 1 and tree == self._tree(head):
+            return head
+        return self._commit(tree, parents)
+
+    def _drop(self, head: str) -> list[str]:
+        """Take out of the index what is not to be delivered; the repositories that were in it."""
+        listed = self.git("diff-index", "--cached", "--raw", "-z", "--no-renames", "--abbrev=40", head).split("\0")
+        known = self._submodules()
+        nested = []
+        for facts, path in zip(listed[::2], listed[1::2], strict=False):
+            old, new = facts[1:].split(" ")[:2]
+            if new == "160000" and old != "160000" and path not in known:
+                nested.append(path)
+        unwanted = [*nested, *self.worktree.note.furnished]
+        if unwanted:
+            self.git(
+                "rm", "-r", "-q", "-f", "--cached", "--ignore-unmatch", "--pathspec-from-file=-", "--pathspec-file-nul",
+                input="\0".join(f":(top,literal){path}" for path in unwanted), patient=True,
+            )  # fmt: skip
+        return nested
+
+    def _submodules(self) -> set[str]:
+        if not (self.worktree.path / ".gitmodules").is_file():
+            return set()
+        listed = self.git("config", "-z", "--file", ".gitmodules", "--get-regexp", r"\.path$", also=(1,))
+        return {entry.partition("\n")[2] for entry in listed.split("\0")}
+
+    def _refuse_large(self, head: str) -> None:
+        listed = self.git("diff-index", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=AM", head)
+        large = [path for path in listed.split("\0") if path and _size(self.worktree.path / path) > FILE_BYTES_MAX]
+        if large:
+            self._shelter_now()
+            raise Undeliverable(
+                f"{_named(large)} has more than {FILE_BYTES_MAX >> 20} MiB; have the repository ignore it, or use LFS"
+            )
+
+    def _merged(self) -> list[str]:
+        """What a merge that was begun brings in."""
+        file = self.worktree.note.git_dir / "MERGE_HEAD"
+        return file.read_text().split() if file.is_file() else []
+
+    def _commit(self, tree: str, parents: list[str]) -> str:
+        made = self._commit_with_hooks() if self.git.precautions.trust else self._commit_of(tree, parents)
+        self._made.add(made)
+        return made
+
+    def _commit_of(self, tree: str, parents: list[str], text: str = "", author: Mapping[str, str] = _OURS) -> str:
+        over = [word for parent in parents for word in ("-p", parent)]
+        sign = ("-S",) if self.git.precautions.sign else ()
+        return self.git("commit-tree", *sign, *over, tree, input=text or self.message.text, identity=author).strip()
+
+    def _commit_with_hooks(self) -> str:
+        """As a person would: the repository's hooks may change or refuse it."""
+        try:
+            self.git("commit", "-q", "--cleanup=verbatim", "-F", "-", input=self.message.text)
+        except GitFailed as failed:
+            self._shelter_now()
+            raise Undeliverable(f"the commit is refused, maybe by a hook: {failed.said.strip() or failed}") from failed
+        return self.git("rev-parse", "HEAD").strip()
+
+    def _going_on_from_base(self, tip: str) -> str:
+        base = self.worktree.base
+        if tip == base or self.git.is_ancestor(base, tip):
+            return tip
+        sheltered(self.git, self.run, tip)
+        self.notes.append("the work does not go on from its base; it is taken as one commit on that")
+        made = self._commit_of(f"{tip}^{{tree}}", [base])
+        self._made.add(made)
+        return made
+
+    def _with_trailers(self, tip: str) -> str:
+        if tip in self._made:
+            return tip
+        said = self.git(
+            "show", "-s", "--no-show-signature", "--date=raw", "--format=%an%x00%ae%x00%ad%x00%P%x00%B", tip
+        )
+        name, address, date, parents, text = said.split("\0")
+        whole = self.message.added_to(text)
+        if whole == text:
+            return tip
+        author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address, "GIT_AUTHOR_DATE": f"@{date}"}
+        return self._commit_of(f"{tip}^{{tree}}", parents.split(), whole, author)
+
+    def _move_to(self, tip: str) -> None:
+        """The branch, and HEAD on it; the files are those of the tip already."""
+        self._forget_half_done()
+        branch = self.worktree.branch
+        if branch is None:
+            self.git("update-ref", "--no-deref", "-m", "agentq: committed", "HEAD", tip, patient=True)
+            return
+        self.git("update-ref", "-m", "agentq: committed", f"refs/heads/{branch}", tip, patient=True)
+        self.git("symbolic-ref", "-m", "agentq: committed", "HEAD", f"refs/heads/{branch}", patient=True)
+
+    def _nothing(self, tip: str) -> Committed:
+        """Commits that change nothing in sum are sheltered."""
+        base = self.worktree.base
+        if tip != base:
+            sheltered(self.git, self.run, tip)
+        self._move_to(base)
+        return Committed(base, base, notes=tuple(self.notes))
+
+    def _tree(self, commit: str) -> str:
+        return self.git("rev-parse", f"{commit}^{{tree}}").strip()
+
+    def _changes(self, tip: str) -> Iterator[tuple[int, int]]:
+        """Lines that came and went, by file."""
+        told = self.git("diff-tree", "-r", "-z", "--numstat", "--no-renames", self.worktree.base, tip)
+        for line in told.split("\0"):
+            if line:
+                came, went, _ = line.split("\t", 2)
+                yield _number(came), _number(went)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _named(paths: list[str] | tuple[str, ...]) -> str:
+    more = f" and {len(paths) - NAMED} more" if paths[NAMED:] else ""
+    return ", ".join(repr(path) if not path.isprintable() else path for path in paths[:NAMED]) + more
+
+
+def _title(text: str) -> str:
+    """The first line of what a run is about."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "Work of a run")
+    return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1].rstrip()}…"

@@ -1,0 +1,217 @@
+"""What git is not to do, whatever a repository says: run programs, ask questions, sign, or look after itself.
+
+A repository's own configuration is not believed where it names a program: hooks, monitors, filters, drivers, helpers.
+In its place stands what the user's own configuration says, or what does no harm. So LFS works where the user has set it
+up for themselves, as `git lfs install` does; else its pointers stay pointers. With `trust`, the repository is believed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentq.coordinator.errors import Refused
+
+SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.pager": "cat",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "commit.gpgSign": "false",
+    "push.gpgSign": "false",
+    "log.showSignature": "false",
+    "submodule.recurse": "false",
+    "diff.ignoreSubmodules": "dirty",
+    "fetch.recurseSubmodules": "false",
+    "push.recurseSubmodules": "no",
+    "protocol.ext.allow": "never",
+    "safe.bareRepository": "all",
+    "user.useConfigOnly": "true",
+    "rerere.enabled": "false",
+    "commit.template": "",
+    "advice.addEmbeddedRepo": "false",
+    "core.quotePath": "false",
+    "color.ui": "false",
+}
+"""For every command."""
+TRUSTED = ("core.hooksPath",)
+"""What is left alone in a repository that is trusted."""
+SIGNING = ("commit.gpgSign",)
+SSH = "ssh -oBatchMode=yes"
+"""Asks nothing."""
+ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": ":",
+    "GIT_SEQUENCE_EDITOR": ":",
+    "LC_ALL": "C",
+}
+KEPT = (
+    *("GIT_SSH_COMMAND", "GIT_SSH", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_LFS_SKIP_SMUDGE"),
+    *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
+    *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH"),
+)
+"""What the worker's user may have set for git; no other variable of git's goes on."""
+NEAR = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"),
+        *("GNUPGHOME", "GPG_TTY", "SSH_AUTH_SOCK", "LD_LIBRARY_PATH"),
+    )
+)
+"""What goes on to a command that stays on this machine. One that speaks with another gets all but what is agentq's."""
+
+_MERGE = "git merge-file --marker-size=%L %A %O %B"
+_NOT_NEEDED = "true"
+HARMLESS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE | re.DOTALL), value)
+    for pattern, value in (
+        (r"filter\..*\.(clean|smudge|process)", ""),
+        (r"filter\..*\.required", "false"),
+        (r"merge\..*\.driver", _MERGE),
+        (r"diff\..*\.textconv", "cat"),
+        (r"diff\.(external|.*\.command)", _NOT_NEEDED),
+        (r"core\.(gitproxy|askpass|alternaterefscommand|editor)", _NOT_NEEDED),
+        (r"core\.sshcommand", SSH),
+        (r"sequence\.editor", _NOT_NEEDED),
+        (r"gpg\.(.*\.)?(program|defaultkeycommand)", _NOT_NEEDED),
+        (r"credential\.(.*\.)?helper", ""),
+        (r"remote\..*\.uploadpack", "git-upload-pack"),
+        (r"remote\..*\.receivepack", "git-receive-pack"),
+        (r"remote\..*\.vcs", "none"),
+        (r"trailer\..*\.(command|cmd)", _NOT_NEEDED),
+        (r"submodule\..*\.update", "checkout"),
+        (r"hook\..*\.command", _NOT_NEEDED),
+    )
+)
+"""Settings that name a program, and what stands in place of those that are a repository's; see also `SETTINGS`."""
+_HELPER = re.compile(r"credential\.(.*\.)?helper", re.IGNORECASE | re.DOTALL)
+"""Of these there may be several, all of which count."""
+_INCLUDES = ("include.", "includeif.")
+
+Looks = tuple[tuple[int, int, int] | None, ...]
+"""Of some files: enough to see that they have not changed."""
+
+
+@dataclass(slots=True)
+class Precautions:
+    """What is set for each command, for one repository or for several."""
+
+    trust: bool = False
+    """Whether the repository's hooks and programs may run."""
+    sign: bool = False
+    _known: dict[tuple[Path, Path | None], tuple[Looks, list[tuple[str, str]]]] = field(default_factory=dict)
+    _folders: dict[tuple[Path, Path | None], tuple[Path, ...]] = field(default_factory=dict)
+
+    def settings(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
+        """For a command in a folder, in order: of one name the last counts."""
+        settings = [(key, value) for key, value in SETTINGS.items() if not (self.trust and key in TRUSTED)]
+        if self.sign:
+            settings += [(key, "true") for key in SIGNING]
+        return settings + self._of_repository(folder, git_dir)
+
+    def _of_repository(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
+        """What its configuration makes necessary; looked at again when that has changed."""
+        key = folder, git_dir
+        looks = _looks(self._files(key))
+        known = self._known.get(key)
+        if known is not None and known[0] == looks:
+            return known[1]
+        listed = _ask(folder, git_dir, "config", "-z", "--show-scope", "--list")
+        if listed is None:
+            return []  # no repository, or a broken one: git itself will say so
+        entries = list(_entries(listed))
+        settings = overriding(entries, trust=self.trust)
+        if not any(name.startswith(_INCLUDES) for scope, name, _ in entries if not _own(scope)):
+            self._known[key] = looks, settings
+        return settings
+
+    def _files(self, key: tuple[Path, Path | None]) -> tuple[Path, ...]:
+        """Where the configuration of a repository stands."""
+        if key not in self._folders:
+            folder, git_dir = key
+            told = _ask(folder, git_dir, "rev-parse", "--absolute-git-dir", "--git-common-dir")
+            if told is None:
+                return ()
+            own, common = (folder / os.fsdecode(line) for line in told.splitlines()[:2])
+            self._folders[key] = (common / "config", common / "config.worktree", own / "config.worktree")
+        return self._folders[key]
+
+
+def overriding(entries: Iterable[tuple[str, str, str]], *, trust: bool = False) -> list[tuple[str, str]]:
+    """What overrides the programs that a repository's settings name; raises `Refused` where that cannot be done."""
+    own: dict[str, str] = {}
+    helpers: list[tuple[str, str]] = []
+    foreign: dict[str, str] = {}
+    for scope, key, value in entries:
+        if trust or _own(scope):
+            own[key] = value
+            helpers += [(key, value)] if _HELPER.fullmatch(key) else []
+        elif (harmless := _harmless(key)) is not None:
+            foreign[key] = harmless
+    for key in foreign:
+        if "=" in key:
+            raise Refused(f"The repository has the setting {key[:80]!r}, which cannot be made harmless; remove it.")
+    settings = [(key, own.get(key, harmless)) for key, harmless in foreign.items() if not _HELPER.fullmatch(key)]
+    if any(_HELPER.fullmatch(key) for key in foreign):
+        settings += [("credential.helper", ""), *helpers]  # a blank one ends the list, and it begins again
+    return settings if "core.sshcommand" in own else [*settings, ("core.sshCommand", SSH)]
+
+
+def _harmless(key: str) -> str | None:
+    """What stands in place of a repository's setting; None where that may stay."""
+    return next((harmless for pattern, harmless in HARMLESS if pattern.fullmatch(key)), None)
+
+
+def surrounding(inherited: Mapping[str, str], *, far: bool) -> dict[str, str]:
+    """The variables of a command."""
+    kept = {name: value for name, value in inherited.items() if name in KEPT}
+    if far:
+        passed = {name: each for name, each in inherited.items() if not name.startswith(("GIT_", "AGENTQ_", "SSH_ASK"))}
+    else:
+        passed = {name: value for name, value in inherited.items() if name in NEAR}
+    return {**passed, **kept, **ENVIRONMENT}
+
+
+def _own(scope: str) -> bool:
+    return scope not in ("local", "worktree")
+
+
+def _entries(listed: bytes) -> Iterable[tuple[str, str, str]]:
+    """Scope, key and value of each setting."""
+    words = os.fsdecode(listed).split("\0")
+    for scope, entry in zip(words[::2], words[1::2], strict=False):
+        key, _, value = entry.partition("\n")
+        yield scope, key, value
+
+
+def _ask(folder: Path, git_dir: Path | None, *words: str) -> bytes | None:
+    """What runs nothing and needs no precautions."""
+    place = [f"--git-dir={git_dir}"] if git_dir else []
+    done = subprocess.run(
+        ["git", *place, *words],
+        cwd=folder,
+        env=surrounding(os.environ, far=False),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+    )
+    return done.stdout if done.returncode == 0 else None
+
+
+def _looks(files: Iterable[Path]) -> Looks:
+    return tuple(map(_look, files))
+
+
+def _look(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

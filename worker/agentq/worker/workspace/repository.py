@@ -1,0 +1,203 @@
+"""A repository: one on this machine, found from any folder in it, or a copy of one that has an address.
+
+A copy is bare, lives in the worker's home, and is brought up to date whenever a run begins in it. Whatever kind it is:
+a base becomes a commit when it is asked for, and never by what happens to be checked out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.locking import locked
+
+ORIGIN = "origin"
+REMOTE_HEADS = "refs/remotes/"
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+_SHORT = re.compile(r"(?P<host>[^\s/:]+):(?!//)(?P<path>\S+)")
+
+_fetched_ms: dict[tuple[Path, str], int] = {}
+"""When the last fetch began that has come back well, by repository and remote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """One of them."""
+
+    git: Git
+    """In its git directory, which is the one that all its worktrees have in common."""
+    top: Path | None
+    """The checkout whose files can be copied or linked; None for a bare one."""
+    remote: str
+    """Where work is pushed to, if it is."""
+    is_copy: bool = False
+
+    @property
+    def common(self) -> Path:
+        return self.git.folder
+
+    @property
+    def digest(self) -> str:
+        """Short, and of no other repository on this machine."""
+        return hashlib.blake2b(os.fsencode(self.common), digest_size=8).hexdigest()
+
+    def identity(self, *, shared: bool = False) -> str:
+        """What all who merge into it call it; `shared` if the branch that counts is the remote's."""
+        if self.is_copy or shared:
+            return told_apart(self.address() or "")
+        return f"{socket.gethostname()}:{self.common}"
+
+    def address(self) -> str | None:
+        """Of its remote."""
+        return self.git.answers("config", "--get", f"remote.{self.remote}.url")
+
+    @contextmanager
+    def locked(self) -> Iterator[Git]:
+        """Alone with what git itself cannot do twice at a time: worktrees that come and go, and its configuration."""
+        with locked(self.git, self.common) as git:
+            yield git
+
+    def resolved(self, base: str) -> str:
+        """The commit that a base is now; a copy, and a branch of a remote's, is brought up to date first."""
+        remote, _, branch = base.partition("/")
+        if self.is_copy:
+            self.fetch(self.remote)
+            names = [f"{REMOTE_HEADS}{self.remote}/{base}", f"{REMOTE_HEADS}{base}", base]
+            names = [f"{REMOTE_HEADS}{self.remote}/HEAD"] if base == "HEAD" else names
+        else:
+            if branch and self.git.answers("config", "--get", f"remote.{remote}.url"):
+                self.fetch(remote)
+            names = [base]
+        for name in names:
+            if commit := self.commit(name):
+                return commit
+        what = f"the copy of {hidden(self.address() or '')}" if self.is_copy else str(self.top or self.common)
+        if not self.is_copy and base == "HEAD":
+            raise Invalid(f"{what} has no commit yet, so no work can begin there; make one first.")
+        raise NotFound(f"{base} is no branch, tag or commit of {what}; create it, or name another base.")
+
+    def commit(self, name: str) -> str | None:
+        """The commit of that name, if there is one."""
+        git = self.git.within(self.top) if self.top else self.git  # a worktree has a HEAD of its own
+        return git.answers("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+
+    def fetch(self, remote: str) -> None:
+        """Bring what is known of a remote up to date; whoever waits for that meanwhile need not do it again."""
+        asked_ms = monotonic_ms()
+        with locked(self.git, self.common, "agentq-fetch.lock") as git:
+            if _fetched_ms.get((self.common, remote), -1) >= asked_ms:
+                return
+            began_ms = monotonic_ms()
+            git(
+                "fetch",
+                "-q",
+                "--no-write-fetch-head",
+                "--recurse-submodules=no",
+                "--prune",
+                remote,
+                far=True,
+                patient=True,
+            )
+            if self.is_copy:
+                # Which branch the remote stands on may have changed; one without a commit stands nowhere.
+                git("remote", "set-head", remote, "--auto", far=True, also=(1, 128))
+            _fetched_ms[self.common, remote] = began_ms
+
+    def checked_out(self, branch: str) -> Path | None:
+        """Where a branch is checked out, if it is."""
+        told = self.git("worktree", "list", "--porcelain")
+        for block in told.split("\n\n"):
+            lines = block.splitlines()
+            if f"branch refs/heads/{branch}" in lines:
+                return Path(lines[0].removeprefix("worktree "))
+        return None
+
+    def check_identity(self) -> None:
+        """Refuse where nobody has said whose name commits are to carry."""
+        for role in ("AUTHOR", "COMMITTER"):
+            try:
+                self.git("var", f"GIT_{role}_IDENT")
+            except GitFailed as failed:
+                raise Invalid(
+                    f"Git does not know who commits in {self.top or self.common}; tell it with `git config --global "
+                    "user.name NAME` and `git config --global user.email ADDRESS`, as the user of the worker."
+                ) from failed
+
+    def check_clean(self) -> None:
+        """Refuse a checkout with changes that nobody has committed."""
+        if self.top is None:
+            return
+        changed = [line[3:] for line in self.git.within(self.top)("status", "--porcelain", "-z").split("\0") if line]
+        if changed:
+            more = f" and {len(changed) - 3} more" if changed[3:] else ""
+            raise Invalid(
+                f"{self.top} has changes that are not committed, in {', '.join(changed[:3])}{more}, and the run is not "
+                "to begin without them; commit or stash them."
+            )
+
+
+def found(git: Git, place: str, home: Path, remote: str = ORIGIN) -> Repository:
+    """The repository of a path on this machine, or a copy of that of an address."""
+    return opened(git, Path(place), remote) if place.startswith("/") else copied(git, place, home)
+
+
+def opened(git: Git, path: Path, remote: str = ORIGIN) -> Repository:
+    """From a checkout or any folder in it, a worktree of another, or a bare repository."""
+    if not path.is_dir():
+        what = "is not a folder" if path.exists() else "is not on this machine"
+        raise NotFound(f"The repository {path} {what}; name one that is, or a host that has it.")
+    path = path.resolve()
+    try:
+        told = git.within(path)("rev-parse", "--is-bare-repository", "--git-common-dir")
+    except GitFailed as failed:
+        if "not a git repository" in failed.said:
+            raise Invalid(f"{path} is not in a git repository; begin one with `git init`, or name another.") from failed
+        raise
+    bare, common = told.splitlines()[:2]
+    folder = (path / common).resolve()
+    top = None if bare == "true" else next((each for each in (path, *path.parents) if (each / ".git").exists()), None)
+    if top is None and bare != "true" and folder.name == ".git":
+        top = folder.parent
+    return Repository(git.within(folder, None), top, remote)
+
+
+def copied(git: Git, address: str, home: Path) -> Repository:
+    """A copy of what has an address, made if there is none yet, in the worker's home."""
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", hidden(address).rstrip("/").removesuffix(".git").rpartition("/")[2])[:40]
+    digest = hashlib.blake2b(told_apart(address).encode(), digest_size=8).hexdigest()
+    folder = home / "repositories" / f"{name.strip('.-') or 'repository'}-{digest}.git"
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(git.within(folder.parent), folder.parent, f"{folder.name}.lock") as alone:
+        made = folder / "agentq-copy"
+        if not made.exists() or made.read_text() != hashlib.blake2b(address.encode()).hexdigest():
+            alone("init", "-q", "--bare", "--template=", str(folder))
+            inside = alone.within(folder)
+            inside("config", f"remote.{ORIGIN}.url", address)
+            inside("config", f"remote.{ORIGIN}.fetch", f"+refs/heads/*:{REMOTE_HEADS}{ORIGIN}/*")
+            made.write_text(hashlib.blake2b(address.encode()).hexdigest())
+    return Repository(git.within(folder.resolve()), None, ORIGIN, is_copy=True)
+
+
+def told_apart(address: str) -> str:
+    """The same for each way to write an address: without the user, the password, a last `.git`."""
+    if short := _SHORT.fullmatch(address):
+        address = f"ssh://{short['host']}/{short['path'].lstrip('/')}"
+    scheme, mark, rest = _CREDENTIALS.sub("", address).partition("://")
+    if not mark:
+        return os.path.realpath(scheme)
+    host, slash, path = rest.partition("/")
+    return f"{host.rpartition('@')[2].lower()}{slash}{path.rstrip('/').removesuffix('.git')}"
+
+
+def hidden(address: str) -> str:
+    """An address as it may be shown."""
+    return _CREDENTIALS.sub("***@", address)

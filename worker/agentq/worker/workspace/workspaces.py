@@ -1,0 +1,160 @@
+"""The workspaces of one worker: prepared for an attempt, and closed after it. Its tasks:
+
+1. Find the repository, or copy it; say clearly where there is none, or nobody's name for the commits.
+2. Make the worktree, or go on in that of an earlier attempt, be it on this host or on another that has pushed it.
+3. Furnish it; hold its ports as long as the attempt lives.
+4. Be done with it as the run says, and look after what others have left (see `keeping`).
+
+All of it blocks; `calling` has it done in threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from agentq.coordinator.workspace import Workspace
+from agentq.worker.workspace import ports
+from agentq.worker.workspace.closing import Became, close, keep
+from agentq.worker.workspace.furnishing import furnish, variables
+from agentq.worker.workspace.git import Git, Leash
+from agentq.worker.workspace.note import Note
+from agentq.worker.workspace.precautions import Precautions
+from agentq.worker.workspace.repository import found
+from agentq.worker.workspace.sheltering import brought, sent, shelter_of
+from agentq.worker.workspace.worktree import Wanted, Worktree, again, branch_of, made, shelter
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IDLE_MAX = 8
+"""Worktrees of one repository that wait for another run; each has all its files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A worktree in which a run can begin."""
+
+    worktree: Worktree
+    ports: Mapping[str, int]
+    setup_done: bool
+    """What the run asks for has succeeded in this very tree before."""
+    notes: tuple[str, ...] = ()
+    """What the log should say."""
+
+    @property
+    def path(self) -> Path:
+        return self.worktree.path
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the run's processes are told."""
+        return variables(self.worktree, self.ports)
+
+
+@dataclass(slots=True)
+class Workspaces:
+    """See above."""
+
+    home: Path
+    worker: str
+    idle_max: int = IDLE_MAX
+    _precautions: dict[tuple[bool, bool], Precautions] = field(default_factory=dict)
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "agentq-workspace"))
+
+    async def calling(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Have something done in a thread. It is awaited to its end, also by who is cancelled: pull its leash."""
+        future = self._threads.submit(do, *args, **kwargs)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            await asyncio.wait([asyncio.wrap_future(future)])
+            raise
+
+    def git(self, workspace: Workspace, marks: Mapping[str, str], leash: Leash | None = None) -> Git:
+        """Git for one attempt."""
+        key = workspace.trust == "repo", workspace.sign
+        precautions = self._precautions.setdefault(key, Precautions(*key))
+        return Git(self.home, precautions=precautions, marks=marks, leash=leash or Leash())
+
+    def prepare(
+        self,
+        git: Git,
+        run: str,
+        workspace: Workspace,
+        *,
+        same: bool = False,
+        earlier: bool = False,
+        base: str | None = None,
+    ) -> Prepared:
+        """Have a worktree ready. With `same`, the tree of an earlier attempt is gone on with, if there is any left;
+        `earlier` says that there was one, and `base` from which commit it was begun.
+        """
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        repository = found(git, workspace.repository, self.home, workspace.remote)
+        if workspace.dirty == "refuse":
+            repository.check_clean()
+        repository.check_identity()
+        away = brought(repository, run) if earlier and repository.is_copy else None
+        notes: list[str] = []
+        worktree = again(repository, self.home, run, self.worker) if same else None
+        if worktree is None:
+            commit = base if same and base and away else repository.resolved(workspace.base)
+            wanted = Wanted(run, commit, branch_of(run), workspace.repository, self.worker, workspace.sparse)
+            worktree = made(repository, self.home, wanted)
+            if same and away is not None and base is not None:
+                worktree.git("checkout", "-q", "-f", "--no-track", "-B", branch_of(run), away)
+                notes.append(f"goes on with what another host has pushed, {away[:12]}")
+            elif same and earlier:
+                notes.append("what an earlier attempt did is not on this host; beginning anew from the base")
+        worktree = furnish(worktree, workspace.copy_files, workspace.link_files)
+        taken = ports.take(workspace.ports)
+        return Prepared(worktree, taken, worktree.note.set_up == _digest(workspace), tuple(notes))
+
+    def set_up(self, prepared: Prepared, workspace: Workspace) -> None:
+        """Note that the setup has succeeded: it need not be done again in the same tree."""
+        prepared.worktree.noted(set_up=_digest(workspace))
+
+    def close(
+        self, prepared: Prepared, workspace: Workspace, *,
+        failed: str | None = None, target: str | None = None, clean_at: str | None = None,
+    ) -> Became:  # fmt: skip
+        """Be done with it. `failed` says how, if the run has; see `closing.close` for the rest."""
+        ports.give_back(prepared.ports.values())
+        worktree = self._now(prepared.worktree)
+        if workspace.keep == "always" or (failed is not None and workspace.keep == "failed"):
+            keep(worktree, failed or "the run asks for it")
+            return "kept"
+        return close(worktree, target=target, clean_at=clean_at, idle_max=self.idle_max)
+
+    def leave(self, prepared: Prepared, *, send: bool = True) -> None:
+        """Stop in the middle: another attempt, here or on another host, is to go on."""
+        ports.give_back(prepared.ports.values())
+        worktree = self._now(prepared.worktree)
+        if send and worktree.repository.is_copy:
+            push(worktree)
+        worktree.noted(keeper="")
+
+    @staticmethod
+    def _now(worktree: Worktree) -> Worktree:
+        """With its note as it is by now."""
+        note = Note.read(worktree.note.file)
+        return Worktree(worktree.repository, note) if note is not None else worktree
+
+
+def push(worktree: Worktree) -> None:
+    """Shelter what it holds, and push that for other hosts."""
+    shelter(worktree)
+    if worktree.repository.commit(shelter_of(worktree.note.run)):
+        sent(worktree.repository, worktree.note.run)
+
+
+def _digest(workspace: Workspace) -> str:
+    said = json.dumps([list(workspace.setup), list(workspace.copy_files), list(workspace.link_files)])
+    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
