@@ -48,16 +48,35 @@ class Crew:
         until(lambda: len(self.records.workers()) > before, "the worker to register", 60)
         return worker
 
+    def worker_through(
+        self, coordinator: str, environment: Mapping[str, str] | None = None, **options: object
+    ) -> subprocess.Popen[bytes]:
+        """A new worker that reaches a coordinator, and knows of nothing else; it is there once it is registered."""
+        before = {record.id for record in self.records.workers()}
+        worker = self.begin_through(coordinator, environment, **options)
+        until(lambda: self.name_of(worker) not in ("", *before), "the worker to register", 60)
+        return worker
+
+    def begin_through(
+        self, coordinator: str, environment: Mapping[str, str] | None = None, **options: object
+    ) -> subprocess.Popen[bytes]:
+        """`agentq worker --connect`, with these options."""
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("AGENTQ_")}
+        variables |= {"AGENTQ_HOME": str(self.folder / "home"), **(environment or {})}
+        return self._start({"connect": coordinator, **options}, variables)
+
     def begin(
         self, url: str | None = None, environment: Mapping[str, str] | None = None, **options: object
     ) -> subprocess.Popen[bytes]:
         """`agentq worker`, with these options."""
         settings = self.settings.model_copy(update={"url": url or self.server.url, "home": str(self.folder / "home")})
+        return self._start(options, {**os.environ, **settings.to_environment(), **(environment or {})})
+
+    def _start(self, options: Mapping[str, object], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         argv = [*self.within, sys.executable, "-m", "agentq.cli.main", "worker"]
         for name, value in options.items():
             argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        variables = {**os.environ, **settings.to_environment(), **(environment or {})}
-        worker = subprocess.Popen(argv, env=variables, stdin=subprocess.DEVNULL)
+        worker = subprocess.Popen(argv, env=dict(variables), stdin=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker
 

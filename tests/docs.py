@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -22,6 +23,8 @@ from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.settings import PREFIX, ServerSettings, Settings, WorkerSettings
+from agentq.planning import model as plans
+from agentq.planning.schema import plan_schema
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
 from agentq.worker.agents.formats.agentq import ToldFacts
 from agentq.worker.agents.profile import Profile
@@ -32,6 +35,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = (
     *("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md"),
     "worker/agentq/worker/agents/README.md",
+    "coordinator/agentq/planning/README.md",
     "coordinator/agentq/coordinator/server/README.md",
 )
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -265,12 +269,46 @@ def facts() -> str:
     )
 
 
+def plan_keys(model: type[plans.Part], *without: type[plans.Part]) -> str:
+    """The keys of a part of a plan, as its model tells them."""
+    apart = {name for other in without for name in other.model_fields}
+    return table(
+        ("key", "is"),
+        (
+            (f"`{name}`", " ".join((field.description or "").split()))
+            for name, field in model.model_fields.items()
+            if name not in apart
+        ),
+    )
+
+
+def plan_table() -> str:
+    return plan_keys(plans.Plan)
+
+
+def task_table() -> str:
+    return plan_keys(plans.Task, plans.Working)
+
+
+def working_table() -> str:
+    return plan_keys(plans.Working)
+
+
+def worktree_table() -> str:
+    return plan_keys(plans.Worktree)
+
+
+def retry_table() -> str:
+    return plan_keys(plans.Retry)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
         *(settings, worker_settings, server_settings, door, commands, standin),
         *(verdicts, doings, facts, agents, profile),
+        *(plan_table, task_table, working_table, worktree_table, retry_table),
     )
 }
 
@@ -280,7 +318,13 @@ def generated(text: str) -> str:
     return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
 
 
+def plan_schema_file() -> str:
+    """The schema of plans, for editors."""
+    return json.dumps(plan_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
+    (ROOT / "examples/plan.schema.json").write_text(plan_schema_file(), encoding="utf-8")
     for page in PAGES:
         path = ROOT / page
         path.write_text(generated(path.read_text(encoding="utf-8")), encoding="utf-8")

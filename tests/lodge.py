@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from world import World
 
+from agentq.coordinator.offspring import Kin
 from agentq.coordinator.run import spec_from_wire
 from agentq.coordinator.turn import Turn
 from agentq.worker.door import Door
@@ -23,7 +24,7 @@ class Lodge:
 
     def __init__(self, world: World, folder: Path, **fields: Any) -> None:
         self.world = world
-        self.door = Door(world.queue, folder / "doors")
+        self.door = Door(Kin(world.queue), folder / "doors")
         agent = {"kind": "agent", "agent": "claude", "prompt": "x", "argv": (), "turn": {"permissions": "full"}}
         fields = {**agent, **fields}
         self.run = world.submit(**{**fields, "turn": Turn.model_validate(fields["turn"])})

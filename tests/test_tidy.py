@@ -14,7 +14,7 @@ from docs import ROOT
 LINES_A_FILE = 400
 LINES_A_FUNCTION = 60
 ROOTS = ("coordinator", "worker", "cli")
-LAYERS = {"coordinator": 0, "sdk": 1, "testing": 2, "worker": 2, "cli": 3}
+LAYERS = {"coordinator": 0, "sdk": 1, "planning": 1, "testing": 2, "worker": 2, "cli": 3}
 """The packages, each above those that it may import: any of a smaller number, and itself."""
 BANNED_NAMES = {"util", "utils", "common", "helper", "helpers", "misc", "base", "core", "shared"}
 BANNED_WORDS = ("coming soon", "TODO", "FIXME", "XXX", "NotImplementedError")

@@ -14,6 +14,7 @@ from servers import Server, until
 from world import World
 
 from agentq.coordinator.conversations import Conversations
+from agentq.coordinator.offspring import Kin
 from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, spec_from_wire
@@ -122,7 +123,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             channels=Channels(folder / "channels"),
             say=said.append,
             narration=Narration(world.queue, Spill(folder / "spill"), lambda: 0),
-            door=Door(world.queue, folder / "doors"),
+            door=Door(Kin(world.queue), folder / "doors"),
             receive=world.queue.receive,
         )
         agents = Agents(profiles, Halting(world, happens), availability)

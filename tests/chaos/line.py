@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from servers import Server
+from serving import Serving
 
 RESET = struct.pack("ii", 1, 0)
 """Linger for no time at all: a close sends RST, and what was not sent is gone."""
@@ -22,7 +23,7 @@ class Line:
     answer. After `mend` everything arrives that was on its way, as late as that, as TCP has it.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server | Serving) -> None:
         self.delay_ms = 0
         """By which each reply comes later."""
         self._server = server
@@ -31,7 +32,8 @@ class Line:
         self._whole = asyncio.Event()
         self._whole.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        kind = "redis" if isinstance(server, Server) else "http"
+        self.url = f"{kind}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, name="line", daemon=True)
 
     def __enter__(self) -> Line:
@@ -54,7 +56,7 @@ class Line:
         """RST on every connection."""
         self._do(self._abort)
 
-    def lead_to(self, server: Server) -> None:
+    def lead_to(self, server: Server | Serving) -> None:
         """From now on the address is another server's, as after a failover; every connection is reset."""
         self._server = server
         self.reset()
@@ -79,12 +81,17 @@ class Line:
         self._writers.add(writer)
         with suppress(OSError, asyncio.CancelledError):
             await self._whole.wait()
-            there, back = await asyncio.open_unix_connection(str(self._server.socket))
+            there, back = await self._upstream()
             self._writers.add(back)
             await asyncio.gather(self._pump(reader, back, lambda: 0), self._pump(there, writer, lambda: self.delay_ms))
             self._writers.discard(back)
         self._writers.discard(writer)
         writer.close()
+
+    async def _upstream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self._server, Server):
+            return await asyncio.open_unix_connection(str(self._server.socket))
+        return await asyncio.open_connection("127.0.0.1", self._server.port)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: Callable[[], int]) -> None:
         try:

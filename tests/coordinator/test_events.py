@@ -48,7 +48,7 @@ def test_the_event_that_ends_a_run_is_named_like_its_state(world: World, events:
     world.queue.cancel(stopped.id)
     world.queue.fail(failed, Outcome.model_validate({"class": "exit"}))
 
-    last = {each.run: (each.event, each.state.value) for each in events.replay()}
+    last = {each.run: (each.event, str(each.state)) for each in events.replay()}
 
     assert last == {
         done.id: ("completed", "completed"),

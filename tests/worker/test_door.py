@@ -13,6 +13,7 @@ from lodge import Lodge
 from lodge import lodge as lodge
 
 from agentq.coordinator.logs import Chunk
+from agentq.coordinator.offspring import Kin
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome
 from agentq.coordinator.settings import Settings
@@ -146,7 +147,7 @@ def test_the_address_of_the_server_is_not_told_at_the_door(lodge: Callable[..., 
         child = (await lodge.child())["id"]
         assert (await lodge.ask(verb="logs", run=child, after="nonsense"))["code"] == 2
         await lodge.door.close()
-        lodge.door = Door(Queue.open(Settings(url=address)), folder / "doors")
+        lodge.door = Door(Kin(Queue.open(Settings(url=address))), folder / "doors")
         await lodge.open()
         answer = await lodge.ask(verb="show", run=child)
         assert (answer["ok"], answer["code"]) == (False, 3)

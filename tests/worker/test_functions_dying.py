@@ -117,7 +117,7 @@ def test_a_child_that_cannot_even_start_is_a_failed_start(callers: Callers, fiel
 def test_what_waited_in_a_killed_worker_is_made_once_and_costs_nothing(callers: Callers) -> None:
     worker = callers.worker(slots=2)
     callers.wait([callers.call("nothing") for _ in range(1000)])
-    runs = [each.id for each in callers.queue.submit_many(callers.spec("noted") for _ in range(4000))]
+    runs = [each.id for each in callers.queue.submit_many(callers.spec("slept", 0.002) for _ in range(2000))]
     until(lambda: callers.effects("begin"), "some to begin")
 
     worker.kill()

@@ -15,9 +15,8 @@ from agentq.cli.render import on_terminal, print_json, print_table
 from agentq.cli.server import Server, reach
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
-from agentq.coordinator.events import BEGINNING, Event, Events
+from agentq.coordinator.events import BEGINNING, Event, Events, order_of
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.limits import EVENTS_AN_ENTRY
 from agentq.coordinator.moments import duration_ms, iso
 from agentq.coordinator.shapes import event_record
 
@@ -104,9 +103,8 @@ def _listen(events: Events, place: str, heard: SimpleQueue[Event | AgentqError])
 
 
 def _order(event: Event) -> tuple[int, int, int, int]:
-    at_ms, _, rest = event.id.partition("-")
-    number, _, place = rest.partition("/")
-    return int(at_ms), event.partition, int(number), int(place) if place else EVENTS_AN_ENTRY
+    at_ms, number, place = order_of(event.id)
+    return at_ms, event.partition, number, place
 
 
 def _print(event: Event, json: bool) -> None:

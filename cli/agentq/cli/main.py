@@ -53,6 +53,7 @@ COMMANDS = {
         "up": "Run a worker here, and the server that agentq brings.",
         "down": "Stop the server that agentq brought.",
         "worker": "Run a worker here, or, with a command, look after those that run.",
+        "worktree": "Look after the worktrees of runs on this machine.",
         "queue": "Look at queues; pause, drain, purge and move them.",
         "limit": "Say how much may run at once, or in a time, under a key.",
         "rq": "Look after queues that were adopted from RQ.",

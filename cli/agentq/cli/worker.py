@@ -27,6 +27,7 @@ from agentq.coordinator.turn import AGENT_LABEL, READY
 
 if TYPE_CHECKING:
     from agentq.worker.options import WorkerOptions
+    from agentq.worker.reloading import Reload
 
 Opt = typer.Option
 Workers = Annotated[list[str], typer.Argument(metavar="WORKER", help="Ids, or beginnings that only one id has.")]
@@ -34,8 +35,15 @@ Slots = Annotated[int | None, Opt(metavar="N", help="Runs at the same time; 1 if
 Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve, the first first; default.")]
 Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
 
-AS_IT_IS = ("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs")
-FIXED = ("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact")
+TO_A_COORDINATOR = ("connect", "token_file", "ca_file", "plain_http")
+AS_IT_IS = (
+    *("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs"),
+    *TO_A_COORDINATOR,
+)
+FIXED = (
+    *("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", "worktree_idle"),
+    *TO_A_COORDINATOR,
+)
 """What of a worker's settings cannot change while it works."""
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
 
@@ -70,6 +78,14 @@ def run_worker(
     ] = None,
     child_rss: Annotated[str | None, Opt(metavar="SIZE", help="Replace a child that has grown above this.")] = None,
     child_runs: Annotated[int | None, Opt(metavar="N", help="Replace a child after so many function runs.")] = None,
+    connect: Annotated[
+        str | None, Opt(metavar="URL", help="Work through a coordinator (agentq serve), without reaching Redis.")
+    ] = None,
+    token_file: Annotated[
+        str | None, Opt(metavar="FILE", help="Its token, if not in AGENTQ_WORKER_TOKEN; see agentq token new.")
+    ] = None,
+    ca_file: Annotated[str | None, Opt(metavar="FILE", help="Certificates to trust there, as PEM.")] = None,
+    plain_http: Annotated[bool, Opt("--plain-http", help="Go there unencrypted, on a private network.")] = False,
 ) -> None:
     """Run a worker here, or, with a command, look after those that run.
 
@@ -88,6 +104,7 @@ def run_worker(
 def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
     """Run a worker in this process, with so many slots if nobody says how many; the exit code."""
     from agentq.worker import worker
+    from agentq.worker.reaching import Straight
     from agentq.worker.reloading import Fresh, Reload
 
     before = settings_of(ctx)
@@ -111,6 +128,10 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
         from agentq.worker.rq.adopting import check_serializer
 
         check_serializer(given["rq_serializer"])
+    if options.connect is not None:
+        return _through(before.settings, options, Reload(reread, note), rq="rq" in given)
+    if stray := sorted(set(TO_A_COORDINATOR) & given.keys()):
+        raise Invalid(f"{flag(stray[0])} means nothing without --connect.")
     settings = located(ctx, start=True)
     many = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
     note(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
@@ -121,7 +142,20 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
 
         adopted = adopting.Adopted(names_in(given["rq"]), given.get("rq_serializer", ""))
         return adopting.serve(settings, options, home_of(settings), reload, adopted)
-    return worker.serve(settings, options, home_of(settings), reload)
+    return worker.serve(Straight(settings), options, home_of(settings), reload)
+
+
+def _through(settings: Settings, options: WorkerOptions, reload: Reload, *, rq: bool) -> int:
+    """Run a worker that reaches nothing but a coordinator."""
+    from agentq.worker import worker
+    from agentq.worker.reaching import TOKEN, Through
+
+    if rq:
+        raise Invalid("--rq needs Redis itself, where RQ's queues are; it cannot be said with --connect.")
+    reach = Through(options)
+    os.environ.pop(TOKEN, None)
+    note(f"a worker for {', '.join(options.queues)} through {options.connect}; Ctrl-C ends it.")
+    return worker.serve(reach, options, home_of(settings), reload)
 
 
 def _options(found: Layered, given: dict[str, Any], slots: int) -> WorkerOptions:

@@ -29,7 +29,7 @@ from redis.exceptions import AskError, MovedError, RedisError, ResponseError
 from agentq.coordinator import faults
 from agentq.coordinator.blocking import Blocking, answers
 from agentq.coordinator.call import Call, Source, by_digest, evaluate
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.faults import NoGroup
 from agentq.coordinator.link import Ask, Link, Place, Word, exchange, exchange_asking, link_like, send
 from agentq.coordinator.overlap import Overlap
@@ -109,7 +109,7 @@ class Connection:
             nonlocal place
             self._check_process()
             place = self._topology.place(None)
-            return self._idle_link(place) or self._link(place)
+            return self._idle_link(place) or self.link(place)
 
         overlap = Overlap(take, lambda call: self.script(*call), window)
         try:
@@ -148,18 +148,26 @@ class Connection:
         return self._block(words, timeout_ms, (source, key, args))
 
     def _block(self, words: tuple[Word, ...], timeout_ms: int, then: Call | None) -> tuple[Any, Any]:
-        self._check_process()
         try:
-            place = self._topology.place(key_of(words))
+            place = self.place(words)
             if self._client is not None:
-                link = self._link(place)
+                link = self.link(place)
                 send(link, words, *([by_digest(then)] if then is not None else []))
                 return answers(link, then)
             return self._blocking.read(place, words, timeout_ms, then)
         except RedisError as fault:
-            if faults.misleads(fault):
-                self._topology.forget()
-            raise faults.translated(fault, str(self._address)) from fault
+            raise self.misled(fault) from fault
+
+    def place(self, words: tuple[Word, ...]) -> Place:
+        """Where the server is that these words are for."""
+        self._check_process()
+        return self._topology.place(key_of(words))
+
+    def misled(self, fault: RedisError) -> AgentqError:
+        """The error that a fault becomes, for one who has a link of its own; what was wrong is found out anew."""
+        if faults.misleads(fault):
+            self._topology.forget()
+        return faults.translated(fault, str(self._address))
 
     def unblock(self) -> None:
         """End the block that another thread waits in, or else the next one; return at once."""
@@ -215,7 +223,7 @@ class Connection:
                     raise
                 # It may have been closed while it lay idle, which says nothing about the server: try a new link.
                 self._drop_idle()
-        return self._on(self._link(place), place, act, ask)
+        return self._on(self.link(place), place, act, ask)
 
     def _on(self, link: Link, place: Place, act: Callable[[Ask], Any], ask: Exchange) -> Any:
         try:
@@ -248,7 +256,8 @@ class Connection:
             while (link := self._idle_link(place)) is not None:
                 link.disconnect()
 
-    def _link(self, place: Place, timeout_ms: int = 0) -> Link:
+    def link(self, place: Place, timeout_ms: int = 0) -> Link:
+        """A new link, which connects when it is used."""
         if self._client is not None:
             return link_like(self._client)
         return self._address.link(place, client_name=self._client_name, timeout_ms=timeout_ms or self._timeout_ms)
@@ -260,5 +269,5 @@ class Connection:
     def _start_afresh(self) -> None:
         """Own no socket: at the beginning, and in the child of a fork, where the parent goes on using the old ones."""
         self._idle: dict[Place, deque[Link]] = {}
-        self._blocking = Blocking(self._link, self._timeout_ms)
+        self._blocking = Blocking(self.link, self._timeout_ms)
         self._pid = os.getpid()

@@ -139,6 +139,8 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     ),
     "wrong_agent": (Invalid, "The {subject} is for another agent than the session {detail}."),
     "existing": (Duplicate, "The {subject} exists already, and is {detail}; give the new one another name."),
+    "many_webhooks": (Refused, "The {subject} is refused: there are {detail} already; remove one first."),
+    "many_redeliveries": (TryLater, "The {subject} has {detail} messages to be delivered again already."),
     "unbound": (WrongState, "The {subject} has said nothing of its conversation yet, so there is none to carry."),
     "full": (TryLater, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
     "cycle": (

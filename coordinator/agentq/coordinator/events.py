@@ -5,27 +5,34 @@ keeps the last one it has seen can go on there after any break. `missed` tells w
 
 What happened to several runs at once is one entry of the stream and several events. The last of them has the entry's
 own id, those before it that with `/` and a number.
+
+An event that is of no run (NOTICES) has an empty one, and no state.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from agentq.coordinator.connection import Connection
-from agentq.coordinator.lifecycle import State
+from agentq.coordinator.lifecycle import TRANSITIONS, State
+from agentq.coordinator.limits import EVENTS_AN_ENTRY
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.store import Store
 
 ENTRIES_A_READ = 500
 BEGINNING = "0-0"
+NOTICES = {"webhook_disabled": "nobody is told through a webhook any more, which has failed for too long"}
+"""Events that are of no run, and what they tell."""
+NAMES = (*dict.fromkeys(row.event for row in TRANSITIONS), *NOTICES)
+"""What an event can be called."""
 
 
 class Event(BaseModel):
-    """One fact about one run."""
+    """One fact about one run, or a notice."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,7 +40,7 @@ class Event(BaseModel):
     partition: int
     event: str
     run: str
-    state: State
+    state: State | Literal[""]
     attempt: int
     worker: str
     detail: str
@@ -92,8 +99,12 @@ class Events:
 
     def missed(self, after: str) -> bool:
         """Whether events after that point are gone already, because the stream is capped."""
+        return after != BEGINNING and order_of(self.oldest_id()) > order_of(_entry(after))
+
+    def oldest_id(self) -> str:
+        """The id of the oldest event that is kept; the beginning where there is none."""
         oldest = self.store.connection.command("XRANGE", self.key, "-", "+", "COUNT", 1)
-        return after != BEGINNING and bool(oldest) and _order(oldest[0][0]) > _order(_entry(after))
+        return str(oldest[0][0]) if oldest else BEGINNING
 
     def close(self) -> None:
         """Stop following."""
@@ -130,6 +141,8 @@ def _entry(event: str) -> str:
     return event.partition("/")[0]
 
 
-def _order(place: str) -> tuple[int, int]:
-    at_ms, _, number = place.partition("-")
-    return int(at_ms), int(number)
+def order_of(event: str) -> tuple[int, int, int]:
+    """What ids of one partition are compared by."""
+    entry, _, place = event.partition("/")
+    at_ms, _, number = entry.partition("-")
+    return int(at_ms), int(number), int(place) if place else EVENTS_AN_ENTRY

@@ -105,6 +105,14 @@ KEYS = (
     Key("rq_fed", "rq:fed", "set", "queues whose RQ jobs producers push into the lane themselves",
         "for ever: one short name a queue"),
     Key("rq_tick", "rq:tick:<what>", "string", "that `rq cron` has had this done just now", "TTL: a tick"),
+    Key("webhooks", "webhooks", "zset", "webhooks by the time they were made; in the first partition, as the rest of "
+        "them", "a member leaves when it is removed"),
+    Key("webhook", "webhook:<webhook>", "hash", "a webhook: its address, its secret, how far it has been told, who "
+        "tells it", "until it is removed"),
+    Key("deliveries", "webhook:<webhook>:deliveries", "stream", "attempts to deliver, newest last",
+        "goes with its webhook; capped"),
+    Key("redeliveries", "webhook:<webhook>:again", "list", "messages to be delivered because somebody asked for it",
+        "a member leaves when that was tried; capped"),
     Key("worker", "worker:<worker>", "hash", "identity, epoch and state of a worker", "TTL once the worker is gone"),
     Key("alive", "worker:<worker>:alive", "string", "the lease: when it ends", "TTL: the lease itself"),
     Key("holds", "worker:<worker>:runs", "hash", "runs a worker holds, with their fences", "until the worker is gone"),

@@ -17,10 +17,10 @@ from typing import Any
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import Connection, NoGroup, Word
+from agentq.coordinator.connection import NoGroup, Word
+from agentq.coordinator.deliveries import Reader, Streams, block_words, delivered_to
 from agentq.coordinator.errors import AgentqError, Evicted, TryLater, Unreachable, refusal
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.keys import GROUP
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import is_function_lane
 from agentq.coordinator.serving import Identity as Identity
@@ -260,14 +260,10 @@ class Lease:
     def _delivered(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
         if not lanes:
             return []
-        keys = {self.store.key(partition, "lane", lane): lane for lane in lanes}
-        reply = self.store.connection.command(
-            "XREADGROUP", "GROUP", GROUP, self.identity.id, "STREAMS", *keys, *("0" for _ in keys)
-        )
-        return [(keys[key], entry) for key, entries in reply or () for entry, _ in entries]
+        return delivered_to(self.store, partition, self.identity.id, lanes)
 
     def watch(
-        self, reader: Connection, count: int, calls: int, block_ms: int, partitions: Sequence[int] | None = None
+        self, reader: Reader, count: int, calls: int, block_ms: int, partitions: Sequence[int] | None = None
     ) -> Watched:
         """Wait for something to come: an order, or runs where some are wanted, which are claimed at once.
 
@@ -275,17 +271,11 @@ class Lease:
         """
         partitions = self.store.partitions() if partitions is None else partitions
         streams = self.streams(count, calls, partitions)
-        words: list[Word] = ["XREADGROUP", "GROUP", GROUP, self.identity.id, "COUNT", 1, "BLOCK", block_ms]
-        words += ("STREAMS", *streams, *(">" for _ in streams))
-        claims: list[Claim] = []
-        if len(partitions) > 1 or (count <= 0 and calls <= 0):
-            reply, granted = reader.block(*words, timeout_ms=block_ms), None
-        else:
-            reply, granted = self.store.call_after(
-                reader, words, block_ms, *self._claim_words(partitions[0], count, calls, fresh="fresh")
-            )
-            if isinstance(granted, list):
-                claims = self._granted(partitions[0], granted)
+        wanted: tuple[Any, ...] | None = None
+        if len(partitions) == 1 and (count > 0 or calls > 0):
+            wanted = self._claim_words(partitions[0], count, calls, fresh="fresh")
+        reply, granted = self._wait(reader, streams, block_ms, wanted)
+        claims = self._granted(partitions[0], granted) if isinstance(granted, list) else []
         mine = {claim.id for claim in claims}
         watched = Watched(claims, {}, False)
         for key, delivered in reply or ():
@@ -300,6 +290,17 @@ class Lease:
             raise refusal(granted, f"worker {self.identity.id}") or Evicted()
         return watched
 
+    def reader(self) -> Reader:
+        """What a thread waits with in `watch`."""
+        return self.store.connection.another()
+
+    def _wait(self, reader: Any, streams: Streams, block_ms: int, claim: tuple[Any, ...] | None) -> tuple[Any, Any]:
+        """Block on the streams, and claim with these words the moment that ends; both replies."""
+        words = block_words(self.identity.id, streams, block_ms)
+        if claim is None:
+            return reader.block(*words, timeout_ms=block_ms), None
+        return self.store.call_after(reader, words, block_ms, *claim)
+
     def _claim_words(self, partition: int, count: int, calls: int, *, fresh: str = "") -> tuple[Any, ...]:
         seat = self._seats[partition]
         wanted = (min(max(count, 0), limits.CLAIM_A_CALL), min(max(calls, 0), limits.CLAIM_A_CALL))
@@ -312,9 +313,9 @@ class Lease:
             seat.nonce = self.store.nonce()
         return seat.nonce
 
-    def streams(self, count: int, calls: int, partitions: Iterable[int]) -> dict[str, tuple[int, str | None]]:
-        """What to block on: each key, with the partition and lane it stands for; an inbox has no lane."""
-        keys: dict[str, tuple[int, str | None]] = {}
+    def streams(self, count: int, calls: int, partitions: Iterable[int]) -> Streams:
+        """What to block on."""
+        keys: Streams = {}
         for partition in partitions:
             keys[self.store.key(partition, "inbox", self.identity.id)] = (partition, None)
             for lane in self.lanes(partition):

@@ -89,6 +89,8 @@ them have only waited behind others; but one that kills its whole worker within 
 DELAY_MS = 1_000
 DELAY_FACTOR = 2
 BACKOFF_MS_MAX = 300_000
+WORKTREE_BYTES = 20 << 30
+"""What the worktrees of a worker may take of its disk, if nothing else is set."""
 KEEP_MS = 7 * 86_400_000
 """How long an ended run can be looked up, unless its spec says otherwise."""
 KEEP_MS_MIN = 60_000
@@ -167,6 +169,32 @@ SHELF_KEPT = 500
 """Blueprints, capabilities, scripts and servers of tools."""
 SHELF_BYTES = 256 << 10
 """Of one of them."""
+PLAN_BYTES = 64 << 20
+"""Of a plan file; and of all that is written out of it."""
+PLAN_TASKS = 100_000
+PLAN_EDGES = 1_000_000
+PLAN_FILES = 1_000
+MATRIX_TASKS = 10_000
+"""Tasks that one task is spread out to."""
+
+WEBHOOKS = 100
+"""Of a namespace."""
+URL_CHARACTERS = 2_000
+FILTER_VALUES = 100
+"""Names that one part of a filter of events may list."""
+DELIVERIES_KEPT = 200
+"""Attempts in the log of a webhook."""
+REDELIVERIES = 100
+"""Messages that wait to be delivered to a webhook because somebody asked for it."""
+WEBHOOK_DELAY_MS = 5_000
+WEBHOOK_DELAY_FACTOR = 3
+WEBHOOK_DELAY_MS_MAX = 3_600_000
+"""Between two tries of a message; half of it is left to chance."""
+WEBHOOK_FAILURES = 10
+WEBHOOK_FAILING_MS = 3 * 86_400_000
+"""A webhook that has failed so often in a row, and for so long, is disabled."""
+SECRET_OVERLAP_MS = 86_400_000
+"""For how long the secret before signs, too."""
 TOKEN_KEPT_MS = 7 * 86_400_000
 """How long a token of the server that has expired is still listed."""
 TOKEN_USED_MS = 60_000

@@ -71,6 +71,12 @@ class Logs:
         self._state(run_id)
         return self._rest(run_id, self._place(run_id, after))
 
+    def some(self, run_id: str, after: str, most: int) -> list[LogEntry]:
+        """The first entries after a point, for whoever reads a piece at a time."""
+        place = self._place(run_id, after)
+        items = self.store.connection.command("XRANGE", self._key(run_id), f"({place.id}", "+", "COUNT", most)
+        return list(place.passed(map(_entry, items)))
+
     def follow(self, run_id: str, after: str = BEGINNING, block_ms: int = FOLLOW_MS) -> Iterator[LogEntry]:
         """What was logged after a point and what is logged from now on, until the run has ended and all was read.
 

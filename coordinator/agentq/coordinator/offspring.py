@@ -11,6 +11,8 @@ from agentq.coordinator.errors import Invalid, NotAllowed, NotFound, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
+from agentq.coordinator.logs import LogEntry, Logs
+from agentq.coordinator.outcomes import Bell, Outcomes
 from agentq.coordinator.queue import Claim, Queue, receipt_of
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
@@ -54,6 +56,16 @@ class Offspring:
                 return run
         raise NotAllowed(f"The run {run_id} is neither {self._claim.id} nor a child of it.")
 
+    def written(self, child: str, after: str, characters: int) -> tuple[list[LogEntry], bool]:
+        """What one of them wrote after a point, about so much at a time, and whether there is more."""
+        log, entries, size = Logs(self._queue.store), list[LogEntry](), 0
+        for entry in log.read(self.get(child).id, after):
+            size += len(entry.text)
+            entries.append(entry)
+            if size >= characters:
+                return entries, True
+        return entries, False
+
     def depth(self) -> int:
         """How many generations are above the run."""
         generations = 0
@@ -63,3 +75,27 @@ class Offspring:
                 generations += 1
                 run = self._records.get(run.spec.parent)
         return generations
+
+
+class Kin:
+    """Those of all runs that one worker holds, and whoever is to be told when one of them has ended."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._outcomes = Outcomes(queue.store)
+
+    def of(self, claim: Claim) -> Offspring:
+        """Those of one attempt's run."""
+        return Offspring(self._queue, claim)
+
+    def enter(self, claim: Claim, run_id: str, bell: Bell) -> None:  # noqa: ARG002 - the server itself does not ask whose
+        """Have a bell rung from now on whenever it is time to look at a run."""
+        self._outcomes.enter(run_id, bell)
+
+    def leave(self, run_id: str, bell: Bell) -> None:
+        """Do not ring it any more."""
+        self._outcomes.leave(run_id, bell)
+
+    def close(self) -> None:
+        """Nobody may wait any more."""
+        self._outcomes.close()

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from agentq.coordinator.demands import is_built_in
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Label, Name, one_sentence
-from agentq.coordinator.limits import PARTITIONS
+from agentq.coordinator.limits import KEEP_MS, PARTITIONS, WORKTREE_BYTES
 from agentq.coordinator.turn import AGENT_LABEL
 
 PREFIX = "AGENTQ_"
@@ -129,6 +129,25 @@ class WorkerSettings(BaseModel):
     ] = None
     child_runs: Annotated[int | None, Field(ge=1, description="calls after which a child is replaced")] = None
     redact: Annotated[bool, Field(description="replace the secrets in what runs write")] = True
+    worktree_keep_ms: Annotated[
+        int, Field(ge=0, description="how long a worktree stays that no run works in; what it held stays in any case")
+    ] = KEEP_MS
+    worktree_disk: Annotated[
+        int, Field(ge=0, description="bytes of disk that worktrees may take; of more, those go that no run works in")
+    ] = WORKTREE_BYTES
+    worktree_idle: Annotated[
+        int, Field(ge=0, le=1_000, description="worktrees of one repository that are kept ready for the next runs")
+    ] = 8
+    connect: Annotated[
+        str | None, Field(description="the address of a coordinator, where the worker does not reach the server itself")
+    ] = None
+    token_file: Annotated[str | None, Field(description="the file with the token that it shows there")] = None
+    ca_file: Annotated[
+        str | None, Field(description="the certificates that it trusts there, if not this machine's")
+    ] = None
+    plain_http: Annotated[bool, Field(description="talk to a coordinator without encryption, on a private network")] = (
+        False
+    )
 
     @field_validator("queues", mode="before")
     @classmethod
@@ -177,12 +196,20 @@ class ServerSettings(BaseModel):
     connections: Annotated[int, Field(ge=1, description="connections at the same time; more are refused")] = 10_000
     threads: Annotated[int, Field(ge=1, le=256, description="calls of the store at the same time")] = 16
     drain_ms: Annotated[Milliseconds, Field(description="how long answers may take to go out when it ends")] = 15_000
+    webhook_networks: Annotated[
+        tuple[str, ...],
+        Field(description="networks that webhooks may lead to though they are not public, as `10.0.0.0/8`"),
+    ] = ()
+    webhook_http: Annotated[bool, Field(description="let webhooks lead to http:// as well")] = False
+    webhook_timeout_ms: Annotated[
+        Milliseconds, Field(description="how long a receiver may take; another server goes on after three times that")
+    ] = 10_000
     duties: Annotated[bool, Field(description="do what time imposes, in turn with workers and other servers")] = True
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="what it writes down of itself, at the least")
     ] = "info"
 
-    @field_validator("hosts", "cors_origins", mode="before")
+    @field_validator("hosts", "cors_origins", "webhook_networks", mode="before")
     @classmethod
     def _one_line(cls, value: object) -> object:
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from agentq.coordinator import errors
-from agentq.coordinator.connection import Connection, Word
+from agentq.coordinator.connection import Call, Connection, Word
 from agentq.coordinator.identity import new_nonce, partition_of
 from agentq.coordinator.keys import Keyspace, key
 from agentq.coordinator.link import fields_of
@@ -52,8 +52,7 @@ class Store:
     def call(self, script: str, partition: int, *arguments: Word) -> Any:
         """Run one script in a partition. The arguments are those of its header, without `now_ms`."""
         self.guard()
-        source = self._scripts.source(SCRIPTS[script])
-        return self.connection.script(source, self.keyspace.base(partition), (self.now(), *arguments))
+        return self.connection.script(*self.worded(script, partition, *arguments))
 
     def call_durably(self, script: str, partition: int, *arguments: Word) -> Any:
         """The same, and return only when the server's append-only file holds what the script wrote."""
@@ -92,9 +91,13 @@ class Store:
     ) -> tuple[Any, Any]:
         """A blocking read, and a script that the server runs the moment it ends; both replies."""
         self.guard()
-        source, base = self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition)
-        reply, then = reader.block_then(source, base, (self.now(), *arguments), *words, timeout_ms=timeout_ms)
+        call = self.worded(script, partition, *arguments)
+        reply, then = reader.block_then(*call, *words, timeout_ms=timeout_ms)
         return reply, then
+
+    def worded(self, script: str, partition: int, *arguments: Word) -> Call:
+        """What is sent for a call of a script."""
+        return self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition), (self.now(), *arguments)
 
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> Iterator[Any]:
         """Run one script many times, the next call being made while the server works; replies come in order."""

@@ -229,7 +229,10 @@ class AsyncRun(Generic[R_co]):
 
 
 def connect_async(
-    url: str | None = None, *, namespace: str | None = None, partitions: int | None = None
+    url: str | None = None,
+    *,
+    namespace: str | None = None,
+    partitions: int | None = None,
 ) -> AsyncClient:
     """A client for event loops; it can be made outside of one, and connects when it is first used."""
     from agentq.sdk.client import connect

@@ -19,18 +19,20 @@ from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.identity import check_run_id, created_ms, partition_of, tick_run_id
 from agentq.coordinator.queue import Queue
-from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.settings import Settings, layered
 from agentq.sdk.calls import Function, Packed
-from agentq.sdk.endings import Endings
+from agentq.sdk.direct import Direct
 from agentq.sdk.errors import PartlyRefused
 from agentq.sdk.handles import Run, value_of
 from agentq.sdk.tasks import Task, task_of
 
 if TYPE_CHECKING:
+    from agentq.coordinator.records import Records
     from agentq.sdk.agents import AgentOptions, SessionOptions
     from agentq.sdk.aio import AsyncClient
+    from agentq.sdk.backend import Backend
+    from agentq.sdk.endings import Endings
     from agentq.sdk.following import Placed
     from agentq.sdk.sessions import Session
     from agentq.sdk.streaming import Stream
@@ -42,8 +44,8 @@ R = TypeVar("R")
 class Client:
     """One namespace, for those who submit functions and want their results."""
 
-    def __init__(self, open_queue: Callable[[], Queue]) -> None:
-        self._open_queue = open_queue
+    def __init__(self, open_it: Callable[[], Queue | Backend]) -> None:
+        self._open = open_it
         self._lock = threading.Lock()
         self._link: _Link | None = None
         self._tasks: dict[Any, Task[..., Any]] = {}
@@ -63,9 +65,9 @@ class Client:
         task = func if isinstance(func, Task) else self._task(func)
         packed = task.function.packed(args, kwargs)
         if packed.text is not None and not packed.after:
-            receipt = task.calls(self.queue).submit(packed.text, durable=task.durable)
+            receipt = task.calls(self.backend).submit(packed.text, durable=task.durable)
         else:
-            receipt = self.queue.submit(_whole(task.spec, packed), durable=task.durable)
+            receipt = self.backend.submit(_whole(task.spec, packed), durable=task.durable)
         return Run(self, receipt.id, task.function)
 
     def submit_many(self, func: Task[..., R] | Callable[..., R] | str, calls: Iterable[Any]) -> list[Run[R]]:
@@ -82,9 +84,9 @@ class Client:
         if task.durable:
             raise Invalid("Many runs at once cannot be durable each; submit them one by one, or without durable=True.")
         if len(texts) == len(rows):
-            receipts = task.calls(self.queue).submit_many(texts)
+            receipts = task.calls(self.backend).submit_many(texts)
         else:
-            receipts = list(self.queue.submit_many([_whole(task.spec, each) for each in packed]))
+            receipts = self.backend.submit_many([_whole(task.spec, each) for each in packed])
         runs: list[Run[R]] = [Run(self, receipt.id, function) for receipt in receipts]
         refused = [(receipt.id, receipt.refused) for receipt in receipts if receipt.refused is not None]
         if refused:
@@ -96,7 +98,7 @@ class Client:
         from agentq.sdk.agents import agent_spec
 
         spec = agent_spec(agent, prompt, options)
-        return Run(self, self.queue.submit(spec, durable=options.get("durable", False)).id, None)
+        return Run(self, self.backend.submit(spec, durable=options.get("durable", False)).id, None)
 
     def submit_child(
         self, parent: str, seen: Counter[str], func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -108,7 +110,7 @@ class Client:
         call = f"{spec.lane} {spec.to_wire().decode()}"
         seen[call] += 1
         run_id = tick_run_id(partition_of(parent), created_ms(parent), f"{parent} {seen[call]} {call}")
-        return Run(self, self.queue.submit(spec, run_id=run_id, durable=task.durable).id, task.function)
+        return Run(self, self.backend.submit(spec, run_id=run_id, durable=task.durable).id, task.function)
 
     def _task(self, func: Any) -> Task[..., Any]:
         found = self._tasks.get(func)
@@ -132,30 +134,43 @@ class Client:
 
     def events(self, *, after: str | None = None, follow: bool = True) -> Stream[Placed]:
         """What happens to all runs, from now on, or after an event: `after` takes the `place` of the last one seen."""
-        from agentq.sdk.following import events
-
-        return events(self.queue.store, after, follow)
+        return self.backend.events(after, follow=follow)
 
     def result_value(self, run_id: str) -> Any:
         """The result of a completed run as JSON values, for a run that has it as an argument."""
-        return value_of(self.records.get(run_id))
+        return value_of(self.backend.get(run_id))
 
     # ---- the server
 
     @property
+    def backend(self) -> Backend:
+        """The server, as this process reaches it."""
+        link = self._link
+        if link is None or link.pid != os.getpid():
+            link = self._connect()
+        return link.backend
+
+    @property
     def queue(self) -> Queue:
-        """The verbs of the namespace, for what the SDK has no word for."""
-        return self._linked().queue
+        """The verbs of the namespace, for what the SDK has no word for. Not over HTTP."""
+        return self._direct.queue
 
     @property
     def records(self) -> Records:
-        """The reading side of the namespace."""
-        return self._linked().records
+        """The reading side of the namespace. Not over HTTP."""
+        return self._direct.records
+
+    @property
+    def _direct(self) -> Direct:
+        backend = self.backend
+        if not isinstance(backend, Direct):
+            raise Invalid("This client reaches its server over HTTP; `queue` and `records` are of one that uses Redis.")
+        return backend
 
     @property
     def endings(self) -> Endings:
         """Who waits for which run."""
-        return self._linked().endings
+        return self.backend.endings
 
     def connect_endings(self) -> Endings:
         """The same, as a call."""
@@ -164,7 +179,7 @@ class Client:
     def peek_endings(self) -> Endings | None:
         """The same, if the client is connected already."""
         link = self._link
-        return link.endings if link is not None and link.pid == os.getpid() else None
+        return link.backend.endings if link is not None and link.pid == os.getpid() else None
 
     @cached_property
     def aio(self) -> AsyncClient:
@@ -173,26 +188,20 @@ class Client:
 
         return AsyncClient(self)
 
-    def _linked(self) -> _Link:
-        link = self._link
-        if link is None or link.pid != os.getpid():
-            link = self._connect()
-        return link
-
     def _connect(self) -> _Link:
         if self._link is not None and self._link.pid != os.getpid():
             # The parent may have been forked while it held the lock, and its threads are not here.
             self._link, self._lock = None, threading.Lock()
         with self._lock:
             if self._link is None:
-                self._link = _Link(self._open_queue())
+                self._link = _Link(self._open())
             return self._link
 
     def close(self) -> None:
         """Close the connections and end the threads. It connects again when it is used again."""
         link, self._link = self._link, None
         if link is not None and link.pid == os.getpid():
-            link.close()
+            link.backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -204,15 +213,9 @@ class Client:
 class _Link:
     """What a client has in one process while it is connected."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, opened: Queue | Backend) -> None:
         self.pid = os.getpid()
-        self.queue = queue
-        self.records = Records(queue.store)
-        self.endings = Endings(queue.store)
-
-    def close(self) -> None:
-        self.endings.close()
-        self.queue.store.connection.close()
+        self.backend: Backend = Direct(opened) if isinstance(opened, Queue) else opened
 
 
 def connect(url: str | None = None, *, namespace: str | None = None, partitions: int | None = None) -> Client:

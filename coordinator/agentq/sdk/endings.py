@@ -1,8 +1,8 @@
-"""Who waits for which run to end, threads and event loops alike: any number of them, for one reader of a partition.
+"""Who waits for which run to end, threads and event loops alike: any number of them, for one reader of the events.
 
-Nobody who waits holds a thread or a connection for it. The readers of `outcomes` ring when a run ends; one thread then
-looks at the run and tells all who wait for it. The order of things is that of `outcomes`: enter the wait first, then
-look.
+Nobody who waits holds a thread or a connection for it. The backend's readers ring when a run ends; one thread then
+looks at all that have rung, and tells all who wait for them. The order of things is that of `outcomes`: enter the wait
+first, then look.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ import atexit
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
-from agentq.coordinator.identity import partition_of
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
-from agentq.coordinator.outcomes import OUTAGE_MS, Outcomes
-from agentq.coordinator.store import Store
+from agentq.coordinator.outcomes import OUTAGE_MS
+
+if TYPE_CHECKING:
+    from agentq.sdk.backend import Runs
+
+LOOK_AT_ONCE = 200
+"""Runs that are looked at together."""
 
 Told = Callable[[Run | AgentqError], None]
 """Gets the run once it has ended, or what keeps us from knowing; called from another thread, and quick."""
@@ -29,8 +34,8 @@ Told = Callable[[Run | AgentqError], None]
 class Endings:
     """The waits of one client in one process."""
 
-    def __init__(self, store: Store) -> None:
-        self._outcomes = Outcomes(store)
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
         self._lock = threading.Lock()
         self._told: dict[str, list[Told]] = {}
         self._bells: dict[str, _Bell] = {}
@@ -39,7 +44,7 @@ class Endings:
 
     def now(self, run_id: str) -> Run | None:
         """The run, if it has ended."""
-        run = self._outcomes.records.get(run_id)
+        run = self._runs.get(run_id)
         return run if run.state in TERMINAL else None
 
     def tell(self, run_id: str, told: Told) -> None:
@@ -67,7 +72,7 @@ class Endings:
             atexit.unregister(self._close_here)
             self._rung.put(None)
             self._thread.join()
-        self._outcomes.close()
+        self._runs.close()
 
     def _close_here(self, pid: int) -> None:
         """Close, but not in the child of a fork, which has none of the threads."""
@@ -81,45 +86,61 @@ class Endings:
         while True:
             try:
                 pause_s = max(0, again_ms - monotonic_ms()) / 1000 if late else None
-                run_id = self._rung.get(timeout=pause_s)
+                rung = self._taken(pause_s)
             except Empty:
                 for run_id in late:
                     self._rung.put(run_id)
                 late.clear()
                 continue
-            if run_id is None:
+            if rung is None:
                 return
             try:
-                self._look_at(run_id)
+                self._look_at(rung)
             except (Unreachable, TryLater):
                 if not late:
                     again_ms = monotonic_ms() + round(random.uniform(OUTAGE_MS / 10, OUTAGE_MS))
-                late.add(run_id)
+                late.update(rung)
             except AgentqError as fault:
-                self._tell_all(run_id, fault)
+                self._tell_them(rung, fault)
             except Exception as fault:  # noqa: BLE001 - whoever waits must hear of it, and the others go on waiting
-                self._tell_all(run_id, AgentqError(f"The run {run_id} cannot be read: {fault!r}"))
+                self._tell_them(rung, AgentqError(f"The runs cannot be looked at: {fault!r}"))
 
-    def _look_at(self, run_id: str) -> None:
-        with self._lock:
-            if not self._told.get(run_id):
-                self._forget(run_id)
-                return
-        if run_id not in self._bells:
+    def _taken(self, pause_s: float | None) -> list[str] | None:
+        """What has rung, waited for; None once nobody is to be told any more."""
+        rung: dict[str, None] = {}
+        run_id = self._rung.get(timeout=pause_s)
+        while run_id is not None:
+            rung[run_id] = None
+            if len(rung) >= LOOK_AT_ONCE or self._rung.empty():
+                return list(rung)
+            run_id = self._rung.get()
+        return None
+
+    def _look_at(self, rung: Sequence[str]) -> None:
+        fresh, likely = [], []
+        for run_id in rung:
+            with self._lock:
+                wanted = bool(self._told.get(run_id))
+                if not wanted:
+                    self._forget(run_id)
+            if not wanted:
+                continue
+            if run_id in self._bells:
+                likely.append(run_id)
+                continue
             bell = _Bell(run_id, self._rung)
-            self._outcomes.enter(run_id, bell)
+            self._runs.enter(run_id, bell)
             self._bells[run_id] = bell
-            if not self._has_ended(run_id):
-                return
-        run = self.now(run_id)
-        if run is not None:
-            self._tell_all(run_id, run)
+            fresh.append(run_id)
+        for runs, are_likely in ((fresh, False), (likely, True)):
+            found = self._runs.looked_at(runs, likely=are_likely) if runs else {}
+            for run_id, ended in found.items():
+                if ended is not None:
+                    self._tell_all(run_id, ended)
 
-    def _has_ended(self, run_id: str) -> bool:
-        """The first look, at a run that has mostly not ended, costs a third of a whole record."""
-        store = self._outcomes.store
-        state = store.connection.command("HGET", store.key(partition_of(run_id), "run", run_id), "state")
-        return state is None or state in TERMINAL
+    def _tell_them(self, run_ids: Sequence[str], fault: AgentqError) -> None:
+        for run_id in run_ids:
+            self._tell_all(run_id, fault)
 
     def _tell_all(self, run_id: str, ended: Run | AgentqError) -> None:
         with self._lock:
@@ -132,7 +153,7 @@ class Endings:
         self._told.pop(run_id, None)
         bell = self._bells.pop(run_id, None)
         if bell is not None:
-            self._outcomes.leave(run_id, bell)
+            self._runs.leave(run_id, bell)
 
 
 class _Bell:

@@ -15,7 +15,7 @@ from agentq.coordinator import life
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.events import BEGINNING
 from agentq.coordinator.lifecycle import State
-from agentq.coordinator.logs import LogEntry, Logs
+from agentq.coordinator.logs import LogEntry
 from agentq.sdk import pickles, stores
 from agentq.sdk.calls import Function, known
 from agentq.sdk.errors import RunCancelled, RunFailed, RunSkipped, StillGoing
@@ -60,7 +60,7 @@ class Run(Generic[R_co]):
 
     def record(self) -> life.Run:
         """Everything that is known of it."""
-        return self._client.records.get(self.id)
+        return self._client.backend.get(self.id)
 
     def state(self) -> State:
         """The state that it is in: a str, such as `"running"`."""
@@ -107,10 +107,7 @@ class Run(Generic[R_co]):
 
     def logs(self, *, follow: bool = False, after: str = BEGINNING) -> Stream[LogEntry]:
         """What it wrote, as far as the server keeps it; with `follow`, until it has ended."""
-        logs = Logs(self._client.queue.store)
-        if not follow:
-            return Stream(_all(logs.read(self.id, after)))
-        return Stream(_closing(logs, logs.follow(self.id, after)), logs.close)
+        return self._client.backend.logs(self.id, after, follow=follow)
 
     def doings(self, *, follow: bool = False) -> Stream[AnyDoing]:
         """What its agent said and did, in order; with `follow`, until it has ended."""
@@ -121,35 +118,33 @@ class Run(Generic[R_co]):
 
     def events(self, *, follow: bool = True, after: str | None = None) -> Stream[Event]:
         """What has happened to it, and with `follow` what does until it has ended. `after` is the id of an event."""
-        from agentq.sdk.following import events_of
-
-        return events_of(self._client.queue.store, self.id, after, follow)
+        return self._client.backend.events_of(self.id, after, follow=follow)
 
     # ---- what is said to it
 
     def cancel(self, reason: str = "cancelled on request") -> State:
         """End it. One that is executed stays as it is until its worker has stopped it."""
-        return self._client.queue.cancel(self.id, reason)
+        return self._client.backend.cancel(self.id, reason)
 
     def signal(self, name: str, data: JsonValue = None) -> State:
         """Send it something to know."""
-        return self._client.queue.signal(self.id, name, data, by=_whoami())
+        return self._client.backend.signal(self.id, name, data, by=_whoami())
 
     def approve(self, comment: str = "") -> State:
         """Say yes to what it asks for."""
-        return self._client.queue.approve(self.id, comment, by=_whoami())
+        return self._client.backend.approve(self.id, comment, by=_whoami())
 
     def deny(self, comment: str = "") -> State:
         """Say no to it."""
-        return self._client.queue.deny(self.id, comment, by=_whoami())
+        return self._client.backend.deny(self.id, comment, by=_whoami())
 
     def wake(self) -> State:
         """Have it go on, whatever it waits for."""
-        return self._client.queue.wake(self.id)
+        return self._client.backend.wake(self.id)
 
     def requeue(self) -> State:
         """Have it begin again, once it has ended."""
-        return self._client.queue.requeue(self.id)
+        return self._client.backend.requeue(self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and other.id == self.id
@@ -193,17 +188,6 @@ def value_of(ended: life.Run) -> Any:
 def still_going(run_id: str) -> StillGoing:
     """What is raised when the time of a wait is over."""
     return StillGoing(f"The run {run_id} has not ended in time. It goes on; `agentq why {run_id}` says where it is.")
-
-
-def _all(entries: Iterator[LogEntry]) -> Generator[LogEntry]:
-    yield from entries
-
-
-def _closing(logs: Logs, entries: Iterator[LogEntry]) -> Generator[LogEntry]:
-    try:
-        yield from entries
-    finally:
-        logs.close()
 
 
 def _closed_with(entries: Stream[LogEntry], doings: Iterator[AnyDoing]) -> Generator[AnyDoing]:

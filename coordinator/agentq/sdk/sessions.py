@@ -15,6 +15,7 @@ from agentq.sdk.handles import Run
 
 if TYPE_CHECKING:
     from agentq.sdk.aio import AsyncClient, AsyncRun
+    from agentq.sdk.backend import SessionVerbs
     from agentq.sdk.client import Client
 
 
@@ -34,7 +35,7 @@ class Session:
             self._agent = self.record().agent
         given: dict[str, Any] = {**options, "session": self.name}
         spec = agent_spec(self._agent, prompt, given)
-        return Run(self._client, self._client.queue.submit(spec, durable=options.get("durable", False)).id, None)
+        return Run(self._client, self._client.backend.submit(spec, durable=options.get("durable", False)).id, None)
 
     def turns(self) -> list[Run[Any]]:
         """Its turns that are kept, the first first."""
@@ -61,8 +62,8 @@ class Session:
         self._sessions.close(self.name, cancel=cancel)
 
     @property
-    def _sessions(self) -> state.Sessions:
-        return state.Sessions(self._client.queue.store)
+    def _sessions(self) -> SessionVerbs:
+        return self._client.backend.sessions
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Session) and other.name == self.name
@@ -130,7 +131,7 @@ def opened(client: Client, name: str | None, options: SessionOptions) -> Session
         if name is None or given:
             raise Invalid("A session that is to begin needs an agent, as in client.session('parser', agent='claude').")
         return Session(client, name)
-    sessions = state.Sessions(client.queue.store)
+    sessions = client.backend.sessions
     agent = agent or sessions.get(fork).agent
     try:
         made = sessions.new(name, agent, budgets=budgets_of(given), fork=fork, **given)

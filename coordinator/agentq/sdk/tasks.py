@@ -7,15 +7,14 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
-from agentq.coordinator.calling import Calls
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.run import RunSpec
 from agentq.sdk.calls import Function, known, path_of
 from agentq.sdk.options import Options, spec_of
 
 if TYPE_CHECKING:
-    from agentq.coordinator.queue import Queue
     from agentq.sdk.aio import AsyncRun
+    from agentq.sdk.backend import Backend, Submitter
     from agentq.sdk.handles import Run
 
 P = ParamSpec("P")
@@ -32,7 +31,7 @@ class Task(Generic[P, R]):
         self.__agentq_function__ = func
         self.pickle = pickle
         self._options = options
-        self._calls: Calls | None = None
+        self._calls: tuple[Backend, Submitter] | None = None
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
@@ -83,12 +82,12 @@ class Task(Generic[P, R]):
         """Whether its submits return only when the run is on the server's disk."""
         return self._options.get("durable", False)
 
-    def calls(self, queue: Queue) -> Calls:
-        """What submits its calls to a queue, once for all of them."""
+    def calls(self, backend: Backend) -> Submitter:
+        """What submits its calls to a server, once for all of them."""
         found = self._calls
-        if found is None or found.queue is not queue:
-            found = self._calls = Calls(queue, self.spec)
-        return found
+        if found is None or found[0] is not backend:
+            found = self._calls = (backend, backend.submitter(self.spec))
+        return found[1]
 
     def __repr__(self) -> str:
         return f"<task {self.__module__}:{self.__qualname__}>"

@@ -81,7 +81,7 @@ class Claims:
         """Whether the block that goes on, or comes next, is on the lanes of functions too."""
         self.hands = hands
         self.takers = takers
-        self._reader = lease.store.connection.another()
+        self._reader = lease.reader()
         self._closed = threading.Event()
         self._pause = threading.Event()
         self._look = True

@@ -35,8 +35,8 @@ from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.limits import PROMPT_BYTES, STDIN_BYTES
-from agentq.coordinator.outcomes import Outcomes
-from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.offspring import Kin
+from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
 from agentq.worker.channel import Progress as Told
 from agentq.worker.channel import understood
@@ -74,8 +74,8 @@ class Guest:
 class Door:
     """See above. Lives on the worker's event loop; opens when the first is let in."""
 
-    def __init__(self, queue: Queue, folder: Path) -> None:
-        self._queue = queue
+    def __init__(self, kin: Kin, folder: Path) -> None:
+        self._kin = kin
         self._folder = folder
         self._own_folder: str | None = None
         self._path: Path | None = None
@@ -83,7 +83,6 @@ class Door:
         self._opening = asyncio.Lock()
         self._guests: dict[str, Guest] = {}
         self._knocking = 0
-        self._outcomes = Outcomes(queue.store)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="agentq-door")
 
     async def admit(self, claim: Claim, spec: RunSpec, told: Callable[[Told], None]) -> dict[str, str]:
@@ -93,7 +92,7 @@ class Door:
                 await self._open()
         token = f"aqr_{secrets.token_urlsafe(TOKEN_BYTES)}"
         self.leave(claim)
-        self._guests[claim.id] = Guest(Asker(self._queue, claim, spec), _digest(token), told)
+        self._guests[claim.id] = Guest(Asker(self._kin, claim, spec), _digest(token), told)
         return {DOOR: str(self._path), TOKEN: token}
 
     def leave(self, claim: Claim) -> None:
@@ -114,7 +113,7 @@ class Door:
             self._path.unlink(missing_ok=True)
         if self._own_folder is not None:
             shutil.rmtree(self._own_folder, ignore_errors=True)
-        await asyncio.to_thread(self._outcomes.close)
+        await asyncio.to_thread(self._kin.close)
         self._threads.shutdown(wait=False)
 
     async def _open(self) -> None:
@@ -208,8 +207,8 @@ class Door:
     async def _ended(self, asker: Asker, request: Wait, reader: asyncio.StreamReader) -> Run:
         """The run, once it has ended; nobody's thread waits for that. Whoever asked and goes away does not wait."""
         deadline_ms = monotonic_ms() + request.timeout_ms
-        outcomes, bell = self._outcomes, _Bell()
-        await self._in_thread(lambda: outcomes.enter(request.run, bell))
+        kin, bell = self._kin, _Bell()
+        await self._in_thread(lambda: kin.enter(asker.claim, request.run, bell))
         gone = asyncio.ensure_future(reader.read(1))
         try:
             while True:
@@ -227,7 +226,7 @@ class Door:
                 bell.rung.clear()
         finally:
             gone.cancel()
-            outcomes.leave(request.run, bell)
+            kin.leave(request.run, bell)
 
     def _in_thread(self, ask: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, ask)

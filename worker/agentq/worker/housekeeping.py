@@ -1,4 +1,4 @@
-"""What runs leave in the worker's folder, and when it goes: log files, and channels of workers that were killed."""
+"""What runs leave in the worker's folder, and when it goes: logs, worktrees, channels of workers that were killed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from pathlib import Path
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.limits import KEEP_MS
+from agentq.worker.options import WorkerOptions
 
 HOUSEKEEPING_MS = 3_600_000
+
+
+def tidy(home: Path, options: WorkerOptions) -> list[str]:
+    """Remove all that has been there long enough, or is too much; says what became of worktrees."""
+    tidy_home(home)
+    if not (home / "worktrees").is_dir():
+        return []
+    from agentq.worker.workspace.keeping import Keeping, tidied  # which most workers never need
+
+    return tidied(home, Keeping(options.worktree_keep_ms, options.worktree_disk))
 
 
 def tidy_home(home: Path) -> int:

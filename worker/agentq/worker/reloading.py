@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentq.worker.options import WorkerOptions
 
-CHANGEABLE = ("slots", "queues", "labels", "drain_grace_ms")
+CHANGEABLE = ("slots", "queues", "labels", "drain_grace_ms", "worktree_keep_ms", "worktree_disk")
 
 
 @dataclass(frozen=True, slots=True)

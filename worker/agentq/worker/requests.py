@@ -21,9 +21,8 @@ from agentq.coordinator.errors import Invalid, NotAllowed, TryLater
 from agentq.coordinator.events import BEGINNING
 from agentq.coordinator.fields import RunId, one_sentence
 from agentq.coordinator.life import Run
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.offspring import Offspring
-from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.offspring import Kin, Offspring
+from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.turn import Turn
 
@@ -95,13 +94,13 @@ def _spec_of(fields: dict[str, Any]) -> RunSpec:
 class Asker:
     """The attempt that asks, and what it may do."""
 
-    queue: Queue
+    kin: Kin
     claim: Claim
     spec: RunSpec
 
     @cached_property
     def offspring(self) -> Offspring:
-        return Offspring(self.queue, self.claim)
+        return self.kin.of(self.claim)
 
     @cached_property
     def _depth(self) -> int:
@@ -138,16 +137,8 @@ class Asker:
     def logs(self, asked: Log) -> dict[str, Any]:
         """What a child wrote, a piece at a time."""
         self._refuse_foreign(asked.run)
-        log, entries, size = Logs(self.queue.store), [], 0
-        try:
-            for entry in log.read(asked.run, asked.after):
-                size += len(entry.text)
-                entries.append(entry.model_dump(mode="json"))
-                if size >= LOG_CHARACTERS:
-                    return {"entries": entries, "more": True}
-        finally:
-            log.close()
-        return {"entries": entries, "more": False}
+        entries, more = self.offspring.written(asked.run, asked.after, LOG_CHARACTERS)
+        return {"entries": [entry.model_dump(mode="json") for entry in entries], "more": more}
 
     def cancel(self, asked: Cancel) -> dict[str, Any]:
         """End a child."""

@@ -22,19 +22,14 @@ from pathlib import Path
 from typing import ParamSpec
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.duties.duty import Duty, Ticker
-from agentq.coordinator.duties.janitor import Janitor
-from agentq.coordinator.duties.promoter import Promoter
-from agentq.coordinator.duties.reaper import Reaper
-from agentq.coordinator.duties.scheduler import Scheduler
+from agentq.coordinator.duties.duty import Ticker
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
 from agentq.coordinator.identity import new_nonce
-from agentq.coordinator.lease import Identity, Lease, Order
+from agentq.coordinator.lease import Identity, Order
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import ERROR_CHARACTERS
-from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, is_function_lane
-from agentq.coordinator.settings import Settings
 from agentq.worker.attempt import Attempt, Stop, Surroundings
 from agentq.worker.channel import Channels
 from agentq.worker.claims import Claims, Takers
@@ -44,11 +39,12 @@ from agentq.worker.executing import attempt_of
 from agentq.worker.functions.engine import LEAVING, SURPLUS, Around, Engine
 from agentq.worker.functions.making import Making
 from agentq.worker.hands import Hands
-from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy_home
+from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy
 from agentq.worker.narration import Narration
 from agentq.worker.offering import Offering
 from agentq.worker.options import WorkerOptions
 from agentq.worker.pulse import Listener, Pulse
+from agentq.worker.reaching import Reach
 from agentq.worker.reloading import Reload, Terminal, taken_over
 from agentq.worker.reports import FINAL, Report, Reports
 from agentq.worker.spill import Spill
@@ -65,11 +61,11 @@ DISTRUSTED = "its worker could not reach the server in time"
 class Worker:
     """See above."""
 
-    def __init__(self, settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> None:
-        self.settings = settings
+    def __init__(self, reach: Reach, options: WorkerOptions, home: Path, reload: Reload | None = None) -> None:
         self.options = options
         self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
-        self.queue = Queue.open(settings, client_name="agentq-worker")
+        self.reach = reach
+        self.queue, self.settings = reach.open(self.id), reach.settings
         self.offering = Offering(self.id, self.queue, self._offer)
         self.identity = Identity(
             id=self.id,
@@ -79,7 +75,7 @@ class Worker:
             slots=options.slots,
             about={"host": socket.gethostname(), "pid": os.getpid()},
         )
-        self.lease = Lease(self.queue.store, self.identity, settings)
+        self.lease = self.reach.lease(self.queue, self.identity)
         self.hands = Hands(options.slots, options.max_runs)
         self.narration = Narration(self.queue, Spill(home / "spill"), lambda: self.pulse.answering_since_ms)
         self.reports = Reports(self.queue, Spill(home / "spill"), self._heard, self.narration.told)
@@ -102,10 +98,8 @@ class Worker:
         )
         self.engine = self._engine()
         self.claims = Claims(self.lease, self.hands, takers, self.engine)
-        store, tick_ms = self.queue.store, settings.tick_ms
-        reaper = Reaper(store, settings, lost=self._on_loop(self._somebody_lost))
-        duties: list[Duty] = [Promoter(store, tick_ms), Scheduler(store, tick_ms), reaper, Janitor(store)]
-        self.ticker = Ticker(store, duties, tick_ms, owner=self.id)
+        duties = self.reach.duties(self.queue, self._on_loop(self._somebody_lost))
+        self.ticker = Ticker(self.queue.store, duties, self.settings.tick_ms, owner=self.id)
         self._attempts: dict[Claim, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
@@ -126,7 +120,7 @@ class Worker:
             channels=Channels(home / "channels"),
             say=self.reports.say,
             narration=self.narration,
-            door=Door(self.queue, home / "doors"),
+            door=Door(self.reach.kin(self.queue), home / "doors"),
             receive=self.queue.receive,
         )
 
@@ -179,7 +173,7 @@ class Worker:
         tidy_at_ms = 0
         while True:
             if monotonic_ms() >= tidy_at_ms:
-                await asyncio.to_thread(tidy_home, self.surroundings.logs.parent)
+                await asyncio.to_thread(tidy, self.surroundings.logs.parent, self.options)
                 tidy_at_ms = monotonic_ms() + HOUSEKEEPING_MS
             self._lost.clear()
             with suppress(asyncio.TimeoutError):
@@ -207,6 +201,7 @@ class Worker:
             with suppress(Unreachable, TryLater):
                 # A server that cannot be told finds out when the lease ends, and nothing is held.
                 await asyncio.to_thread(self.lease.deregister)
+        await asyncio.to_thread(self.reach.close)
 
     async def _attempts_over(self, grace_ms: int | None) -> None:
         if (self._tasks or self.engine.busy()) and not (grace_ms is not None and self._hurry.is_set()):
@@ -393,8 +388,8 @@ class Worker:
             self._on_loop(self._start_refused)(report.claim, refused)
 
 
-def serve(settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None = None) -> int:
+def serve(reach: Reach, options: WorkerOptions, home: Path, reload: Reload | None = None) -> int:
     """Run a worker in this process until it is told to stop; the exit code. With `reload`, SIGHUP changes settings."""
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
-    return asyncio.run(Worker(settings, options, home, reload).run())
+    return asyncio.run(Worker(reach, options, home, reload).run())

@@ -67,7 +67,9 @@ class Ticker:
         self._thread = threading.Thread(target=self._run, name="agentq-duties", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Begin; where there are no duties, there is nothing to keep."""
+        if self._duties:
+            self._thread.start()
 
     def stop(self, *, wait: bool = True) -> None:
         """Begin no more rounds. Without `wait`, for a process that is about to end, the one under way ends with it.
@@ -77,7 +79,7 @@ class Ticker:
         """
         self._stopped.set()
         self._woken.set()
-        if wait:
+        if wait and self._duties:
             self._thread.join()
 
     def wake(self) -> None:

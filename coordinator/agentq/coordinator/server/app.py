@@ -12,15 +12,22 @@ from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.envelope import Envelope
-from agentq.coordinator.server.foreign import refusing
+from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
 from agentq.coordinator.server.foreign.embassy import Embassy
-from agentq.coordinator.server.routers import health, runs
+from agentq.coordinator.server.routers import events, health, runs, webhooks, worker
 from agentq.coordinator.server.service import Service
+from agentq.coordinator.server.worker_line import Lines
 from agentq.coordinator.settings import ServerSettings, Settings
 
 ROUTERS: tuple[APIRouter, ...] = (
-    *(runs.router, health.router),
-    *(routes_runner.router, routes_session.router, routes_shelf.router),
+    runs.router,
+    events.router,
+    webhooks.router,
+    health.router,
+    worker.router,
+    routes_runner.router,
+    routes_session.router,
+    routes_shelf.router,
 )
 """Those of the API, in the order in which the documents show them. The first that matches a path answers."""
 GZIP_BYTES = 1400
@@ -54,6 +61,7 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
     app = App(title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None)
     app.service = app.state.service = service
     app.state.embassy = embassy
+    app.state.lines = Lines()
     problems.install(app)
     refusing.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES, compresslevel=4)

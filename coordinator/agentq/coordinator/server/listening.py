@@ -23,6 +23,7 @@ from agentq.coordinator.server.app import App, create_app
 from agentq.coordinator.server.patience import patient
 from agentq.coordinator.settings import ServerSettings, Settings
 from agentq.coordinator.tokens import Tokens, rate_of
+from agentq.coordinator.transport.messages import MESSAGE_BYTES
 
 KEEP_ALIVE_S = 75
 """How long a connection may lie idle: longer than those of most proxies, so that these close first."""
@@ -113,6 +114,7 @@ def _config(app: App, server: ServerSettings) -> uvicorn.Config:
         app,
         http=patient(server.head_timeout_ms),
         ws="websockets-sansio",
+        ws_max_size=MESSAGE_BYTES,
         lifespan="on",
         log_config=None,
         access_log=False,

@@ -36,7 +36,12 @@ from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.schedules import Schedules
 from agentq.coordinator.server.access import Access
+from agentq.coordinator.server.addresses import Reach
+from agentq.coordinator.server.currents import Currents
+from agentq.coordinator.server.deliveries import Deliveries
+from agentq.coordinator.server.feed import Feed
 from agentq.coordinator.server.gathering import Gathering
+from agentq.coordinator.server.posting import Poster
 from agentq.coordinator.server.tides import Tides, Watch
 from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.settings import ServerSettings, Settings
@@ -79,6 +84,12 @@ class Service:
         self.schedules = Schedules(self.store)
         self.flow = Flow(self.store)
         self.tides = Tides(self.store)
+        self.feed = Feed(self.tides, self.ask)
+        self.currents = Currents(self.store)
+        self.poster = Poster(
+            Reach(server.webhook_networks), plain_http=server.webhook_http, timeout_ms=server.webhook_timeout_ms
+        )
+        self.deliveries = Deliveries(self.id, self.feed, self.ask, self.poster, timeout_ms=server.webhook_timeout_ms)
         self.access = Access(self, server, open_to_all=open_to_all)
         self.submit: Gathering[Submit, Receipt] = Gathering(
             self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES, weigh=lambda each: each.bytes
@@ -97,6 +108,7 @@ class Service:
         if self.server.duties:
             self.tides.belled = self.ticker.wake
             self.ticker.start()
+            self.deliveries.start()
 
     def close(self) -> None:
         """Answer whoever waits, and let nobody wait any more; requests that come still are served."""
@@ -106,7 +118,9 @@ class Service:
         """End, when the last request was answered."""
         self.close()
         if self.server.duties:
+            await self.deliveries.stop()
             await asyncio.to_thread(self.ticker.stop)
+        await asyncio.to_thread(self.currents.stop)
         await asyncio.to_thread(self.tides.stop)
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.store.connection.close()

@@ -17,6 +17,7 @@ from agentq.coordinator.faults import translated
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.url import parse
 from agentq.worker.options import WorkerOptions
+from agentq.worker.reaching import Straight
 from agentq.worker.reloading import Reload
 from agentq.worker.rq.bridge import Bridge
 from agentq.worker.worker import Worker
@@ -35,7 +36,7 @@ class AdoptingWorker(Worker):
     def __init__(
         self, settings: Settings, options: WorkerOptions, home: Path, reload: Reload | None, adopted: Adopted
     ) -> None:
-        super().__init__(settings, options, home, reload)
+        super().__init__(Straight(settings), options, home, reload)
         self.bridge = Bridge(
             self.queue.store, settings, self.id, self.hands, adopted.queues, adopted.serializer, self._bridge_failed
         )

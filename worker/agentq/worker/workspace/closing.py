@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Literal
 
 from agentq.coordinator.clock import wall_ms
+from agentq.worker.workspace.making import Wanted, is_reusable
 from agentq.worker.workspace.note import SUFFIX
 from agentq.worker.workspace.sheltering import sheltered
-from agentq.worker.workspace.worktree import Wanted, Worktree, is_reusable, remove, set_idle, shelter
+from agentq.worker.workspace.worktree import Worktree, remove, set_idle, shelter
 
 Became = Literal["kept", "idle", "removed"]
 

@@ -30,8 +30,10 @@ class Note(BaseModel):
     """The worktree's own; what a file in it says is not believed."""
     repository: str
     """As the run names it, without a password."""
-    state: Literal["open", "kept", "idle"] = "open"
-    """`open`: a run works in it; `kept`: it stays to be looked at; `idle`: it waits for another run, empty."""
+    state: Literal["open", "kept", "idle", "going"] = "open"
+    """`open`: a run works in it; `kept`: it stays to be looked at; `idle`: it waits for another run, empty; `going`: it
+    is being taken away.
+    """
     run: str = ""
     branch: str | None = None
     base: str = ""
@@ -57,7 +59,7 @@ class Note(BaseModel):
     @property
     def is_held(self) -> bool:
         """Whether somebody who lives works in it."""
-        return self.state == "open" and not tree.is_gone(self.keeper)
+        return self.state in ("open", "going") and not tree.is_gone(self.keeper)
 
     def with_(self, **changes: object) -> Self:
         """Changed, and written."""

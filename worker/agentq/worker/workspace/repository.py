@@ -46,6 +46,11 @@ class Repository:
         return self.git.folder
 
     @property
+    def modules(self) -> Path | None:
+        """Where its submodules are; None where they are only to be had from afar."""
+        return None if self.is_copy else self.common / "modules"
+
+    @property
     def digest(self) -> str:
         """Short, and of no other repository on this machine."""
         return hashlib.blake2b(os.fsencode(self.common), digest_size=8).hexdigest()

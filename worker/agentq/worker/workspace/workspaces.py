@@ -24,11 +24,12 @@ from agentq.worker.workspace import ports
 from agentq.worker.workspace.closing import Became, close, keep
 from agentq.worker.workspace.furnishing import furnish, variables
 from agentq.worker.workspace.git import Git, Leash
+from agentq.worker.workspace.making import Wanted, again, made
 from agentq.worker.workspace.note import Note
 from agentq.worker.workspace.precautions import Precautions
-from agentq.worker.workspace.repository import found
+from agentq.worker.workspace.repository import Repository, found
 from agentq.worker.workspace.sheltering import brought, sent, shelter_of
-from agentq.worker.workspace.worktree import Wanted, Worktree, again, branch_of, made, shelter
+from agentq.worker.workspace.worktree import Worktree, branch_of, shelter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,6 +117,11 @@ class Workspaces:
         worktree = furnish(worktree, workspace.copy_files, workspace.link_files)
         taken = ports.take(workspace.ports)
         return Prepared(worktree, taken, worktree.note.set_up == _digest(workspace), tuple(notes))
+
+    def again(self, repository: Repository, run: str) -> Prepared | None:
+        """The worktree that an earlier attempt left on this host, as it is, for what comes after its process."""
+        worktree = again(repository, self.home, run, self.worker)
+        return None if worktree is None else Prepared(worktree, {}, setup_done=True)
 
     def set_up(self, prepared: Prepared, workspace: Workspace) -> None:
         """Note that the setup has succeeded: it need not be done again in the same tree."""

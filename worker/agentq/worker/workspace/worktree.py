@@ -1,8 +1,6 @@
-"""A worktree: the folder that a run works in, on a branch of its own, made from a commit.
+"""A worktree: the folder that a run works in, on a branch of its own; found again, sheltered, and done with.
 
-To make one is dear, most of all the files: so those that are done with are kept idle, and the next run has one of them
-brought to its commit and cleaned, which costs what has to change. What git cannot do twice at a time in a repository is
-done alone; the files are written at the same time as those of others. What fails is rolled back.
+How one is made is told in `making`. What git cannot do twice at a time in a repository is done alone.
 """
 
 from __future__ import annotations
@@ -10,18 +8,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.coordinator.clock import wall_ms
-from agentq.worker import tree
 from agentq.worker.workspace.git import Git, GitFailed
 from agentq.worker.workspace.note import SUFFIX, Note
-from agentq.worker.workspace.repository import Repository, hidden
+from agentq.worker.workspace.repository import Repository
 from agentq.worker.workspace.sheltering import repositories_within, sheltered, snapshot
-from agentq.worker.workspace.submodules import furnish_submodules
 
 BRANCHES = "agentq/"
 UNDER_WAY = (
@@ -61,21 +57,6 @@ class Worktree:
         return replace(self, note=self.note.with_(**changes))
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a worktree is to be."""
-
-    name: str
-    """Of its folder: the run's id, mostly."""
-    commit: str
-    branch: str | None
-    """Made new at the commit; without one, nothing is checked out but the commit."""
-    asked: str = ""
-    """The repository, as it was asked for."""
-    worker: str = ""
-    sparse: Sequence[str] = ()
-
-
 def branch_of(run: str) -> str:
     return f"{BRANCHES}{run}"
 
@@ -85,34 +66,10 @@ def folder_of(home: Path, repository: Repository) -> Path:
     return home / "worktrees" / repository.digest
 
 
-def made(repository: Repository, home: Path, wanted: Wanted) -> Worktree:
-    """A worktree as it is wanted: one that was idle, or a new one. What stood there before is sheltered first."""
-    folder = folder_of(home, repository)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / wanted.name
-    earlier = found(repository, path)
-    if earlier is not None and (held := shelter(earlier)):
-        raise GitFailed(f"{path} holds a repository that is nowhere else, {held[0]}; move it away, and retry the run.")
-    if wanted.branch is not None and (tip := repository.commit(f"refs/heads/{wanted.branch}")):
-        sheltered(repository.git, wanted.name, tip, target=wanted.commit)
-    if earlier is not None and is_reusable(earlier, wanted):
-        return _brought(earlier, wanted)
-    if earlier is not None:
-        remove(earlier)
-    elif os.path.lexists(path):
-        _set_aside(path)
-    if not wanted.sparse and (idle := _taken(repository, folder, path)) is not None:
-        try:
-            return _brought(idle, wanted)
-        except GitFailed:
-            remove(idle)  # whatever has happened to it while nobody looked; a new one it is
-    return _added(repository, path, wanted)
-
-
 def found(repository: Repository, path: Path) -> Worktree | None:
     """One that was made before, if it is still there; also where its note is lost, but git knows it."""
     note = Note.read(path.with_name(path.name + SUFFIX)) or _known_to_git(repository, path)
-    if note is None or note.common != repository.common or not path.is_dir() or not _is_its_own(note):
+    if note is None or note.common != repository.common or not path.is_dir() or not is_its_own(note):
         return None
     return Worktree(repository, note)
 
@@ -129,24 +86,7 @@ def _known_to_git(repository: Repository, path: Path) -> Note | None:
     return None
 
 
-def _set_aside(path: Path) -> None:
-    """What nobody knows is not ours to delete."""
-    aside = next(
-        name for number in range(10_000) if not (name := path.with_name(f"{path.name}.left-{number}")).exists()
-    )
-    path.rename(aside)
-
-
-def again(repository: Repository, home: Path, run: str, worker: str = "") -> Worktree | None:
-    """The worktree that an earlier attempt of the run left on this host, as it was left."""
-    earlier = found(repository, folder_of(home, repository) / run)
-    if earlier is None:
-        return None
-    _point_back(earlier)
-    return earlier.noted(state="open", keeper=tree.keeper(os.getpid()), worker=worker, ended_at_ms=None, why="")
-
-
-def _is_its_own(note: Note) -> bool:
+def is_its_own(note: Note) -> bool:
     """Whether git knows it as what the note says."""
     within = note.git_dir.parent == note.common / "worktrees"
     with suppress(OSError):
@@ -154,7 +94,7 @@ def _is_its_own(note: Note) -> bool:
     return False
 
 
-def _point_back(worktree: Worktree) -> None:
+def point_back(worktree: Worktree) -> None:
     """Whatever was done to the file by which git finds its way from there."""
     file = worktree.path / ".git"
     text = f"gitdir: {worktree.note.git_dir}\n"
@@ -168,30 +108,13 @@ def _point_back(worktree: Worktree) -> None:
     file.write_text(text)
 
 
-# ---- one that was used before
+def drop_locks(worktree: Worktree) -> None:
+    """What a git that was killed has left. Nobody works in it, or its processes would have been ended before."""
+    for name in ("index.lock", "HEAD.lock"):
+        (worktree.note.git_dir / name).unlink(missing_ok=True)
 
 
-def is_reusable(worktree: Worktree, wanted: Wanted) -> bool:
-    """Whether what it holds can be told apart from what it is to hold."""
-    if wanted.sparse or (worktree.path / ".git").is_dir() or (worktree.note.git_dir / "modules").exists():
-        return False
-    return not (worktree.note.git_dir / "config.worktree").exists()
-
-
-def _taken(repository: Repository, folder: Path, path: Path) -> Worktree | None:
-    """An idle one, which is now there."""
-    if not any(folder.glob(f"idle-*{SUFFIX}")):
-        return None
-    with repository.locked() as git:
-        for file in sorted(folder.glob(f"idle-*{SUFFIX}")):
-            note = Note.read(file)
-            if note is None or note.state != "idle" or not note.path.is_dir() or not _is_its_own(note):
-                continue
-            return _moved(Worktree(replace(repository, git=git), note), path, state="open", keeper=_keeper())
-    return None
-
-
-def _moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
+def moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
     """Elsewhere, with all that is known of it. To be called alone.
 
     Git finds it by its `gitdir`, which goes first: a name of a folder that is not there yet is mended by the next who
@@ -200,89 +123,23 @@ def _moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
     old = worktree.note.file
     (worktree.note.git_dir / "gitdir").write_text(f"{path / '.git'}\n")
     worktree.path.rename(path)
-    moved = worktree.noted(path=path, **changes)
+    there = worktree.noted(path=path, **changes)
     old.unlink(missing_ok=True)
-    return moved
+    return there
 
 
-def _brought(worktree: Worktree, wanted: Wanted) -> Worktree:
-    """To its commit and branch, without anything else in it."""
-    git = worktree.git
-    drop_locks(worktree)
-    for name in UNDER_WAY:
-        left = worktree.note.git_dir / name
-        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    _point_back(worktree)
-    where = ("--no-track", "-B", wanted.branch) if wanted.branch else ("--detach",)
-    git("checkout", "-q", "-f", *where, wanted.commit, patient=True)
-    git("clean", "-q", "-ffdx")
-    return worktree.noted(**_about(wanted), set_up="", furnished=(), holds=(), ended_at_ms=None, why="")
-
-
-def drop_locks(worktree: Worktree) -> None:
-    """What a git that was killed has left. Nobody works in it, or its processes would have been ended before."""
-    for name in ("index.lock", "HEAD.lock"):
-        (worktree.note.git_dir / name).unlink(missing_ok=True)
-
-
-# ---- a new one
-
-
-def _added(repository: Repository, path: Path, wanted: Wanted) -> Worktree:
-    _clear(path)
-    where = ("-B", wanted.branch) if wanted.branch else ("--detach",)
-    with repository.locked() as git:
-        had = wanted.branch is not None and repository.commit(f"refs/heads/{wanted.branch}") is not None
-        try:
-            git("worktree", "add", "-q", "--no-checkout", "--no-track", *where, str(path), wanted.commit, patient=True)
-            git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip())
-            note = Note(path=path, common=repository.common, git_dir=git_dir, repository=hidden(wanted.asked))
-            worktree = Worktree(repository, note).noted(**_about(wanted))
-        except BaseException:
-            _roll_back(repository, git, path, None if had else wanted.branch)
-            raise
-    try:
-        if wanted.sparse:
-            with repository.locked() as git:  # it writes the repository's configuration
-                inside = git.within(path, git_dir)
-                inside("sparse-checkout", "set", "--stdin", input="".join(f"{each}\n" for each in wanted.sparse))
-        worktree.git("reset", "-q", "--hard", patient=True)
-        furnish_submodules(worktree.git, None if repository.is_copy else repository.common / "modules")
-    except BaseException:
-        remove(worktree, branch=not had)
-        raise
-    return worktree
-
-
-def _about(wanted: Wanted) -> dict[str, object]:
-    return {
-        "run": wanted.name,
-        "branch": wanted.branch,
-        "base": wanted.commit,
-        "repository": hidden(wanted.asked),
-        "worker": wanted.worker,
-        "keeper": _keeper(),
-        "state": "open",
-        "made_at_ms": wall_ms(),
-    }
-
-
-def _keeper() -> str:
-    return tree.keeper(os.getpid())
-
-
-def _roll_back(repository: Repository, git: Git, path: Path, branch: str | None) -> None:
+def roll_back(repository: Repository, git: Git, path: Path, branch: str | None) -> None:
     git = replace(git, leash=type(git.leash)())  # it is to be done also when nobody wants the rest
     with suppress(GitFailed):
         git("worktree", "remove", "-f", "-f", str(path))
-    _clear(path)
+    clear(path)
     with suppress(GitFailed):
         git("worktree", "prune")
         if branch is not None and repository.commit(f"refs/heads/{branch}"):
             git("update-ref", "-d", f"refs/heads/{branch}", patient=True)
 
 
-def _clear(path: Path) -> None:
+def clear(path: Path) -> None:
     """A folder that is no worktree of ours, left of one that was half made or half removed."""
     path.with_name(path.name + SUFFIX).unlink(missing_ok=True)
     if path.is_symlink() or path.is_file():
@@ -345,12 +202,12 @@ def set_idle(worktree: Worktree) -> None:
             git("update-ref", "-d", f"refs/heads/{worktree.branch}", patient=True)
         name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
         gone = {"run": "", "branch": None, "base": "", "ended_at_ms": wall_ms(), "furnished": (), "set_up": ""}
-        _moved(Worktree(replace(worktree.repository, git=git), worktree.note), folder / name, state="idle", **gone)
+        moved(Worktree(replace(worktree.repository, git=git), worktree.note), folder / name, state="idle", **gone)
 
 
 def remove(worktree: Worktree, *, branch: bool = True) -> None:
     """Take it away, with its branch; what it held is merged or sheltered by now."""
     with worktree.repository.locked() as git:
-        _roll_back(worktree.repository, git, worktree.path, worktree.branch if branch else None)
+        roll_back(worktree.repository, git, worktree.path, worktree.branch if branch else None)
         if worktree.note.git_dir.exists() and worktree.note.git_dir.parent == worktree.note.common / "worktrees":
             shutil.rmtree(worktree.note.git_dir, ignore_errors=True)

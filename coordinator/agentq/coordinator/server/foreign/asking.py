@@ -279,8 +279,13 @@ class Asking:
     def call_back(self, parent: str, text: str, answers: tuple[str, ...], run_id: str) -> None:
         """Hand the parent a turn that tells it how its children ended; sent twice it is one."""
         stored, about = self.sessions.get(parent), self.conversing.about(parent)
-        asked = Asked(type="resume_session", session_id=parent, prompt=text, project_dir=about.get("project_dir") or None,
-                      agent_name=about.get("agent_name") or None)  # fmt: skip
+        asked = Asked(
+            type="resume_session",
+            session_id=parent,
+            prompt=text,
+            project_dir=about.get("project_dir") or None,
+            agent_name=about.get("agent_name") or None,
+        )
         blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
         wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
         spec = self._spec(asked, parent, stored.agent, {"prompt": text}, blueprint, wanted, about.get("parent") or None)

@@ -89,7 +89,7 @@ def _number(seconds: float) -> float:
 
 @router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
 async def poll(request: Request, caller: Runner, runner_id: Annotated[str, Query(max_length=128)]) -> Response:
-    """One thing: a run, runs or sessions to stop, scripts to fetch, that it was deregistered. Or 204, without a body."""
+    """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
     embassy = embassy_of(request)
 
     def may_touch(token: str) -> bool:

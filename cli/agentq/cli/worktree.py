@@ -1,0 +1,188 @@
+"""`agentq worktree`: the worktrees of runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentq.cli.options import STYLE, Json
+from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.server import home_of, note, settings_of
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.moments import duration_ms, iso, spelled
+
+if TYPE_CHECKING:
+    from agentq.worker.workspace.keeping import Found
+
+Opt = typer.Option
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or a beginning that only one has.")]
+
+worktree = typer.Typer(**STYLE, no_args_is_help=True, help="Look after the worktrees of runs on this machine.")
+
+
+@worktree.callback(epilog="Example: agentq worktree ls")
+def _worktree(ctx: typer.Context) -> None:
+    """Look after the worktrees of runs on this machine."""
+    if "AGENTQ_DOOR" in os.environ:
+        from agentq.cli.door import refuse
+
+        refuse(ctx)
+
+
+@worktree.command("ls")
+def ls(
+    ctx: typer.Context,
+    size: Annotated[bool, Opt("--size", help="Say what each takes on the disk, which takes a while.")] = False,
+    json: Json = False,
+) -> None:
+    """List the worktrees that there are, the oldest first, and why each is there.
+
+    \b
+    Example: agentq worktree ls
+    """
+    found = _found(ctx, sizes=size)
+    if json:
+        for each in found:
+            print_json(_record(each))
+        return
+    rows = []
+    for each in found:
+        row = [each.note.run or "-", each.kind, _since(each), each.note.repository or str(each.note.common)]
+        rows.append([*row, *([_size(each.bytes)] if size else []), str(each.note.path), each.why])
+    heads = ["run", "is", "since", "repository", *(["size"] if size else []), "path", "why"]
+    print_table(heads, rows)
+    if not found and on_terminal():
+        note("there are no worktrees of runs on this machine.")
+
+
+@worktree.command("open")
+def open_(
+    ctx: typer.Context,
+    run: Run,
+    shell: Annotated[bool, Opt("--shell", help="Start your $SHELL in it.")] = False,
+    editor: Annotated[bool, Opt("--editor", help="Start your $VISUAL or $EDITOR in it.")] = False,
+) -> None:
+    """Print where the worktree of a run is, or start something there.
+
+    \b
+    Example: cd "$(agentq worktree open RUN)"
+    Example: agentq worktree open RUN --shell
+    """
+    if shell and editor:
+        raise Invalid("--shell and --editor do not go together.")
+    each = _one(_found(ctx), run)
+    if not shell and not editor:
+        print(each.note.path)
+        return
+    if each.kind == "running":
+        note("its run works in it at this moment.")
+    raise typer.Exit(_started(_program("editor" if editor else "shell"), each))
+
+
+@worktree.command("prune")
+def prune(
+    ctx: typer.Context,
+    older: Annotated[
+        str | None, Opt(metavar="DURATION", help="Those that nobody has worked in for so long; worktree_keep_ms.")
+    ] = None,
+    everything: Annotated[bool, Opt("--all", help="All that no run works in.")] = False,
+    yes: Annotated[bool, Opt("--yes", "-y", help="Do it.")] = False,
+    json: Json = False,
+) -> None:
+    """Show which worktrees would be taken away and why; with --yes, take them away.
+
+    No work is lost by that: what is not in the branch that it is for stays in the repository, as refs/agentq/RUN.
+
+    \b
+    Example: agentq worktree prune --older 2d
+    Example: agentq worktree prune --all --yes
+    """
+    from agentq.worker.workspace.keeping import Keeping, superfluous, taken_away
+
+    if everything and older is not None:
+        raise Invalid("--all takes away the new ones, too; it does not go with --older.")
+    layered = settings_of(ctx)
+    keep_ms = -1 if everything else layered.worker.worktree_keep_ms if older is None else duration_ms(older)
+    going = list(superfluous(_found(ctx, sizes=True), Keeping(keep_ms, layered.worker.worktree_disk)))
+    home = home_of(layered.settings)
+    for each, why in going:
+        why = "no run works in it" if everything else why
+        done = taken_away(each, home) if yes else None
+        if json:
+            print_json({**_record(each), "because": why, "done": done})
+        elif done is not None:
+            print(done)
+        else:
+            print(f"would remove {each.note.path}  {_size(each.bytes)}  {each.note.run or 'idle'}: {why}")
+    if going and not yes:
+        note("nothing was changed; --yes takes them away. What is not merged stays as refs/agentq/RUN.")
+    elif not going and on_terminal():
+        note("there is nothing to take away; --all takes away all that no run works in.")
+
+
+def _found(ctx: typer.Context, *, sizes: bool = False) -> list[Found]:
+    from agentq.worker.workspace.keeping import look
+
+    return look(home_of(settings_of(ctx).settings), sizes=sizes)
+
+
+def _one(found: list[Found], text: str) -> Found:
+    """The worktree of a run, by its id or the beginning of it."""
+    there = [each for each in found if each.note.run and each.note.run == text]
+    there = there or [each for each in found if each.note.run and _begins(each.note.run, text)]
+    if not there:
+        raise NotFound(
+            f"There is no worktree of {text[:80]!r} on this machine; `agentq worktree ls` shows those that there are. "
+            "What it did that is not merged is kept in its repository as refs/agentq/RUN."
+        )
+    names = {each.note.run for each in there}
+    if len(names) > 1:
+        raise Invalid(f"Several runs begin so: {', '.join(sorted(names)[:10])}; write more of it.")
+    return there[-1]
+
+
+def _begins(run: str, text: str) -> bool:
+    return bool(text) and (run.startswith(text) or run.removeprefix("run_").startswith(text))
+
+
+def _program(what: str) -> list[str]:
+    names = ("VISUAL", "EDITOR") if what == "editor" else ("SHELL",)
+    said = next((os.environ[name] for name in names if os.environ.get(name)), "" if what == "editor" else "/bin/sh")
+    if not said:
+        raise Invalid("Neither VISUAL nor EDITOR says which editor to start.")
+    return [*shlex.split(said), *(["."] if what == "editor" else [])]
+
+
+def _started(argv: list[str], found: Found) -> int:
+    try:
+        return subprocess.run(argv, cwd=found.note.path).returncode
+    except OSError as error:
+        raise Invalid(f"{argv[0]} cannot be started: {error.strerror}.") from error
+
+
+def _since(found: Found) -> str:
+    return f"{spelled(wall_ms() - found.since_ms)} ago" if on_terminal() else iso(found.since_ms)
+
+
+def _size(size: int | None) -> str:
+    return "" if size is None else f"{size / 2**20:,.1f} MiB"
+
+
+def _record(found: Found) -> dict[str, Any]:
+    return {
+        "run": found.note.run or None,
+        "is": found.kind,
+        "path": str(found.note.path),
+        "repository": found.note.repository or str(found.note.common),
+        "branch": found.note.branch,
+        "base": found.note.base or None,
+        "since": iso(found.since_ms),
+        "worker": found.note.worker or None,
+        "why": found.why or None,
+        "bytes": found.bytes,
+    }

@@ -1,0 +1,176 @@
+"""Tells webhooks: a duty of the server. Its tasks:
+
+1. Have a line for each webhook that is active; of all servers, the one that has it in hand tells it.
+2. Tell each webhook what happens, in order, one message after the other, until it says yes; and note each attempt
+   before the next.
+3. Do so for all of them at the same time, within a bound.
+4. Lay all down at the end, so that another server goes on at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from agentq.coordinator.clock import monotonic_ms, wall_ms
+from agentq.coordinator.errors import AgentqError, Fenced, NotFound
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.server.feed import Feed, Reader
+from agentq.coordinator.server.posting import Poster
+from agentq.coordinator.signing import signatures
+from agentq.coordinator.telling import TIMEOUT_MS, Errand, Message, Telling, Verdict
+from agentq.coordinator.webhooks import Webhooks
+
+POSTS = 16
+"""Messages on their way at the same time."""
+LOOK_MS = 2_000
+"""How often is looked for webhooks that are new, and at each for what somebody asked."""
+OUTAGE_MS = 1_000
+
+log = logging.getLogger("agentq.server")
+Call = Callable[..., Awaitable[Any]]
+
+
+class Deliveries:
+    """The webhooks that this process tells."""
+
+    def __init__(self, owner: str, feed: Feed, call: Call, poster: Poster, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self._feed = feed
+        self._call = call
+        self._poster = poster
+        self._timeout_ms = timeout_ms
+        self._owner = owner
+        self._webhooks = Webhooks(feed.store)
+        self._posts = asyncio.Semaphore(POSTS)
+        self._lines: dict[str, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._bell: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run(), name="agentq-webhooks")
+
+    def rouse(self) -> None:
+        """Look at once: something was changed here."""
+        bell, self._bell = self._bell, None
+        if bell is not None and not bell.done():
+            bell.set_result(None)
+
+    async def _nap(self, ms: int) -> None:
+        if self._bell is None:
+            self._bell = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._bell}, timeout=ms / 1000)
+
+    async def stop(self) -> None:
+        """Lay all down; what is on its way is told again by whoever goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                with suppress(AgentqError):
+                    self._compare(
+                        {hook.name for hook in await self._call(self._webhooks.all) if hook.state == "active"}
+                    )
+                await self._nap(LOOK_MS)
+        finally:
+            await self._end(list(self._lines.values()))
+
+    def _compare(self, active: set[str]) -> None:
+        self._lines = {name: line for name, line in self._lines.items() if not line.done()}
+        for name in active - self._lines.keys():
+            self._lines[name] = asyncio.create_task(self._line(name), name=f"agentq-webhook-{name}")
+
+    async def _end(self, lines: list[asyncio.Task[None]]) -> None:
+        for line in lines:
+            line.cancel()
+        await asyncio.gather(*lines, return_exceptions=True)
+
+    async def _line(self, name: str) -> None:
+        """One webhook, for as long as it is there and active."""
+        telling = Telling(self._feed.store, name, self._owner, self._timeout_ms)
+        try:
+            while not self._feed.tides.closing:
+                try:
+                    errand = await self._call(telling.undertake)
+                    if errand is None:
+                        return
+                    if isinstance(errand, Errand):
+                        await self._tell(telling, errand)
+                    else:
+                        await asyncio.sleep(min(errand, LOOK_MS) * random.uniform(0.5, 1) / 1000)
+                except (Fenced, NotFound):
+                    return
+                except AgentqError as fault:
+                    log.warning("a webhook waits for the store", extra={"fields": {"webhook": name, "why": str(fault)}})
+                    await asyncio.sleep(OUTAGE_MS * random.uniform(0.5, 1) / 1000)
+        finally:
+            with suppress(AgentqError):
+                await asyncio.shield(asyncio.ensure_future(self._call(telling.lay_down)))
+
+    async def _tell(self, telling: Telling, errand: Errand) -> None:
+        """Tell a webhook that is in hand, until a message fails, or it is to be looked at anew."""
+        if errand.asked is not None:
+            await self._attempt(telling, errand, errand.asked)
+            return
+        if errand.pause_ms:
+            await self._nap(min(errand.pause_ms, LOOK_MS))
+            return
+        going_on: Errand | int | None = errand
+        with self._feed.reader(errand.interest, await self._feed.places(errand.at)) as reader:
+            while isinstance(going_on, Errand) and going_on.asked is None and not going_on.pause_ms:
+                if self._feed.tides.closing or not await self._tell_for_a_while(telling, going_on, reader):
+                    return
+                going_on = await self._call(partial(telling.undertake, reader.place))
+
+    async def _tell_for_a_while(self, telling: Telling, errand: Errand, reader: Reader) -> bool:
+        """Whether all was taken."""
+        until_ms = monotonic_ms() + LOOK_MS
+        while (left_ms := until_ms - monotonic_ms()) > 0 and not self._feed.tides.closing:
+            batch = await reader.next(left_ms / 1000)
+            messages = [errand.message(item.event, place) for place, item in batch.items]
+            if batch.gap:
+                messages.insert(0, errand.gap(batch.gap, wall_ms()))
+            for message in messages:
+                if not await self._attempt(telling, errand, message):
+                    return False
+        return True
+
+    async def _attempt(self, telling: Telling, errand: Errand, message: Message) -> bool:
+        """Post a message, and note what became of it."""
+        async with self._posts:
+            verdict = await self._post(errand, message)
+        note = partial(telling.attempted, message, verdict, new_nonce())
+        until_ms = monotonic_ms() + telling.held_ms
+        while True:
+            try:
+                await self._call(note)
+                break
+            except (Fenced, NotFound):
+                raise
+            except AgentqError:
+                if monotonic_ms() >= until_ms:
+                    raise
+                await asyncio.sleep(OUTAGE_MS / 1000)
+        if not verdict.ok:
+            fields = {"webhook": telling.name, "message": message.id, "why": verdict.error}
+            log.warning("a webhook was not taken", extra={"fields": fields})
+        return verdict.ok
+
+    async def _post(self, errand: Errand, message: Message) -> Verdict:
+        at_s, body = wall_ms() // 1000, message.body.encode()
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "agentq",
+            "webhook-id": message.id,
+            "webhook-timestamp": str(at_s),
+            "webhook-signature": signatures(errand.secrets, message.id, at_s, body),
+        }
+        return await self._poster.post(errand.url, headers, body)

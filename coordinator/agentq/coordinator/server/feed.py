@@ -1,0 +1,329 @@
+"""Events for any number of readers in this process, each from the place that it has come to, and none of them costly.
+
+The newest events are kept once for all readers, with where their runs belong, while anybody reads. A reader is a place,
+and nothing is kept for it: one that is slow falls behind, and gets what it has missed from the store, a page at a time,
+at its own pace. Where the store has dropped events that it had yet to see, it is told of the gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentq.coordinator.errors import AgentqError, Invalid, TryLater
+from agentq.coordinator.events import BEGINNING, ENTRIES_A_READ, Event, Events, order_of
+from agentq.coordinator.interest import Interest, Located, Whereabouts
+from agentq.coordinator.server.tides import Tides
+from agentq.coordinator.store import Store
+
+KEPT = 5_000
+"""Events that are kept for the readers that keep up."""
+TAKEN = 1_000
+"""Events that may be on their way from the tides."""
+A_BATCH = 500
+"""Events that a reader looks at in one step."""
+CATCHING_UP = 4
+"""Readers that ask the store at the same time."""
+OUTAGE_S = 1.0
+LOOK_S = 30.0
+
+READERS = 5_000
+
+Places = dict[int, str]
+"""By partition, the id of the last event that was seen."""
+Call = Callable[..., Awaitable[Any]]
+"""Has something that blocks done elsewhere."""
+
+
+class Item:
+    """An event that is kept, and the places after it. It is put into words once, for all who are told."""
+
+    def __init__(self, event: Located, place: str) -> None:
+        self.event = event
+        self.place = place
+
+    @cached_property
+    def words(self) -> str:
+        """The event as JSON."""
+        return to_json(self.event.told()).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a reader gets in one step: what interests it, each with the place after it, and where it is now."""
+
+    items: list[tuple[str, Item]]
+    place: str
+    gap: str = ""
+    """Where it was, if events after that are gone that it has not seen."""
+
+
+@dataclass(slots=True)
+class _Page:
+    items: list[tuple[int, Item]] = field(default_factory=list)
+    places: Places = field(default_factory=dict)
+    gap: bool = False
+
+
+class Feed:
+    """The events of this process."""
+
+    def __init__(self, tides: Tides, call: Call, *, kept: int = KEPT) -> None:
+        self.tides = tides
+        self.store: Store = tides.store
+        self._call = call
+        self._kept = kept
+        self._whereabouts = Whereabouts(self.store)
+        self._ring: deque[Item] = deque()
+        self._first = 0
+        """The number of the oldest item that is kept."""
+        self._before: Places = {}
+        """The places before that one."""
+        self._now: Places = {}
+        self._readers = 0
+        self._news: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._catching_up = asyncio.Semaphore(CATCHING_UP)
+
+    # ---- for readers
+
+    async def places(self, after: str | None, partitions: Iterable[int] | None = None) -> Places:
+        """The places that a text says, or those of now; of all partitions, or of some."""
+        which = list(self.store.partitions() if partitions is None else partitions)
+        if after is not None:
+            return parsed(after, which)
+        now: Places = await self._call(partial(newest, self.store, which))
+        return now
+
+    @contextmanager
+    def reader(self, interest: Interest, places: Places) -> Iterator[Reader]:
+        """Somebody who reads from these places on."""
+        if self._readers >= READERS:
+            raise TryLater("As many read the events of this server as may; try again in a moment.")
+        self._readers += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._read(), name="agentq-feed")
+        try:
+            yield Reader(self, interest, dict(places))
+        finally:
+            self._left()
+
+    def _left(self) -> None:
+        """Nothing is read any more once all readers are gone."""
+        self._readers -= 1
+        if not self._readers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._ring.clear()
+            self._before, self._now = {}, {}
+
+    async def news(self, timeout_s: float) -> None:
+        """Wait for something to be added; not for ever, and not once the server is to end."""
+        if self.tides.closing:
+            return
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._news}, timeout=timeout_s)
+
+    def number_after(self, places: Places) -> int | None:
+        """The number of the first item that may come after these places; None if older ones are wanted."""
+        if not self._before or any(order_of(place) < order_of(self._before[part]) for part, place in places.items()):
+            return None
+        return self._first
+
+    def items(self, number: int) -> tuple[int, list[Item]]:
+        """Items from a number on, and the number after them; -1 if the first of them is not kept any more."""
+        if number < self._first:
+            return -1, []
+        found = list(islice(self._ring, number - self._first, number - self._first + A_BATCH))
+        return number + len(found), found
+
+    async def page(self, places: Places) -> _Page:
+        """What the store has after these places, up to a bound."""
+        async with self._catching_up:
+            found: _Page = await self._call(partial(_page, self.store, self._whereabouts, dict(places)))
+            return found
+
+    # ---- its own reading
+
+    async def _read(self) -> None:
+        """Follow what happens. After an outage, or what the tides could not tell, the store is asked."""
+        with self.tides.of_everything(TAKEN) as watch:
+            while True:
+                with suppress(AgentqError):
+                    if not self._now:
+                        everything = list(self.store.partitions())
+                        now = await self._call(partial(newest, self.store, everything))
+                        self._before, self._now = dict(now), now
+                        # Who has looked before has not seen what happened since.
+                        self._tell()
+                    news = await watch.next(LOOK_S)
+                    if self.tides.closing:
+                        break
+                    while not await self._take(news.events, asked=not news.events or news.missed):
+                        pass
+                    continue
+                # What was told is gone with the fault; the store still has it.
+                watch.ring()
+                await asyncio.sleep(OUTAGE_S)
+        self._tell()
+
+    async def _take(self, events: list[Event], *, asked: bool) -> bool:
+        """Add what happened; whether that was all."""
+        if asked:
+            page: _Page = await self._call(partial(_page, self.store, self._whereabouts, dict(self._now)))
+        else:
+            fresh = [event for event in events if order_of(event.id) > order_of(self._now[event.partition])]
+            page = await self._call(partial(_located, self._whereabouts, fresh))
+        for partition, item in page.items:
+            self._now[partition] = item.event.id
+            item.place = joined(self._now)
+            self._ring.append(item)
+        for partition, place in page.places.items():
+            self._now[partition] = max(self._now[partition], place, key=order_of)
+        if page.gap:
+            # What is kept begins anew, so that every reader asks the store, and hears of the gap from there.
+            self._first += len(self._ring) + 1
+            self._ring.clear()
+            self._before = dict(self._now)
+        while len(self._ring) > self._kept:
+            gone = self._ring.popleft()
+            self._before[gone.event.partition] = gone.event.id
+            self._first += 1
+        if page.items or page.gap:
+            self._tell()
+        return not asked or len(page.items) < ENTRIES_A_READ
+
+    def _tell(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+
+class Reader:
+    """Somebody who reads events, and the place that it has come to."""
+
+    def __init__(self, feed: Feed, interest: Interest, places: Places) -> None:
+        self.interest = interest
+        self._feed = feed
+        self._places = places
+        self._number: int | None = None
+        self._level = False
+        """Whether its places are those of the feed, so that they need not be put together for it."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, for `Last-Event-ID`."""
+        return joined(self._places)
+
+    async def next(self, timeout_s: float) -> Batch:
+        """What there is, or comes within a time, of interest or not; an empty batch then."""
+        batch = await self._step()
+        if batch is None:
+            await self._feed.news(timeout_s)
+            batch = await self._step()
+        return batch or Batch([], self.place)
+
+    async def _step(self) -> Batch | None:
+        if self._number is not None:
+            number, items = self._feed.items(self._number)
+            if number >= 0:
+                self._number = number
+                return self._passed(items) if items else None
+        self._number, self._level = self._feed.number_after(self._places), False
+        if self._number is not None:
+            return await self._step()
+        before = self.place
+        page = await self._feed.page(self._places)
+        found = [self._seen(item) for _, item in page.items]
+        for partition, place in page.places.items():
+            self._places[partition] = max(self._places[partition], place, key=order_of)
+        kept = [(place, item) for place, item in found if self.interest.takes(item.event)]
+        if not found and not page.gap:
+            return None
+        return Batch(kept, self.place, before if page.gap else "")
+
+    def _passed(self, items: list[Item]) -> Batch:
+        kept = []
+        for item in items:
+            event = item.event
+            if self._level:
+                self._places[event.partition] = event.id
+                place = item.place
+            else:
+                known = self._places.get(event.partition)
+                if known is None or order_of(event.id) <= order_of(known):
+                    continue
+                place, _ = self._seen(item)
+                self._level = place == item.place
+            if self.interest.takes(event):
+                kept.append((place, item))
+        return Batch(kept, self.place)
+
+    def _seen(self, item: Item) -> tuple[str, Item]:
+        self._places[item.event.partition] = item.event.id
+        return self.place, item
+
+
+def parsed(text: str, partitions: list[int]) -> Places:
+    """The places that a reader came with."""
+    if text == BEGINNING:
+        return dict.fromkeys(partitions, BEGINNING)
+    parts = text.split(",")
+    if len(parts) != len(partitions):
+        raise Invalid(
+            f"{text[:80]!r} is not a place in these events: it has {len(parts)} parts, not {len(partitions)}."
+        )
+    for part in parts:
+        try:
+            order_of(part)
+        except ValueError as error:
+            raise Invalid(f"{part[:80]!r} is not a place in these events; one looks like 1700000000000-0.") from error
+    return dict(zip(partitions, parts, strict=True))
+
+
+def joined(places: Mapping[int, str]) -> str:
+    """The same as text."""
+    return ",".join(places[partition] for partition in sorted(places))
+
+
+def newest(store: Store, partitions: Iterable[int]) -> Places:
+    """Where the events of these partitions end at the moment."""
+    return {partition: Events(store, partition).last_id() for partition in partitions}
+
+
+def _page(store: Store, whereabouts: Whereabouts, places: Places) -> _Page:
+    """The next events of each partition, and up to where they are; of several partitions, in the order of their times
+    as far as all of them are known."""
+    page, bounds = _Page(), []
+    for partition, after in places.items():
+        events = Events(store, partition)
+        if events.missed(after):
+            page.gap = True
+        found = list(islice(events.replay(after), A_BATCH))
+        page.items += [(partition, Item(event, "")) for event in whereabouts.located(partition, found)]
+        if found:
+            page.places[partition] = found[-1].id
+        if len(found) == A_BATCH:
+            bounds.append(found[-1].at_ms)
+    page.items.sort(key=lambda each: (each[1].event.at_ms, each[0], order_of(each[1].event.id)))
+    if bounds and len(places) > 1:
+        page.items = [each for each in page.items if each[1].event.at_ms <= min(bounds)]
+        page.places = {partition: item.event.id for partition, item in page.items}
+    return page
+
+
+def _located(whereabouts: Whereabouts, events: list[Event]) -> _Page:
+    page = _Page()
+    for partition in dict.fromkeys(event.partition for event in events):
+        mine = [event for event in events if event.partition == partition]
+        page.items += [(partition, Item(event, "")) for event in whereabouts.located(partition, mine)]
+    return page

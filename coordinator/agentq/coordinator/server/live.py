@@ -1,0 +1,137 @@
+"""What happens, as it happens: the words of a stream of events, of a run's events, and of its log while it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import NotFound, TryLater, Unreachable
+from agentq.coordinator.events import BEGINNING
+from agentq.coordinator.interest import Interest
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.logs import Logs
+from agentq.coordinator.server import sse
+from agentq.coordinator.server.feed import Item, Places, joined
+
+if TYPE_CHECKING:
+    from agentq.coordinator.server.service import Service
+
+ENTRIES_A_STEP = 200
+OUTAGE_S = 1.0
+KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
+GAP = "gap"
+END = "end"
+
+
+async def events(service: Service, interest: Interest, places: Places) -> AsyncGenerator[str]:
+    """Events from these places on, for ever."""
+    async for words, _ in _told(service, interest, places):
+        yield words
+
+
+async def events_of(service: Service, run_id: str, places: Places) -> AsyncGenerator[str]:
+    """The events of one run, until the one that ended it."""
+    interest = Interest(runs=(run_id,))
+    ended = await _ended(service, run_id)
+    if ended is not None:
+        yield sse.opening(joined(places))
+        async for place, item in past(service, interest, places):
+            yield _words(place, item)
+        yield sse.told(json.dumps({"state": ended}), name=END)
+        return
+    async for words, state in _told(service, interest, places):
+        yield words
+        if state in TERMINAL and await _ended(service, run_id) is not None:
+            yield sse.told(json.dumps({"state": state}), name=END)
+            return
+
+
+async def past(service: Service, interest: Interest, places: Places) -> AsyncGenerator[tuple[str, Item]]:
+    """What has happened after these places already."""
+    now = dict(places)
+    while True:
+        page = await service.feed.page(now)
+        for partition, item in page.items:
+            now[partition] = item.event.id
+            if interest.takes(item.event):
+                yield joined(now), item
+        now |= page.places
+        if not page.items:
+            return
+
+
+async def _told(service: Service, interest: Interest, places: Places) -> AsyncGenerator[tuple[str, str]]:
+    """The words, and the state that the last event of them led to."""
+    with service.feed.reader(interest, places) as reader:
+        shown, quiet_at_ms = reader.place, monotonic_ms() + KEEPALIVE_MS
+        yield sse.opening(shown), ""
+        while not service.tides.closing:
+            try:
+                batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
+            except (Unreachable, TryLater):
+                # What happens meanwhile is told when the store is back.
+                yield sse.alive(), ""
+                await asyncio.sleep(OUTAGE_S)
+                continue
+            if batch.gap:
+                yield sse.told(json.dumps({"after": batch.gap}), name=GAP), ""
+            if batch.items:
+                words = [_words(place, item) for place, item in batch.items]
+                shown = batch.items[-1][0]
+                yield "".join(words), batch.items[-1][1].event.state
+            elif not batch.gap:
+                if monotonic_ms() < quiet_at_ms:
+                    continue
+                moved, shown = batch.place if batch.place != shown else "", batch.place
+                yield sse.alive(moved), ""
+            quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+
+
+def _words(place: str, item: Item) -> str:
+    return sse.told(item.words, name=item.event.event, place=place)
+
+
+async def log(service: Service, run_id: str, after: str) -> AsyncGenerator[str]:
+    """What a run wrote after a place, and what it writes from now on, until it has ended."""
+    yield sse.opening("" if after == BEGINNING else after)
+    logs, place, quiet = Logs(service.store), after, True
+    with service.tides.of_run(run_id) as watch:
+        while True:
+            try:
+                ended = await _ended(service, run_id)
+                entries = await service.ask(logs.some, run_id, place, ENTRIES_A_STEP)
+            except (Unreachable, TryLater):
+                yield sse.alive()
+                await asyncio.sleep(OUTAGE_S)
+                continue
+            for entry in entries:
+                place, quiet = entry.id, False
+                yield sse.told(entry.model_dump_json(), name=entry.stream, place=entry.id)
+            if service.tides.closing:
+                return
+            if len(entries) >= ENTRIES_A_STEP:
+                continue
+            if ended is not None:
+                yield sse.told(json.dumps({"state": ended}), name=END)
+                return
+            if quiet:
+                yield sse.alive()
+            quiet = True
+            bell = service.currents.bell(run_id, place)
+            try:
+                await watch.next(sse.KEEPALIVE_S, bell)
+            finally:
+                bell.cancel()
+
+
+async def _ended(service: Service, run_id: str) -> State | None:
+    """The state that a run has ended in."""
+    try:
+        run = await service.ask(service.records.get, run_id)
+    except NotFound:
+        # It was there before: its time is over.
+        return State.CANCELLED
+    return run.state if run.state in TERMINAL else None

@@ -1,0 +1,90 @@
+"""`/worker`: the transport of workers that do not reach Redis. Who it is, whether it may be that, and then its line."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
+from agentq.coordinator.server import problems
+from agentq.coordinator.server.access import Allowed, Principal
+from agentq.coordinator.server.worker_line import Connected, Lines, heard, welcome
+from agentq.coordinator.tokens import Scope
+from agentq.coordinator.transport.grants import Grants
+from agentq.coordinator.transport.messages import (
+    FORBIDDEN,
+    MISUNDERSTOOD,
+    OTHER_PROTOCOL,
+    PATH,
+    PROTOCOL,
+    RESTARTS,
+    Init,
+)
+
+if TYPE_CHECKING:
+    from agentq.coordinator.server.service import Service
+
+INIT_S = 5.0
+REASON_BYTES = 120
+"""What a WebSocket may be closed with."""
+
+router = APIRouter()
+may_work = Allowed(Scope.WORK, by_queue=True, bound=True)
+
+
+@router.websocket(PATH)
+async def worker(socket: WebSocket) -> None:
+    """One connection of a worker."""
+    try:
+        principal = await may_work(socket)
+    except AgentqError as error:
+        await socket.send_denial_response(problems.of_error(error))
+        return
+    await socket.accept()
+    with suppress(WebSocketDisconnect, RuntimeError):  # it has gone
+        await _closed_well(socket, principal)
+
+
+async def _closed_well(socket: WebSocket, principal: Principal) -> None:
+    try:
+        await _serve(socket, principal)
+    except TimeoutError:
+        await socket.close(MISUNDERSTOOD, f"A worker says who it is within {INIT_S:g} s.")
+    except (Unreachable, TryLater) as error:
+        await _close(socket, RESTARTS, error)
+    except NotAllowed as error:
+        await _close(socket, FORBIDDEN, error)
+    except AgentqError as error:
+        await _close(socket, MISUNDERSTOOD, error)
+
+
+async def _serve(socket: WebSocket, principal: Principal) -> None:
+    service: Service = socket.app.state.service
+    async with asyncio.timeout(INIT_S):
+        init = await heard(socket)
+    if not isinstance(init, Init):
+        raise Invalid("A worker begins with who it is.")
+    if init.protocol != PROTOCOL:
+        await socket.close(
+            OTHER_PROTOCOL, f"This coordinator speaks version {PROTOCOL} of the protocol, not {init.protocol}."
+        )
+        return
+    grants = Grants(service.store, service.settings, init.worker, principal.bound, principal.queues)
+    await service.ask(grants.admit)
+    lines: Lines = socket.app.state.lines
+    line = Connected(socket, service, init, grants, lambda: may_work(socket))
+    await lines.enter(line)
+    try:
+        await socket.send_text(welcome(service.settings).to_wire())
+        await line.serve()
+    finally:
+        lines.leave(line)
+
+
+async def _close(socket: WebSocket, code: int, error: AgentqError) -> None:
+    text = str(error) if not isinstance(error, Unreachable) else "its store cannot be reached at the moment"
+    await socket.close(code, text.encode()[:REASON_BYTES].decode(errors="ignore"))

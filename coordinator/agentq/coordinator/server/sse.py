@@ -1,0 +1,47 @@
+"""Server-sent events: how they are put into words, and the answer that they are.
+
+An event's `id` is the place after it, which the client sends back in `Last-Event-ID` when it connects again, so that it
+goes on exactly there. A line that says nothing goes out when nothing else does, with the place, if that has moved.
+Nothing is put by for a client that does not read: the next event is made when the last has gone out, and a connection
+that takes nothing for long is closed (see `patience.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from starlette.responses import StreamingResponse
+
+KEEPALIVE_S = 15.0
+RETRY_MS = 2_000
+"""How long a client is asked to wait before it connects again."""
+MEDIA_TYPE = "text/event-stream"
+
+
+def told(data: str, *, name: str = "", place: str = "") -> str:
+    """One event."""
+    lines = [f"data: {line}" for line in data.split("\n")]
+    return "\n".join([*_head(name, place), *lines, "", ""])
+
+
+def opening(place: str = "") -> str:
+    """What goes out first: when to come back, and from where."""
+    return "\n".join([f"retry: {RETRY_MS}", *_head("", place), "", ""])
+
+
+def alive(place: str = "") -> str:
+    """That there is nothing to say; with the place, if it has moved."""
+    return "\n".join([": nothing new", *_head("", place), "", ""])
+
+
+class EventStream(StreamingResponse):
+    """The answer."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, words: AsyncGenerator[str]) -> None:
+        super().__init__(words, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+
+
+def _head(name: str, place: str) -> list[str]:
+    return [f"id: {place}"] * bool(place) + [f"event: {name}"] * bool(name)

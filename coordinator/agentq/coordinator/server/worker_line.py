@@ -1,0 +1,266 @@
+"""`/worker`, once it is open: a worker that cannot reach Redis says here what others say there. Its tasks:
+
+1. Answer questions, several at a time: call a script, if the worker may (see `transport/grants.py`), or wait for what
+   comes to it, which takes no thread.
+2. See now and then that its token is still good.
+3. Take the place of an older connection of the same worker, which it has given up whether or not we know.
+4. Forget it when it goes. Nothing follows from that: its lease tells whether it lives, and its next connection may be
+   to another server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from agentq.coordinator.blocking import UNBLOCK_PAUSE_MS
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.connection import Word
+from agentq.coordinator.deliveries import Streams, block_words, delivered_to
+from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
+from agentq.coordinator.lifecycle import TERMINAL
+from agentq.coordinator.server.vigil import Vigil
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.transport.grants import Grants
+from agentq.coordinator.transport.kinship import looked_after
+from agentq.coordinator.transport.messages import (
+    REPLACED,
+    Answer,
+    Await,
+    Call,
+    FromWorker,
+    Init,
+    Pending,
+    Question,
+    Wake,
+    Watch,
+    Welcome,
+    from_worker,
+    refused,
+)
+from agentq.coordinator.transport.remote import TIMES
+
+if TYPE_CHECKING:
+    from agentq.coordinator.server.service import Service
+
+RECHECK_MS = 5_000
+"""How long a token that was good is taken to be so on a connection that is open."""
+QUESTIONS_MAX = 32
+"""Of one connection at a time; it is not read while there are so many."""
+
+log = logging.getLogger("agentq.server")
+
+
+class Lines:
+    """The connections of workers to this server."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], Connected] = {}
+
+    async def enter(self, line: Connected) -> None:
+        """It takes the place of an older one."""
+        older = self._lines.get(line.key)
+        self._lines[line.key] = line
+        if older is not None:
+            await older.hang_up(REPLACED, "another connection of this worker has taken its place")
+
+    def leave(self, line: Connected) -> None:
+        """It is over; one that has taken its place stays."""
+        if self._lines.get(line.key) is line:
+            del self._lines[line.key]
+
+
+class Connected:
+    """One line of one worker. `recheck` refuses a token that is not good any more."""
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        service: Service,
+        init: Init,
+        grants: Grants,
+        recheck: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.key = (init.worker, init.line)
+        self._socket = socket
+        self._service = service
+        self._worker = init.worker
+        self._grants = grants
+        self._recheck = recheck
+        self._checked_ms = monotonic_ms()
+        self._vigils: list[Vigil] = []
+        self._watched: int | None = None
+        self._woken = -1
+        self._room = asyncio.Semaphore(QUESTIONS_MAX)
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Until it goes."""
+        try:
+            while True:
+                message = await heard(self._socket)
+                if isinstance(message, Wake):
+                    self._wake(message.id)
+                elif isinstance(message, Init):
+                    raise Invalid("A connection begins once.")
+                else:
+                    await self._still_good()
+                    await self._room.acquire()
+                    self._beside(self._answer(message)).add_done_callback(lambda _: self._room.release())
+        finally:
+            for vigil in self._vigils:
+                vigil.close()
+            for task in self._under_way:
+                task.cancel()
+
+    async def _still_good(self) -> None:
+        if monotonic_ms() - self._checked_ms >= RECHECK_MS:
+            with suppress(Unreachable, TryLater):  # a store that cannot be asked cannot be changed either
+                await self._recheck()
+            self._checked_ms = monotonic_ms()
+
+    async def hang_up(self, code: int, reason: str) -> None:
+        """Close it from here."""
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.close(code, reason)
+
+    async def _answer(self, question: Question) -> None:
+        try:
+            said = Answer(id=question.id, reply=await self._reply(question)).to_wire()
+        except AgentqError as error:
+            said = refused(question.id, error).to_wire()
+        except Exception:
+            log.exception("a question of the worker %s could not be answered", self._worker)
+            said = refused(question.id, AgentqError("The coordinator has failed at that; see its log.")).to_wire()
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.send_text(said)
+
+    async def _reply(self, question: Question) -> Any:
+        match question:
+            case Call():
+                return await self._service.ask(self._call, question)
+            case Pending(partition=partition, lanes=lanes):
+                return await self._service.ask(self._pending, partition, lanes)
+            case Watch():
+                return await self._watch(question)
+            case Await():
+                return await self._ended(question)
+            case _:
+                return await self._service.ask(looked_after, self._service.queue, self._grants, question)
+
+    def _call(self, call: Call) -> Any:
+        store, grants = self._service.store, self._grants
+        self._check_partition(call.partition)
+        reply = store.call(call.script, call.partition, *grants.checked(call.script, call.words))
+        return grants.shown(reply) if call.script == "lanes" else grants.heard(reply)
+
+    def _pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
+        self._check_partition(partition)
+        return delivered_to(self._service.store, partition, self._worker, self._grants.lanes(lanes)) if lanes else []
+
+    def _check_partition(self, partition: int) -> None:
+        if partition not in self._service.store.partitions():
+            raise Invalid(f"There is no partition {partition} here.")
+
+    # ---- waiting
+
+    async def _ended(self, asked: Await) -> bool:
+        """Whether a child has ended; as soon as it has, or when the time is over."""
+
+        async def look() -> bool | None:
+            state = await self._service.ask(looked_after, self._service.queue, self._grants, asked)
+            return True if state in TERMINAL else None
+
+        with self._service.tides.of_run(asked.child) as watch:
+            return bool(await self._service.until(watch, look, asked.within_ms / 1000))
+
+    async def _watch(self, watch: Watch) -> Any:
+        if self._watched is not None:
+            raise TryLater("This worker waits already; one wait at a time.")
+        if self._woken == watch.id:
+            return None, None
+        self._watched = watch.id
+        try:
+            return await self._waited(watch)
+        finally:
+            self._watched = None
+
+    def _wake(self, number: int) -> None:
+        """End a wait; the word may have come before the question."""
+        self._woken = number
+        if self._watched == number:
+            self._beside(self._wake_all(number))
+
+    async def _wake_all(self, number: int | None) -> None:
+        while self._watched == number:
+            await asyncio.gather(*(vigil.wake() for vigil in self._vigils))
+            await asyncio.sleep(UNBLOCK_PAUSE_MS / 1000)
+
+    def _beside(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(act)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def _waited(self, watch: Watch) -> tuple[list[tuple[int, str | None, Any]], Any]:
+        store = self._service.store
+        streams, words = await self._service.ask(self._streams, watch)
+        if watch.id == self._woken:
+            return [], None
+        groups = [streams] if not store.connection.is_spread else _by_partition(streams)
+        while len(self._vigils) < len(groups):
+            self._vigils.append(Vigil(store.connection, self._service.ask))
+        then = None if words is None else store.worded("claim", min(watch.lanes), *words)
+        waits = [
+            asyncio.ensure_future(vigil.wait(block_words(self._worker, group, watch.block_ms), watch.block_ms, then))
+            for vigil, group in zip(self._vigils, groups, strict=False)
+        ]
+        if len(waits) > 1:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            self._wake(watch.id)
+        try:
+            replies = await asyncio.gather(*waits)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        came = [(*streams[key], entries) for reply, _ in replies for key, entries in reply or ()]
+        return came, self._grants.heard(replies[0][1])
+
+    def _streams(self, watch: Watch) -> tuple[Streams, list[Word] | None]:
+        """What to block on, and the words of the claim that follows; checked in a thread, as it may ask the server."""
+        store, streams = self._service.store, Streams()
+        for partition, lanes in watch.lanes.items():
+            self._check_partition(partition)
+            streams[store.key(partition, "inbox", self._worker)] = (partition, None)
+            for lane in self._grants.lanes(lanes):
+                streams[store.key(partition, "lane", lane)] = (partition, lane)
+        if not streams or (watch.claim is not None and len(watch.lanes) > 1):
+            raise Invalid("A wait is for one partition at least, and a claim after it in one.")
+        return streams, None if watch.claim is None else self._grants.checked("claim", watch.claim)
+
+
+def _by_partition(streams: Streams) -> list[Streams]:
+    groups: dict[int, Streams] = {}
+    for key, place in streams.items():
+        groups.setdefault(place[0], {})[key] = place
+    return list(groups.values())
+
+
+def welcome(settings: Settings) -> Welcome:
+    """What holds here."""
+    times = {name: getattr(settings, name) for name in TIMES}
+    return Welcome(version=version("agentq"), namespace=settings.namespace, partitions=settings.partitions, **times)
+
+
+async def heard(socket: WebSocket) -> FromWorker:
+    """The next message."""
+    frame = await socket.receive()
+    if frame["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(frame.get("code", 1006))
+    return from_worker(frame.get("text") or frame.get("bytes") or "")

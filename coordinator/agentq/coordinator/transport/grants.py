@@ -1,0 +1,319 @@
+"""What a worker may ask of the server through the coordinator, word by word. Its tasks:
+
+1. Know which scripts are a worker's; all others are refused by name.
+2. Check every word by the name that the script's header gives it: a worker is itself and nobody else, a lane is one
+   that it serves, a number a number, an outcome an outcome. What is not is refused before anything is called, because
+   a script that stumbles over a word has done half of its work.
+3. See that a fence is of an attempt of this worker's. One that somebody else holds is no fence here: it is blotted out,
+   and the script answers as to any other that has been superseded.
+4. Put in what is not for a worker to say: the dice, and the times that hold.
+
+It keeps nothing but what it can find again: who the worker is, and what it holds, stands in Redis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from typing import TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from agentq.coordinator import limits
+from agentq.coordinator.connection import Word
+from agentq.coordinator.errors import Fenced, Invalid, NotAllowed
+from agentq.coordinator.fields import Label, LimitName, one_sentence
+from agentq.coordinator.identity import check_run_id, partition_of
+from agentq.coordinator.intent import Intent
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.run import Outcome, lane_parts
+from agentq.coordinator.scripts import SCRIPTS
+from agentq.coordinator.serving import Identity, serves
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+from agentq.coordinator.turn import AGENT_LABEL
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+OF_A_WORKER = frozenset(
+    (
+        *("register", "heartbeat", "drain", "deregister"),
+        *("lanes", "claim", "adopt", "exchange", "start", "finish", "fail", "defer", "release", "park", "receive"),
+        *("report", "log", "converse", "bind", "spend", "carry", "carried", "gate", "limits"),
+        *("intend", "intended", "line_up", "step_aside"),
+    )
+)
+NOBODYS = "0-"
+"""A fence that no attempt has."""
+KNOWN_MAX = 20_000
+"""Attempts that a connection remembers as its worker's; beyond them it asks again."""
+TOLD_BY = "via"
+"""What the record of a worker says of how it came, and with which token."""
+
+
+class Grants:
+    """Of one worker, on one connection."""
+
+    def __init__(
+        self, store: Store, settings: Settings, worker: str, bound: str | None = None, queues: Sequence[str] = ()
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.worker = worker
+        self.bound = bound
+        """The token that it came with, if that is good only for what was made known with it."""
+        self.queues = queues
+        """The only queues that its token is good for; all if there are none."""
+        self._identity: Identity | None = None
+        self._own: set[tuple[str, str]] = set()
+
+    def admit(self) -> None:
+        """Refuse a worker that somebody else is, with another token or straight from Redis."""
+        for partition in self.store.partitions() if self.bound is not None else ():
+            told = self._record(partition)
+            if told is not None and told.about.get(TOLD_BY) != self._mark:
+                raise NotAllowed(f"The worker {self.worker} is registered by somebody else; start with another name.")
+
+    def checked(self, script: str, words: Iterable[Word]) -> list[Word]:
+        """The words to call a script with, if the worker may; asks the server where it has to."""
+        if script not in OF_A_WORKER:
+            raise NotAllowed(f"A worker has no business with {script[:32]!r}.")
+        header = SCRIPTS[script].header
+        given = list(words)
+        rest = len(given) - len(header.arguments)
+        if rest < 0 or (rest % len(header.rows) if header.rows else rest):
+            raise Invalid(f"The script {script!r} takes other words: {' '.join((*header.arguments, *header.rows))}.")
+        rows = chain.from_iterable([header.rows] * (rest // len(header.rows) if header.rows else 0))
+        names = [*header.arguments, *rows]
+        checked = [self._word(script, name, word) for name, word in zip(names, given, strict=True)]
+        return list(self._fenced(names, checked))
+
+    def lanes(self, lanes: Iterable[str]) -> list[str]:
+        """The same lanes, if the worker serves them, or did so a moment ago."""
+        wanted = list(lanes)
+        queues = {_queue_of(lane) for lane in wanted}
+        if not self._serves(queues):
+            self._identity = None
+        if not self._serves(queues):
+            raise NotAllowed(f"The worker {self.worker} serves other queues.")
+        return wanted
+
+    def check_queue(self, queue: str) -> None:
+        """Refuse a queue that the worker does not serve."""
+        if not self._serves({queue}):
+            raise NotAllowed(f"The worker {self.worker} serves other queues than {queue}.")
+
+    def check_holds(self, run: str, fence: str) -> None:
+        """Refuse a run that the worker does not hold with this fence now."""
+        key = self.store.key(partition_of(run), "run", run)
+        if self.store.connection.command("HMGET", key, "worker", "fence") != [self.worker, fence]:
+            raise Fenced(f"The run {run} is not in the hands of the worker {self.worker} with that fence.")
+
+    def heard(self, reply: object) -> object:
+        """What the server answered to a claim: what it gave is the worker's from now on."""
+        if len(self._own) > KNOWN_MAX:
+            self._own.clear()
+        if isinstance(reply, list):
+            self._own.update(
+                (run, fence)
+                for run, fence in pairwise(reply)
+                if isinstance(run, str) and run.startswith("run_") and isinstance(fence, str)
+            )
+        return reply
+
+    def shown(self, reply: list[str | int]) -> list[str | int]:
+        """The reply of `lanes`, without those of queues that are no business of the worker's."""
+        revision, running, *lanes = reply
+        identity = self._known()
+        mine = [_serves_queue(identity, str(lane)) for lane in lanes]
+        kept = [lane for lane, own in zip(lanes, mine, strict=True) if own]
+        return [revision, sum(mine[: int(running)]), *kept]
+
+    # ---- who it is
+
+    @property
+    def _mark(self) -> str:
+        return "coordinator" if self.bound is None else f"coordinator, with the token {self.bound}"
+
+    def _record(self, partition: int) -> Identity | None:
+        key = self.store.key(partition, "worker", self.worker)
+        state, text = self.store.connection.command("HMGET", key, "state", "identity")
+        return Identity.model_validate_json(text) if text and state != "gone" else None
+
+    def _known(self) -> Identity | None:
+        if self._identity is None:
+            self._identity = self._record(0)
+        return self._identity
+
+    def _serves(self, queues: Iterable[str]) -> bool:
+        identity = self._known()
+        return identity is not None and set(identity.queues).issuperset(queues)
+
+    # ---- what it holds
+
+    def _fenced(self, names: list[str], words: list[Word]) -> Iterator[Word]:
+        run = ""
+        for name, word in zip(names, words, strict=True):
+            if name == "id":
+                run = str(word)
+            yield NOBODYS if name == "fence" and run and not self._holds(run, str(word)) else word
+
+    def _holds(self, run: str, fence: str) -> bool:
+        """Whether nobody else holds the run. What has ended, or is not there, the script knows by its fence."""
+        if (run, fence) in self._own:
+            return True
+        key = self.store.key(partition_of(run), "run", run)
+        holder = self.store.connection.command("HGET", key, "worker")
+        return not holder or holder == self.worker
+
+    # ---- words
+
+    def _word(self, script: str, name: str, word: Word) -> Word:
+        text = str(word)
+        match name:
+            case "worker":
+                self._check_own(text)
+            case "identity":
+                return self._described(text)
+            case "dice":
+                return self.store.dice()
+            case "lease_ms":
+                return self.settings.lease_ms
+            case "grace_ms":
+                return self.settings.forget_ms
+            case "lane" | "lanes":
+                self.lanes(text.splitlines())
+            case "limit":
+                self._check_gate(text)
+            case _ if name in PATTERNS:
+                if not PATTERNS[name].fullmatch(text):
+                    raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
+            case _:
+                CHECKS[name](text)
+        return word
+
+    def _check_own(self, worker: str) -> None:
+        if worker != self.worker:
+            raise NotAllowed(f"This connection is of the worker {self.worker}, not of {worker[:80]!r}.")
+
+    def _described(self, text: str) -> str:
+        identity = _read(Identity, text, "description of a worker")
+        self._check_own(identity.id)
+        if self.queues and not set(identity.queues).issubset(self.queues):
+            raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
+        self.admit()
+        self._identity = identity.model_copy(update={"about": {**identity.about, TOLD_BY: self._mark}})
+        self._identity.check_size()
+        return self._identity.model_dump_json()
+
+    def _check_gate(self, limit: str) -> None:
+        """A worker shuts the gates of accounts of agents that it has, and looks at them."""
+        _valid(_limit, limit, "name of a limit")
+        kind, _, rest = limit.partition(":")
+        identity = self._known()
+        offers = identity is not None and f"{AGENT_LABEL}{rest.partition(':')[0]}" in identity.labels
+        if kind != "account" or not offers:
+            raise NotAllowed(f"The limit {limit!r} is none of an agent of the worker {self.worker}.")
+
+
+def _queue_of(lane: str) -> str:
+    try:
+        return str(lane_parts(lane)["queue"])
+    except (ValueError, IndexError) as error:
+        raise Invalid(f"{lane[:80]!r} is not the name of a lane.") from error
+
+
+def _serves_queue(identity: Identity | None, lane: str) -> bool:
+    return identity is not None and bool(serves(identity, [lane]) or lane_parts(lane)["queue"] in identity.queues)
+
+
+_ID = r"\d{1,20}-\d{1,20}"
+_NUMBER = r"\d{1,16}"
+PATTERNS = {
+    name: re.compile(pattern)
+    for pattern, names in {
+        _NUMBER: "epoch count calls number input cached output turns until_ms",
+        f"({_NUMBER})?": "delay_ms due_at_ms alarm_at_ms alarm_ms cost",
+        r"[0-9A-Za-z]{1,64}": "op nonce",
+        r"(\d{1,10}-[0-9A-Za-z]{1,64})?": "fence",
+        _ID: "entry",
+        f"({_ID}(,{_ID})*)?": "applied",
+        r"[01]": "way",
+        r"1?": "movable",
+        r"(fresh)?": "fresh",
+        r"drain|hurry": "order",
+        r"out|err|note|event": "stream",
+        r"(all|any)?": "children",
+        r"( ([A-Za-z0-9_.@+-]{1,128} ){1,32})?": "signals",
+        r"([0-9A-Za-z:._-]{1,128})?": "after",
+        r"": "gate",
+        r"[0-9a-f]{20}": "line",
+        r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",
+        r"([!-~]{1,512})?": "ref",
+    }.items()
+    for name in names.split()
+}
+"""What the words of those names look like."""
+
+_limit: TypeAdapter[str] = TypeAdapter(LimitName)
+_label: TypeAdapter[str] = TypeAdapter(Label)
+
+
+def _valid(adapter: TypeAdapter[str], text: str, what: str) -> None:
+    try:
+        adapter.validate_python(text)
+    except ValidationError as error:
+        raise Invalid(f"{text[:80]!r} is no {what}: {one_sentence(error)}") from error
+
+
+def _read(model: type[AnyModel], text: str, what: str) -> AnyModel:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise Invalid(f"That is no {what}: {one_sentence(error)}") from error
+
+
+def _is(model: type[BaseModel], text: str, what: str) -> None:
+    _read(model, text, what)
+
+
+def _of_class(text: str) -> None:
+    if text not in set(OutcomeClass):
+        raise Invalid(f"There is no class of outcomes {text[:80]!r}.")
+
+
+def _no_longer(most: int, *, parsed: bool = False) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if len(text.encode()) > most:
+            raise Invalid(f"A word has {len(text.encode())} bytes; {most} is the most.")
+        if parsed and text:
+            try:
+                from_json(text)
+            except ValueError as error:
+                raise Invalid(f"A word is not JSON: {error}.") from error
+
+    return check
+
+
+CHECKS: dict[str, Callable[[str], None]] = {
+    "id": check_run_id,
+    "run": check_run_id,
+    "outcome": lambda text: _is(Outcome, text, "outcome"),
+    "class": _of_class,
+    "work": lambda text: _is(Intent, text, "note"),
+    "progress": _no_longer(limits.PROGRESS_BYTES, parsed=True),
+    "totals": _no_longer(limits.TOTALS_BYTES, parsed=True),
+    "saved": _no_longer(limits.SAVED_BYTES, parsed=True),
+    "text": _no_longer(4 * limits.LOG_CHUNK_CHARACTERS),
+    "transcript": _no_longer(limits.CARRIED_BYTES),
+    "agent_session": _no_longer(4 * limits.FACT_CHARACTERS),
+    "account": _no_longer(4 * limits.FACT_CHARACTERS),
+    "model": _no_longer(4 * limits.FACT_CHARACTERS),
+    "reason": _no_longer(4 * limits.ERROR_CHARACTERS),
+    "detail": _no_longer(4 * limits.ERROR_CHARACTERS),
+    "why": _no_longer(4 * limits.ERROR_CHARACTERS),
+    "host": lambda text: _valid(_label, text, "host"),
+}
+"""How the words of those names are checked, where a pattern would not do."""

@@ -1,0 +1,135 @@
+"""The children of a worker's runs, looked after through a coordinator: how the worker asks, and what may be asked."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
+from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.logs import LogEntry
+from agentq.coordinator.offspring import Kin, Offspring
+from agentq.coordinator.outcomes import Bell
+from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.transport.grants import Grants
+from agentq.coordinator.transport.messages import BLOCK_MS_MAX, Await, Bear, Depth, End, Look, OfKin, Read
+from agentq.coordinator.transport.remote import RemoteStore
+
+AGAIN_S = 1.0
+"""After how long a wait that could not be asked for is asked for again."""
+OF_OTHERS = ("plan", "session", "dedupe_key")
+"""What would let a child reach the runs of others."""
+
+_entries: TypeAdapter[list[LogEntry]] = TypeAdapter(list[LogEntry])
+
+
+class RemoteOffspring(Offspring):
+    """Those of one attempt's run."""
+
+    def __init__(self, store: RemoteStore, claim: Claim) -> None:
+        self._store = store
+        self._parent = {"run": claim.id, "fence": claim.fence}
+
+    def submit(self, spec: RunSpec, *, most: int) -> str:
+        return str(self._ask(Bear, spec=spec.model_dump(mode="json", exclude_unset=True, by_alias=True), most=most))
+
+    def cancel(self, child: str, reason: str) -> State:
+        return State(self._ask(End, child=child, reason=reason))
+
+    def get(self, run_id: str) -> Run:
+        return Run.model_validate_json(to_json(self._ask(Look, child=run_id)))
+
+    def written(self, child: str, after: str, characters: int) -> tuple[list[LogEntry], bool]:
+        entries, more = self._ask(Read, child=child, after=after, characters=characters)
+        return _entries.validate_python(entries), bool(more)
+
+    def depth(self) -> int:
+        return int(self._ask(Depth))
+
+    def _ask(self, kind: type[OfKin], **fields: Any) -> Any:
+        number = self._store.number()
+        return self._store.ask(number, kind.model_validate({"id": number, **self._parent, **fields}).to_wire())
+
+
+class RemoteKin(Kin):
+    """Those of all runs of a worker. Who waits costs no thread: the coordinator's answer rings."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._bells: set[tuple[str, Bell]] = set()
+
+    def of(self, claim: Claim) -> Offspring:
+        return RemoteOffspring(self._store, claim)
+
+    def enter(self, claim: Claim, run_id: str, bell: Bell) -> None:
+        with self._lock:
+            self._bells.add((run_id, bell))
+        self._wait(claim, run_id, bell)
+
+    def leave(self, run_id: str, bell: Bell) -> None:
+        with self._lock:
+            self._bells.discard((run_id, bell))
+
+    def close(self) -> None:
+        with self._lock:
+            self._bells.clear()
+
+    def _wait(self, claim: Claim, run_id: str, bell: Bell) -> None:
+        number = self._store.number()
+        asked = Await(id=number, run=claim.id, fence=claim.fence, child=run_id, within_ms=BLOCK_MS_MAX)
+        future = self._store.begin(number, asked.to_wire())
+        future.add_done_callback(lambda done: self._heard(claim, run_id, bell, done))
+
+    def _heard(self, claim: Claim, run_id: str, bell: Bell, done: Future[Any]) -> None:
+        """In the thread of the connection."""
+        bell.set()
+        broken = done.cancelled() or done.exception() is not None
+        with self._lock:
+            waits = (run_id, bell) in self._bells
+        if waits and (broken or not done.result()):
+            self._store.later(AGAIN_S if broken else 0, lambda: self._wait(claim, run_id, bell))
+
+
+def looked_after(queue: Queue, grants: Grants, asked: OfKin) -> Any:
+    """Do what a worker asks of the children of a run that it holds; of others it gets to know nothing."""
+    grants.check_holds(asked.run, asked.fence)
+    kin = Offspring(queue, Claim(asked.run, asked.fence, "", ""))
+    match asked:
+        case Bear():
+            return kin.submit(_child(asked, kin, grants), most=asked.most)
+        case Look():
+            return from_json(kin.get(asked.child).model_dump_json(by_alias=True))
+        case Depth():
+            return kin.depth()
+        case Read():
+            entries, more = kin.written(asked.child, asked.after, asked.characters)
+            return [entry.model_dump(mode="json") for entry in entries], more
+        case End():
+            return kin.cancel(asked.child, asked.reason).value
+        case Await():
+            return kin.get(asked.child).state
+    raise AgentqError(f"Nobody has said how {asked.type} is answered.")
+
+
+def _child(asked: Bear, kin: Offspring, grants: Grants) -> RunSpec:
+    try:
+        spec = RunSpec.model_validate_json(to_json(asked.spec))
+    except ValidationError as error:
+        raise Invalid(one_sentence(error)) from error
+    if spec.parent not in (None, asked.run):
+        raise NotAllowed(f"A run has children of its own only, not of {spec.parent}.")
+    for name in OF_OTHERS:
+        if name in spec.model_fields_set and getattr(spec, name) is not None:
+            raise NotAllowed(f"A child has no {name}: that would concern runs of others.")
+    grants.check_queue(spec.queue)
+    for other in spec.after:
+        kin.get(other)
+    return spec

@@ -1,0 +1,231 @@
+"""What a worker and the coordinator say to each other on a WebSocket: JSON, one message a frame, the same models here
+and there.
+
+The worker speaks first: who it is, and which of its lines this is. It is welcomed, with the times that hold here, and
+then asks; every question has a number, and is answered once, in whatever order. A question is a call of one of the
+coordinator's scripts, with that script's own words, or one of the few things that are no script: to wait until
+something comes, to be told what was delivered, to look after children. So both transports say the same things, and what
+makes a word safe to send twice, its fence, its number or its name, is the same on both.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from agentq.coordinator.errors import WORDS as REFUSALS
+from agentq.coordinator.errors import AgentqError, Invalid, Unreachable
+from agentq.coordinator.faults import NoGroup
+from agentq.coordinator.fields import Name, RunId, one_sentence
+from agentq.coordinator.limits import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, PARTITIONS
+
+PROTOCOL = 1
+PATH = "/worker"
+MESSAGE_BYTES = 32 << 20
+"""The largest message that a worker may send."""
+BLOCK_MS_MAX = 30_000
+
+CLOSED = 1000
+GOING_AWAY = 1001
+RESTARTS = 1012
+MISUNDERSTOOD = 4400
+FORBIDDEN = 4403
+REPLACED = 4409
+"""Another connection of the same worker has taken this one's place."""
+OTHER_PROTOCOL = 4426
+
+Line = Literal["pulse", "work"]
+"""The lease, which nothing may hold up, has a line of its own."""
+Words = list[str | int]
+Number = Annotated[int, Field(ge=0, lt=1 << 53)]
+Partition = Annotated[int, Field(ge=0, lt=PARTITIONS)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def to_wire(self) -> str:
+        return self.model_dump_json()
+
+
+class Init(_Message):
+    """The first word of a worker on a new connection."""
+
+    type: Literal["init"] = "init"
+    protocol: int = PROTOCOL
+    version: Annotated[str, Field(max_length=64)]
+    worker: Name
+    line: Line
+
+
+class Welcome(_Message):
+    """The answer to it: what holds here. A worker takes these times over, whatever it has been told itself."""
+
+    type: Literal["welcome"] = "welcome"
+    protocol: int = PROTOCOL
+    version: str
+    namespace: str
+    partitions: Annotated[int, Field(ge=1, le=PARTITIONS)]
+    heartbeat_ms: int
+    lease_ms: int
+    reap_grace_ms: int
+    forget_ms: int
+    tick_ms: int
+
+
+class Call(_Message):
+    """Run a script in a partition, with the words of its header."""
+
+    type: Literal["call"] = "call"
+    id: Number
+    script: Annotated[str, Field(max_length=32)]
+    partition: Partition
+    words: Words
+
+
+class Watch(_Message):
+    """Answer as soon as something comes to one of these lanes or the inbox, or the time is over.
+
+    With `claim`, the words of a claim in the one partition that is watched, that is made the moment the wait ends.
+    """
+
+    type: Literal["watch"] = "watch"
+    id: Number
+    lanes: dict[Partition, list[str]]
+    """By partition; the inbox of each is watched anyway."""
+    block_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
+    claim: Words | None = None
+
+
+class Wake(_Message):
+    """End the wait of that number now; a wait that is over already is left alone."""
+
+    type: Literal["wake"] = "wake"
+    id: Number
+
+
+class Pending(_Message):
+    """Tell which entries of these lanes were delivered to the worker and are not over."""
+
+    type: Literal["pending"] = "pending"
+    id: Number
+    partition: Partition
+    lanes: Annotated[list[str], Field(max_length=10 * CLAIM_A_CALL)]
+
+
+class _OfParent(_Message):
+    """Something about the children of a run that this worker holds with this fence."""
+
+    id: Number
+    run: RunId
+    fence: Annotated[str, Field(max_length=128)]
+
+
+class Bear(_OfParent):
+    """Put a child into the world."""
+
+    type: Literal["bear"] = "bear"
+    spec: dict[str, Any]
+    most: Annotated[int, Field(ge=0, le=CHILDREN_A_RUN)]
+
+
+class Look(_OfParent):
+    """Tell how a child, or the run itself, stands."""
+
+    type: Literal["look"] = "look"
+    child: RunId
+
+
+class Depth(_OfParent):
+    """Tell how many generations are above the run."""
+
+    type: Literal["depth"] = "depth"
+
+
+class Read(_OfParent):
+    """Tell what a child wrote after a point, about so much of it."""
+
+    type: Literal["read"] = "read"
+    child: RunId
+    after: Annotated[str, Field(pattern=r"^\d{1,20}-\d{1,20}$")]
+    characters: Annotated[int, Field(gt=0, le=1 << 20)]
+
+
+class End(_OfParent):
+    """Cancel a child."""
+
+    type: Literal["end"] = "end"
+    child: RunId
+    reason: Annotated[str, Field(max_length=ERROR_CHARACTERS)]
+
+
+class Await(_OfParent):
+    """Answer when a child has ended, with true, or when the time is over."""
+
+    type: Literal["await"] = "await"
+    child: RunId
+    within_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
+
+
+class Answer(_Message):
+    """The reply to the question of that number, as the server shaped it."""
+
+    type: Literal["answer"] = "answer"
+    id: Number
+    reply: Any
+
+
+class Refusal(_Message):
+    """What became of a question that has no reply."""
+
+    type: Literal["refusal"] = "refusal"
+    id: Number
+    kind: str
+    message: str
+
+
+OfKin = Bear | Look | Depth | Read | End | Await
+Question = Call | Watch | Pending | OfKin
+FromWorker = Annotated[Init | Wake | Question, Field(discriminator="type")]
+ToWorker = Annotated[Welcome | Answer | Refusal, Field(discriminator="type")]
+_from_worker: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
+_to_worker: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)
+
+KINDS: dict[str, type[AgentqError]] = {
+    kind.__name__: kind for kind in (*AgentqError.__subclasses__(), *(kind for kind, _ in REFUSALS.values()))
+}
+
+
+def from_worker(text: str | bytes) -> FromWorker:
+    """What a worker says."""
+    try:
+        return _from_worker.validate_json(text)
+    except ValidationError as error:
+        raise Invalid(f"The message is not understood: {one_sentence(error)}") from error
+
+
+def to_worker(text: str | bytes) -> ToWorker:
+    """What the coordinator says."""
+    try:
+        return _to_worker.validate_json(text)
+    except ValidationError as error:
+        raise Unreachable(f"What answers there is not a coordinator of agentq: {one_sentence(error)}") from error
+
+
+def refused(number: int, error: AgentqError) -> Refusal:
+    """A refusal in words, without the address of a server that the worker is not to know."""
+    message = str(error)
+    if message.startswith("The server ") or isinstance(error, Unreachable):
+        later = "cannot do that at the moment; it is tried again" if type(error) in _PASSING else "does not do that"
+        message = f"The coordinator's server {later}."
+    return Refusal(id=number, kind=type(error).__name__, message=message)
+
+
+def error_of(refusal: Refusal) -> AgentqError:
+    """The exception that a refusal stands for."""
+    return KINDS.get(refusal.kind, AgentqError)(refusal.message)
+
+
+_PASSING = (Unreachable, KINDS["TryLater"])
+KINDS[NoGroup.__name__] = NoGroup

@@ -1,0 +1,209 @@
+"""A namespace reached through a coordinator: what a worker does with a store and a lease, without Redis.
+
+Everything that is a script goes there as a call of that script, so that who uses the store does not know the
+difference; the rest is what a lease does beside them. All state is in the lease and in Redis: the connection may break
+at any word, and the next one be to another coordinator.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from importlib.metadata import version
+from typing import Any
+
+from agentq.coordinator.connection import Word
+from agentq.coordinator.deliveries import Streams
+from agentq.coordinator.errors import Incompatible, NotAllowed
+from agentq.coordinator.keys import Keyspace
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+from agentq.coordinator.transport.line import Address, Line
+from agentq.coordinator.transport.messages import BLOCK_MS_MAX, Call, Init, Pending, Watch, Welcome
+
+OPEN_S = 15.0
+ANSWER_S = 10.0
+WORK_ANSWER_S = 60.0
+"""What a large message may take on its way."""
+PULSE = frozenset(("register", "heartbeat", "drain", "deregister"))
+"""What is said on the line that nothing holds up."""
+TIMES = ("heartbeat_ms", "lease_ms", "reap_grace_ms", "forget_ms", "tick_ms")
+
+
+class RemoteStore(Store):
+    """See above. What is not a worker's cannot be asked of it."""
+
+    def __init__(self, address: Address, worker: str) -> None:
+        self._on_times: Callable[[Settings], None] = lambda _: None
+        self._lock = threading.Lock()
+        self.settings: Settings | None = None
+        """Those of the coordinator, once it was reached."""
+        said = {"version": version("agentq"), "worker": worker}
+        self._pulse, self._work = (
+            Line(address, Init.model_validate({**said, "line": line}), self._welcomed) for line in ("pulse", "work")
+        )
+        # Nothing here is sent to a server of Redis; whatever would be, is refused below.
+        super().__init__(_Nowhere(), Keyspace())  # type: ignore[arg-type]
+
+    def open(self) -> Settings:
+        """Connect; returns what holds there."""
+        self._pulse.open(OPEN_S)
+        self._work.open(OPEN_S)
+        assert self.settings is not None
+        return self.settings
+
+    def on_times(self, act: Callable[[Settings], None]) -> None:
+        """What to do, in a thread of the connection's, when other times hold there than before."""
+        self._on_times = act
+
+    def close(self) -> None:
+        """Say good-bye."""
+        self._work.close()
+        self._pulse.close()
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        with self._lock:
+            before = self.settings
+            if before is None:
+                self.keyspace = Keyspace(welcome.namespace, welcome.partitions)
+            elif (self.keyspace.namespace, self.keyspace.partitions) != (welcome.namespace, welcome.partitions):
+                raise Incompatible(
+                    f"The coordinator is now of the namespace {welcome.namespace!r} in {welcome.partitions} "
+                    f"partitions, where this worker has begun in {self.keyspace.namespace!r}; start it again."
+                )
+            told = {name: getattr(welcome, name) for name in (*TIMES, "namespace", "partitions")}
+            self.settings = Settings.checked(**told)
+        if before is not None and before != self.settings:
+            self._on_times(self.settings)
+
+    # ---- what a store does
+
+    def guard(self) -> None:
+        """The coordinator has seen to that."""
+
+    def call(self, script: str, partition: int, *arguments: Word) -> Any:
+        line, within_s = (self._pulse, ANSWER_S) if script in PULSE else (self._work, WORK_ANSWER_S)
+        number = line.number()
+        call = Call(id=number, script=script, partition=partition, words=_spelled(arguments))
+        return line.ask(number, call.to_wire(), within_s)
+
+    def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> Iterator[Any]:
+        return (self.call(script, partition, *words) for partition, words in calls)
+
+    # ---- what a lease does
+
+    def pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
+        """What these lanes have delivered, as (lane, entry)."""
+        number = self._work.number()
+        asked = Pending(id=number, partition=partition, lanes=list(lanes))
+        return [(lane, entry) for lane, entry in self._work.ask(number, asked.to_wire(), ANSWER_S)]
+
+    def reader(self) -> RemoteReader:
+        return RemoteReader(self._work)
+
+    # ---- what is asked beside that
+
+    def number(self) -> int:
+        """Of a question to come."""
+        return self._work.number()
+
+    def ask(self, number: int, text: str) -> Any:
+        """Say it, and wait for the answer."""
+        return self._work.ask(number, text, WORK_ANSWER_S)
+
+    def begin(self, number: int, text: str) -> Future[Any]:
+        """Say it; the answer comes to the future, in a thread of the connection's."""
+        return self._work.begin(number, text)
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something later, in a thread of the connection's."""
+        self._work.later(delay_s, act)
+
+
+class RemoteReader:
+    """What one thread waits with, and others wake."""
+
+    is_spread = False
+    """The coordinator sees to it that one wait is for all partitions."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+        self._waits: int | None = None
+        self._rung = self._closed = False
+
+    def wait(self, lanes: dict[int, list[str]], block_ms: int, claim: Sequence[Word] | None) -> tuple[Any, Any]:
+        """Wait until something comes, and claim then; both replies. Nothing if it was woken before it was asked."""
+        number = self._line.number()
+        with self._lock:
+            if self._rung or self._closed:
+                self._rung = False
+                return None, None
+            self._waits = number
+        block_ms = min(block_ms, BLOCK_MS_MAX)
+        words = None if claim is None else _spelled(claim)
+        try:
+            watch = Watch(id=number, lanes=lanes, block_ms=block_ms, claim=words)
+            reply, granted = self._line.ask(number, watch.to_wire(), block_ms / 1000 + ANSWER_S)
+        finally:
+            with self._lock:
+                # Whoever rang since wanted this wait to end, and it has.
+                self._waits, self._rung = None, False
+        return reply, granted
+
+    def unblock(self) -> None:
+        with self._lock:
+            self._rung, number = True, self._waits
+        if number is not None:
+            self._line.wake(number)
+
+    def close(self) -> None:
+        self._closed = True
+        self.unblock()
+
+
+class RemoteLease(Lease):
+    """A lease that is kept through a coordinator, with the times that hold there."""
+
+    store: RemoteStore
+
+    def __init__(self, store: RemoteStore, identity: Identity, settings: Settings) -> None:
+        super().__init__(store, identity, settings)
+        store.on_times(self._take_over)
+
+    def reader(self) -> RemoteReader:
+        return self.store.reader()
+
+    def _take_over(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def _delivered(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
+        return self.store.pending(partition, lanes) if lanes else []
+
+    def _wait(
+        self, reader: RemoteReader, streams: Streams, block_ms: int, claim: tuple[Any, ...] | None
+    ) -> tuple[Any, Any]:
+        lanes: dict[int, list[str]] = {}
+        for partition, lane in streams.values():
+            lanes.setdefault(partition, []).extend([lane] if lane is not None else [])
+        reply, granted = reader.wait(lanes, block_ms, None if claim is None else claim[2:])
+        return [(self._key(partition, lane), entries) for partition, lane, entries in reply or ()], granted
+
+    def _key(self, partition: int, lane: str | None) -> str:
+        return self.store.key(partition, *(("inbox", self.identity.id) if lane is None else ("lane", lane)))
+
+
+def _spelled(words: Iterable[Word]) -> list[str | int]:
+    """Words as JSON has them: the server takes all of them as text."""
+    return [
+        word.decode() if isinstance(word, bytes) else word if isinstance(word, int) else str(word) for word in words
+    ]
+
+
+class _Nowhere:
+    """Where a server of Redis would be."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotAllowed(f"A worker that is connected to a coordinator cannot ask the server itself ({name}).")

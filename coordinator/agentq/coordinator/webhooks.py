@@ -1,0 +1,225 @@
+"""Webhooks: addresses that are told of events. What anyone may say of them is here; who tells them is in `telling.py`.
+
+A webhook keeps, for each partition, the place up to which it has been told. It is told one message after the other, in
+the order of the events, and again until the receiver has said yes: at least once, with the same id each time. All
+webhooks live in the first partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from agentq.coordinator.errors import Invalid, NotFound, refusal
+from agentq.coordinator.events import Events
+from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.interest import Interest
+from agentq.coordinator.limits import DELIVERIES_KEPT, ERROR_CHARACTERS, SECRET_OVERLAP_MS, URL_CHARACTERS
+from agentq.coordinator.link import fields_of
+from agentq.coordinator.moments import iso
+from agentq.coordinator.signing import key_of, new_secret
+from agentq.coordinator.store import Store
+
+HOME = 0
+"""The partition that webhooks live in."""
+FIELDS = 3
+"""Of each webhook in the reply of the script."""
+TEST = "webhook.test"
+
+_name: TypeAdapter[str] = TypeAdapter(Name)
+
+
+class Webhook(BaseModel):
+    """A webhook as it stands. Its secret is shown once, when it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    name: str
+    url: str
+    filter: Interest
+    state: Literal["active", "paused", "disabled"]
+    why: str = ""
+    """Why it rests, or what its receiver said last, if that was no."""
+    created_at_ms: int
+    delivered_at_ms: int | None = None
+    """When the last message was taken."""
+    failures: int = 0
+    """Tries that failed since."""
+    failing_since_ms: int | None = None
+    retry_at_ms: int | None = None
+    at: str
+    """The places up to which it has been told, one for each partition."""
+    held: str = ""
+    """Who tells it at the moment, or did last."""
+    again: int = 0
+    """Messages that are to be delivered because somebody asked for it."""
+
+
+class Delivery(BaseModel):
+    """One attempt to deliver a message."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    id: str
+    message: str
+    type: str
+    ok: bool
+    status: int | None
+    error: str
+    took_ms: int
+    attempt: int
+    asked: bool
+    """Whether somebody asked for it, as a test or once more."""
+    body: str
+
+    @property
+    def at_ms(self) -> int:
+        """When it ended, by the server's clock."""
+        return int(self.id.partition("-")[0])
+
+
+class Webhooks:
+    """What anyone may say of webhooks."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def add(
+        self, name: str | None, url: str, which: Interest, *, secret: str | None = None, operation: str | None = None
+    ) -> tuple[Webhook, str]:
+        """Make a webhook, which is told of what happens from now on; its secret is told here and nowhere else."""
+        operation = operation or self.store.nonce()
+        name = f"hook-{new_nonce()}" if name is None else _checked(name)
+        check_url(url)
+        secret = secret or new_secret()
+        key_of(secret)
+        at = ",".join(Events(self.store, partition).last_id() for partition in self.store.partitions())
+        filter_ = which.model_dump_json(exclude_defaults=True)
+        self._say("hook", name, url, filter_, secret, at, operation)
+        return self.get(name), secret
+
+    def get(self, name: str) -> Webhook:
+        """A webhook as it stands."""
+        found = self._read(_checked(name))
+        if not found:
+            raise self._unknown(name)
+        return found[0]
+
+    def all(self) -> list[Webhook]:
+        """Every webhook, the oldest first."""
+        return self._read()
+
+    def remove(self, name: str) -> None:
+        """Tell nobody through it any more."""
+        self._say("unhook", _checked(name))
+
+    def pause(self, name: str, why: str = "") -> Webhook:
+        """Let it rest. What happens meanwhile is told when it is resumed, as far as the events are kept."""
+        return self._alter(name, state="paused", why=why)
+
+    def resume(self, name: str) -> Webhook:
+        """Let it go on from where it was, also one that was disabled."""
+        return self._alter(name, state="active")
+
+    def rotate(self, name: str, *, secret: str | None = None, overlap_ms: int = SECRET_OVERLAP_MS) -> str:
+        """Give it another secret, which is told here and nowhere else. The one before signs, too, for a while."""
+        secret = secret or new_secret()
+        key_of(secret)
+        self._alter(name, secret=secret, overlap_ms=overlap_ms)
+        return secret
+
+    def deliveries(self, name: str, *, limit: int = DELIVERIES_KEPT) -> list[Delivery]:
+        """What became of the last attempts, the newest first."""
+        self.get(name)
+        return list(self._log(name, limit))
+
+    def redeliver(self, name: str, message: str, *, operation: str | None = None) -> None:
+        """Have a message delivered again, as it was, under the same id. It is tried once."""
+        self.get(name)
+        found = next((each for each in self._log(name, DELIVERIES_KEPT) if each.message == message), None)
+        if found is None:
+            raise NotFound(
+                f"The log of the webhook {name} has no message {message[:80]!r}; it keeps the last {DELIVERIES_KEPT}."
+            )
+        self._put(name, found.message, found.type, found.body, operation)
+
+    def test(self, name: str, *, operation: str | None = None) -> str:
+        """Have a message delivered that says nothing; returns its id, under which the log will tell of it."""
+        message = f"msg_test_{operation or new_nonce()}"
+        body = body_of(TEST, self.store.time_ms(), {"webhook": name})
+        self._put(_checked(name), message, TEST, body, operation)
+        return message
+
+    def _put(self, name: str, message: str, kind: str, body: str, operation: str | None) -> None:
+        told = json.dumps({"id": message, "type": kind, "body": body}, separators=(",", ":"))
+        self._say("redeliver", name, told, operation or self.store.nonce())
+
+    def _alter(self, name: str, *, state: str = "", why: str = "", secret: str = "", overlap_ms: int = 0) -> Webhook:
+        self._say("alter", _checked(name), state, why[:ERROR_CHARACTERS], secret, overlap_ms, self.store.nonce())
+        return self.get(name)
+
+    def _log(self, name: str, most: int) -> Iterator[Delivery]:
+        key = self.store.key(HOME, "deliveries", name)
+        for entry, flat in self.store.connection.command("XREVRANGE", key, "+", "-", "COUNT", max(1, most)):
+            fields = fields_of(flat)
+            status, attempt = fields.pop("status") or None, fields.pop("try")
+            yield Delivery.model_validate({"id": entry, "status": status, "attempt": attempt} | fields | {
+                "asked": fields["asked"] == "1"
+            })  # fmt: skip
+
+    def _read(self, *names: str) -> list[Webhook]:
+        flat = self.store.call("webhooks", HOME, *names)
+        return [_webhook(*flat[at : at + FIELDS]) for at in range(0, len(flat), FIELDS)]
+
+    def _say(self, script: str, name: str, *words: str | int) -> None:
+        reply = str(self.store.call(script, HOME, name, *words))
+        if reply == "not_found":
+            raise self._unknown(name)
+        refused = refusal(reply, f"webhook {name}")
+        if refused is not None:
+            raise refused
+
+    def _unknown(self, name: str) -> NotFound:
+        return NotFound(f"There is no webhook {name[:80]}; `agentq webhook ls` shows those that there are.")
+
+
+def body_of(kind: str, at_ms: int, facts: dict[str, Any]) -> str:
+    """The body of a message."""
+    return json.dumps({"type": kind, "timestamp": iso(at_ms), "data": facts}, separators=(",", ":"))
+
+
+def check_url(url: str) -> None:
+    """Refuse what is no address to tell anything to; whether it may be told is found out when it is."""
+    if len(url) > URL_CHARACTERS:
+        raise Invalid(f"The address of a webhook has {URL_CHARACTERS} characters at the most, not {len(url)}.")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise Invalid("The address of a webhook is written in ASCII, without spaces.")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise Invalid(f"The address of a webhook is not valid: {error}.") from error
+    if parts.scheme not in ("https", "http") or not host:
+        raise Invalid("The address of a webhook looks like https://example.com/agentq.")
+    if parts.username is not None or parts.password is not None:
+        raise Invalid("The address of a webhook has no user or password in it; it is signed instead.")
+    if parts.fragment:
+        raise Invalid("The address of a webhook has no # in it.")
+
+
+def _webhook(name: str, told: str, again: int) -> Webhook:
+    fields: dict[str, Any] = json.loads(told)
+    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["which"]), "again": again}
+    return Webhook.model_validate({**fields, **of_others})
+
+
+def _checked(name: str) -> str:
+    try:
+        return _name.validate_python(name)
+    except ValidationError as error:
+        raise Invalid(f"{name[:80]!r} is not the name of a webhook: {one_sentence(error)}") from error

@@ -1,0 +1,286 @@
+"""From the tasks of a plan to the specs of runs.
+
+What a task is given of others is told by their ids here, since runs have none before the plan has one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from agentq.coordinator.demands import HOST
+from agentq.coordinator.fields import SAID
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.workspace import Workspace
+from agentq.planning.expanding import Expanded, Instance
+from agentq.planning.faults import Fault, Faulty, nearest, shown
+from agentq.planning.filling import OUTPUT, OUTPUTS
+from agentq.planning.graph import Graph, Lookup, graph_of
+from agentq.planning.model import Step, Task, Worktree
+from agentq.planning.site import Site
+from agentq.planning.tree import place_of
+
+FAIL_PLAN = {"skip": "skip", "keep-going": "skip", "run": "run", "fail-plan": "fail-plan", "fail-fast": "fail-plan"}
+"""What becomes of a plan in which a task fails, by all its names."""
+SPELLED = {
+    "argv": "command",
+    "name": "title",
+    "failures": "retries",
+    "cost_usd": "max_cost",
+    "tokens": "max_tokens",
+    "turns": "max_turns",
+    "memory_bytes": "memory",
+    "cpu_s": "cpu_time",
+}
+"""Keys of a task, where the field that they fill is called otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A task, as it will be submitted."""
+
+    id: str
+    spec: RunSpec
+    needs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    """The tasks whose outcomes stand in its prompt, its arguments or its environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A plan that can be submitted."""
+
+    name: str
+    on_failed: str
+    max_parallel: int | None
+    budget_usd: float | None
+    tasks: tuple[Planned, ...]
+    """Each after those that it needs."""
+    graph: Graph
+    site: Site | None
+
+
+def compile_plan(expanded: Expanded, plan: str, site: Site | None = None, live: Sequence[str] = ()) -> Compiled:
+    """The runs of a plan with that id. `live`: the ids of tasks that the plan has already."""
+    graph = graph_of(expanded, live)
+    compiler = _Compiler(expanded, plan, site, graph, Lookup(expanded.tasks, {*expanded.done, *live}, expanded.empty))
+    made = {each.task.id: compiler.planned(each) for each in expanded.tasks}
+    if compiler.faults:
+        raise Faulty(compiler.faults)
+    said = expanded.plan
+    tasks = tuple(planned for task in graph.order() if (planned := made[task]) is not None)
+    on_failed = FAIL_PLAN[said.on_failed or "skip"]
+    return Compiled(expanded.name, on_failed, said.max_parallel, said.budget, tasks, graph, site)
+
+
+class _Compiler:
+    def __init__(self, whole: Expanded, plan: str, site: Site | None, graph: Graph, lookup: Lookup) -> None:
+        self._whole, self._plan, self._site, self._graph, self._lookup = whole, plan, site, graph, lookup
+        self.faults: list[Fault] = []
+
+    def planned(self, each: Instance) -> Planned | None:
+        """What a task becomes; None if something is wrong with it, which is noted down."""
+        before = len(self.faults)
+        fields, inputs = self._linked(each, self._fields(each))
+        if len(self.faults) > before:
+            return None
+        try:
+            spec = RunSpec(**fields)
+        except ValidationError as error:
+            self.faults += [_fault(one, each) for one in error.errors(include_url=False)]
+            return None
+        return Planned(each.task.id, spec, self._graph.needs[each.task.id], tuple(inputs))
+
+    def _fields(self, each: Instance) -> dict[str, Any]:
+        task = each.task
+        fields = {**_what(task), **_when(task), "plan": self._plan, "task": task.id}
+        fields["name"] = (task.title or task.id)[:128]
+        fields["on_failed"] = task.on_failed or ("run" if self._whole.plan.on_failed == "run" else "skip")
+        limits = {**(task.limits or {}), **({f"plan:{self._plan}": 1} if self._whole.plan.max_parallel else {})}
+        if limits:
+            fields["limits"] = limits
+        where = self._where(each)
+        demands = {**where.pop("demands", {}), **(task.demands or {})}
+        return fields | where | ({"demands": demands} if demands else {})
+
+    def _where(self, each: Instance) -> dict[str, Any]:
+        """The folder that a task works in, and the host that has it."""
+        task = each.task
+        if task.function is not None:
+            return {}
+        if self._site is None or not self._has_worktree(task):
+            for key in ("check", "setup", "workspace"):
+                if isinstance(each.table.get(key), dict | str | list):
+                    hint = "Say `repository` for the plan"
+                    place, path = place_of(each.table, (key,))
+                    self.faults.append(Fault(place, path, f"{key} is for a task that has a worktree", hint))
+            folder = Path(self._whole.folder, task.cwd or ".")
+            return {"cwd": str(folder.resolve()), "demands": {HOST: _host()}}
+        demands = {HOST: _host()} if self._site.local else {}
+        cwd = {"cwd": task.cwd} if task.cwd not in (None, ".") else {}
+        return {"workspace": self._workspace(each), "demands": demands, **cwd}
+
+    def _has_worktree(self, task: Task) -> bool:
+        return task.workspace is not False and (task.workspace is not None or self._whole.plan.workspace is not False)
+
+    def _workspace(self, each: Instance) -> Workspace | None:
+        site, task, plan = self._site, each.task, self._whole.plan
+        assert site is not None, "whoever has no repository has no worktree"
+        fields: dict[str, Any] = {"merge": plan.merge} if plan.merge else {}
+        for said in (plan.workspace, task.workspace):
+            if isinstance(said, Worktree):
+                fields |= said.model_dump(exclude_none=True)
+        for name, step in (("check", task.check), ("setup", task.setup)):
+            if isinstance(step, Step):
+                fields[name] = step.command
+                fields |= {f"{name}_timeout_ms": step.timeout} if step.timeout is not None else {}
+        if fields.get("merge") != "none":
+            fields |= {"target": site.target} | ({"update_checkout": True} if site.update_checkout else {})
+        try:
+            return Workspace(repository=site.repository, base=site.base, **fields)
+        except ValidationError as error:
+            self.faults += [_fault(one, each, "workspace") for one in error.errors(include_url=False)]
+            return None
+
+    def _linked(self, each: Instance, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """With the tasks looked up whose outcomes stand in the texts of this one."""
+        above: set[str] | None = None
+        found: dict[str, None] = {}
+
+        def link(text: str, *keys: Any) -> str:
+            if "{{" not in text:
+                return text
+
+            def named(match: re.Match[str]) -> str:
+                nonlocal above
+                above = self._graph.above(each.task.id) if above is None else above
+                task = self._output(match, each, keys, above)
+                if task is None:
+                    return match[0]
+                found[task] = None
+                return f"{{{{ tasks.{task}.{match[2].rpartition('.')[2].strip()} }}}}"
+
+            return OUTPUT.sub(named, text)
+
+        for key, name in (("prompt", "prompt"), ("stdin", "stdin")):
+            if isinstance(fields.get(key), str):
+                fields[key] = link(fields[key], name)
+        if "argv" in fields:
+            fields["argv"] = [link(word, "command") for word in fields["argv"]]
+        if "env" in fields:
+            fields["env"] = {name: link(value, "env", name) for name, value in fields["env"].items()}
+        return fields, list(found)
+
+    def _output(self, match: re.Match[str], each: Instance, keys: Sequence[Any], above: set[str]) -> str | None:
+        """The task that an expression names, if it is one that this one waits for."""
+        place, path = place_of(each.table, keys)
+        words, _, output = match[2].strip().rpartition(".")
+        said = shown(f"{{{{ tasks.{match[2].strip()} }}}}")
+        if match[1]:
+            return None
+
+        def refuse(sentence: str, hint: str = "") -> None:
+            self.faults.append(Fault(place, path, f"in {said}, {sentence}", hint))
+
+        ids = self._lookup.find(words)
+        if keys[0] == "command" and each.task.shell:
+            refuse("it would become a part of what the shell reads", "Say it under `env`, and use the variable")
+        elif keys[0] == "stdin":
+            refuse("nothing is filled in: that stands in a prompt, a command or `env`")
+        elif not words or output not in OUTPUTS:
+            refuse(f"{shown(output)} is nothing that a task gives", nearest(output, OUTPUTS) or f"There is {_listed()}")
+        elif ids is None:
+            refuse(f"there is no task {shown(words)}", self._lookup.nearest(words))
+        elif len(ids) != 1:
+            refuse(f"{shown(words)} is {len(ids)} tasks", f"Say which, such as {ids[0]!r}" if ids else "")
+        elif ids[0] not in above:
+            refuse(f"{each.task.id} does not wait for {ids[0]}", f"Add {ids[0]!r} to its `needs`")
+        else:
+            return ids[0]
+        return None
+
+
+def _listed() -> str:
+    return ", ".join(OUTPUTS)
+
+
+def _host() -> str:
+    import socket
+
+    return socket.gethostname()
+
+
+def _what(task: Task) -> dict[str, Any]:
+    """What is to be run."""
+    env: dict[str, Any] = {"env": dict(task.env)} if task.env else {}
+    if task.function is not None:
+        key = "kwargs" if isinstance(task.args, dict) else "args"
+        return {"kind": "function", "function": task.function, **({key: task.args} if task.args else {}), **env}
+    if task.command is not None:
+        stdin = {"stdin": task.stdin} if task.stdin is not None else {}
+        return {"kind": "command", "argv": list(task.command), **stdin, **env}
+    budgets = _said(cost_usd=task.max_cost, tokens=task.max_tokens, turns=task.max_turns)
+    names = ("model", "permissions", "trust", "account", "expects", "on_limit")
+    turn = _said(**{name: getattr(task, name) for name in names})
+    turn |= _said(startup_timeout_ms=task.startup_timeout, linger_timeout_ms=task.linger_timeout)
+    turn |= {"budgets": budgets} if budgets else {}
+    more = _said(turn=turn or None, context=task.context)
+    return {"kind": "agent", "agent": task.agent, "prompt": task.prompt, **env, **more}
+
+
+def _when(task: Task) -> dict[str, Any]:
+    """Where and when it is to be run, and how often it is tried again."""
+    fields = _said(queue=task.queue, priority=task.priority, labels=task.labels, keep_ms=task.keep)
+    fields |= _said(timeout_ms=task.timeout, silence_timeout_ms=task.silence_timeout, stop_grace_ms=task.stop_grace)
+    fields |= _said(delay_ms=task.delay, expires_ms=task.expires)
+    cpu_s = None if task.cpu_time is None else -(-task.cpu_time // 1000)
+    caps = _said(memory_bytes=task.memory, cpu_s=cpu_s, nice=task.nice)
+    return fields | _said(caps=caps or None, retry=_policy(task) or None)
+
+
+def _policy(task: Task) -> dict[str, Any]:
+    said = {} if task.retry is None else _in_ms(task.retry)
+    if task.retry is not None and task.retry.classes:
+        said["classes"] = {class_: _in_ms(each) for class_, each in task.retry.classes.items()}
+    return said | _said(failures=task.retries)
+
+
+_SPANS = {"delay": "delay_ms", "delay_max": "delay_ms_max", "delays": "delays_ms", "max_elapsed": "max_elapsed_ms"}
+
+
+def _in_ms(retry: BaseModel) -> dict[str, Any]:
+    said = retry.model_dump(exclude_none=True)
+    return {_SPANS.get(name, name): value for name, value in said.items()}
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    """Those of which something is said."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _fault(error: Mapping[str, Any], each: Instance, *above: str) -> Fault:
+    """What a spec's model finds wrong, at the key that said it."""
+    keys: list[Any] = list(above)
+    for part in error["loc"]:
+        if part in ("turn", "budgets", "caps", "[key]"):
+            continue
+        name = SPELLED.get(part, part) if isinstance(part, str) else part
+        keys.append(_unspelled(name) if isinstance(name, str) and name not in each.table else name)
+    place, path = place_of(each.table, keys)
+    if above and keys[1:2] and keys[1] in each.table:
+        place, path = place_of(each.table, keys[1:])
+    said = SAID.get(error.get("ctx", {}).get("pattern", "")) or error["msg"].removeprefix("Value error, ")
+    return Fault(place, path, said.replace("Input should", "it should").replace("_ms means", " means").rstrip("."))
+
+
+def _unspelled(field: str) -> str:
+    """The key that filled a field with a unit in its name."""
+    for name, spelled in _SPANS.items():
+        if spelled == field:
+            return name
+    return field.removesuffix("_ms")

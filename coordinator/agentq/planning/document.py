@@ -1,0 +1,105 @@
+"""A plan file, read: YAML, JSON, or JSON lines, by the end of its name.
+
+In JSON lines each line is a task; the first one may be `{"plan": {…}}` instead, which is all but the tasks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.limits import PLAN_BYTES, PLAN_TASKS
+from agentq.planning.faults import Place, refuse
+from agentq.planning.reading_json import read_json
+from agentq.planning.tree import Row, Table
+
+STDIN = "-"
+FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+def read_plan(path: str, format_: str | None = None) -> Table:
+    """The tree of a plan file, or with `-` of what comes in on stdin."""
+    file = "stdin" if path == STDIN else path
+    text = read_file(path)
+    kind = format_ or FORMATS.get(Path(path).suffix.lower()) or _guessed(text)
+    if kind == "jsonl":
+        return _of_lines(text, file)
+    if kind == "json":
+        tree = read_json(text, file)
+    else:
+        from agentq.planning.reading_yaml import read_yaml
+
+        tree = read_yaml(text, file)
+    if not isinstance(tree, Table):
+        raise refuse(Place(file, 1, 1), "", "a plan is a mapping with the key 'tasks', not " + kind_of(tree))
+    return tree
+
+
+def read_file(path: str) -> str:
+    """The text of a file, which is UTF-8 and not too long."""
+    try:
+        if path == STDIN:
+            body = sys.stdin.buffer.read(PLAN_BYTES + 1)
+        else:
+            with open(path, "rb") as file:
+                body = file.read(PLAN_BYTES + 1)
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from error
+    name = "stdin" if path == STDIN else path
+    if len(body) > PLAN_BYTES:
+        raise Invalid(f"{name} has more than {PLAN_BYTES} bytes, which is the most.")
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = body[: error.start]
+        place = Place(name, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        raise refuse(place, "", "a plan is text in UTF-8, and this is something else") from None
+
+
+def kind_of(tree: Any) -> str:
+    """What somebody wrote, in a word."""
+    if tree is None:
+        return "nothing"
+    names = {Table: "a mapping", Row: "a list", str: "text", bool: "true or false"}
+    return next((name for kind, name in names.items() if isinstance(tree, kind)), "a number")
+
+
+def _guessed(text: str) -> str:
+    """The format of a file whose name does not tell it."""
+    if not text.lstrip().startswith("{"):
+        return "yaml"
+    lines = [line for line in text.splitlines() if line.strip()]
+    whole = len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines[:50])
+    return "jsonl" if whole else "json"
+
+
+def _of_lines(text: str, file: str) -> Table:
+    """The first line may tell of the whole; each of the others is a task."""
+    start = Place(file, 1, 1)
+    plan, tasks = Table(start, ""), Row(start, "tasks")
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        place = Place(file, number, 1)
+        if len(tasks) >= PLAN_TASKS:
+            raise refuse(place, "tasks", f"a plan has {PLAN_TASKS} tasks at the most")
+        read = read_json(line, file, line=number, path=f"tasks[{len(tasks)}]")
+        if not isinstance(read, Table):
+            raise refuse(place, "", f"each line is a task, which is an object, not {kind_of(read)}")
+        if list(read) == ["plan"] and not tasks and not plan and isinstance(read["plan"], Table):
+            plan = read_json(line, file, line=number)["plan"]
+            plan.path = ""
+            if "tasks" in plan:
+                raise refuse(plan.key_at("tasks"), "plan.tasks", "in JSON lines, tasks stand on lines of their own")
+        else:
+            tasks.put(read, place)
+    plan.put("tasks", tasks, start, start)
+    return plan
+
+
+def shown_path(path: str) -> str:
+    """A path as it is told: from here, if that is shorter."""
+    return min(path, os.path.relpath(path), key=len)

@@ -1,0 +1,46 @@
+"""The JSON schema of a plan, for editors: made of the models, with what their keys are for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentq.planning.model import CHECK, Plan, Step
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+EXPRESSION = {"type": "string", "pattern": r"\{\{.*\}\}"}
+"""What may stand in the place of anything else: it is known when it is filled in."""
+_BY_NAME = ("check", "setup")
+
+
+def plan_schema() -> dict[str, Any]:
+    """The schema, as `agentq plan schema` prints it."""
+    schema = Plan.model_json_schema(ref_template="#/$defs/{model}")
+    step = Step.model_json_schema()
+    definitions = schema["$defs"]
+    definitions["Step"] = {key: value for key, value in step.items() if key != "title"}
+    definitions["Check"] = {"anyOf": [*CHECK["anyOf"], {"$ref": "#/$defs/Step"}]}
+    for part in (schema, *definitions.values()):
+        part.pop("title", None)
+        part["properties"] = {name: _loose(name, said) for name, said in part.get("properties", {}).items()}
+        if not part["properties"]:
+            del part["properties"]
+    schema["properties"]["$schema"] = {"type": "string", "description": "Where this schema is, for editors."}
+    return {"$schema": DIALECT, "title": "A plan of agentq", **schema}
+
+
+def _loose(name: str, said: dict[str, Any]) -> dict[str, Any]:
+    """One key: what it takes, or an expression that becomes that."""
+    description = {"description": said["description"]} if "description" in said else {}
+    if name in _BY_NAME:
+        return {**description, "$ref": "#/$defs/Check"}
+    body = {key: value for key, value in said.items() if key not in ("title", "default", "description")}
+    choices = [each for each in body.pop("anyOf", [body]) if each and each != {"type": "null"}]
+    if not any(_takes_text(each) for each in choices):
+        choices.append(EXPRESSION)
+    return {**description, **(choices[0] if len(choices) == 1 else {"anyOf": choices})}
+
+
+def _takes_text(choice: dict[str, Any]) -> bool:
+    """Whether any text will do, and so an expression."""
+    kinds = choice.get("type", [])
+    return "string" in ([kinds] if isinstance(kinds, str) else kinds) and not choice.keys() & {"enum", "pattern"}

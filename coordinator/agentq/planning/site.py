@@ -1,0 +1,218 @@
+"""Where the work of a plan is done: its repository, what it starts from, and the branch that it goes to.
+
+What is wrong with it is found when the plan is submitted, by looking at the repository and changing nothing: that it is
+one, that there is somebody to commit as, that the base exists, and that nobody's checkout would be in the way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.coordinator.errors import Invalid, Refused
+from agentq.planning.expanding import Expanded
+from agentq.planning.faults import nearest, refuse, shown
+from agentq.planning.model import Task, Worktree
+from agentq.planning.tree import place_of
+
+NONE = "none"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+@?[^\s/:]*:\S+")
+REMOTE_S = 30
+"""How long a remote may take to tell its branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the work is done, and where it goes."""
+
+    repository: str
+    local: bool
+    """Whether it is a folder of this host, so that only workers of this host can work there."""
+    base: str
+    target: str
+    update_checkout: bool = False
+    checked_out: str | None = None
+    """The branch that the repository's own checkout is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What was said on the command line of where the work is done."""
+
+    base: str | None = None
+    target: str | None = None
+    update_checkout: bool = False
+
+
+def wants_worktrees(whole: Expanded) -> bool:
+    """Whether tasks of a plan are to work in worktrees."""
+    plan = whole.plan
+    if plan.repository is not None:
+        return plan.repository != NONE
+    if plan.workspace is False:
+        return False
+    spoken = any(said is not None for said in (plan.base, plan.target, plan.merge, plan.check, plan.setup))
+    return spoken or plan.workspace is not None or any(_wants(each.task) for each in whole.tasks)
+
+
+def _wants(task: Task) -> bool:
+    return task.workspace is not False and (task.agent is not None or isinstance(task.workspace, Worktree))
+
+
+def site_of(whole: Expanded, wishes: Wishes | None = None) -> Site | None:
+    """Where the work of a plan is done; None if it needs no repository."""
+    if not wants_worktrees(whole):
+        return None
+    wishes, plan = wishes or Wishes(), whole.plan
+    said = plan.repository or "."
+    place, path = place_of(whole.table, ("repository",))
+    if _ADDRESS.fullmatch(said) and not Path(whole.folder, said).exists():
+        return _remote(whole, said, wishes)
+    folder = Path(whole.folder, os.path.expanduser(said)).resolve()
+    top = _toplevel(folder)
+    if top is None:
+        hint = "Say `repository`, or `repository: none` if the tasks need no worktrees"
+        raise refuse(place, path, f"{folder} is not in a git repository", hint)
+    checkout = _Checkout(top)
+    base = wishes.base or plan.base or checkout.branch or checkout.commit("HEAD")
+    if base is None:
+        raise Invalid(f"The repository {top} has no commit yet, so there is nothing to start from; make a first one.")
+    checkout.check(whole, base)
+    update = wishes.update_checkout or _says(whole, "update_checkout")
+    target = wishes.target or plan.target or (base if update and base == checkout.branch else f"agentq/{whole.name}")
+    checkout.check_target(target, update=update)
+    return Site(str(top), True, base, target, update, checkout.branch)
+
+
+def _says(whole: Expanded, name: str) -> bool:
+    said = whole.plan.workspace
+    return isinstance(said, Worktree) and bool(getattr(said, name))
+
+
+def _toplevel(folder: Path) -> Path | None:
+    """The checkout that a folder lies in, or the bare repository that it is."""
+    if not folder.is_dir():
+        return None
+    code, out = git(folder, "rev-parse", "--is-bare-repository", "--show-toplevel")
+    lines = out.split("\n", 1)
+    if code == 0 and lines[0] == "false" and len(lines) > 1:
+        return Path(lines[1].removesuffix("\n"))
+    code, out = git(folder, "rev-parse", "--is-bare-repository", "--absolute-git-dir")
+    lines = out.split("\n", 1)
+    return Path(lines[1].removesuffix("\n")) if code == 0 and lines[0] == "true" else None
+
+
+class _Checkout:
+    """A repository of this host, as it stands."""
+
+    def __init__(self, top: Path) -> None:
+        self._top = top
+        code, out = git(top, "symbolic-ref", "--quiet", "--short", "HEAD")
+        self.branch = out.strip() if code == 0 else None
+
+    def commit(self, name: str) -> str | None:
+        code, out = git(self._top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return out.strip() if code == 0 else None
+
+    def check(self, whole: Expanded, base: str) -> None:
+        """What a plan needs of its repository before it can begin."""
+        if self.commit(base) is None:
+            _, out = git(self._top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes")
+            names = out.split()
+            hint = nearest(base, names) or (f"There is {', '.join(names[:8])}." if names else "It has no branch yet.")
+            raise Invalid(f"The repository {self._top} has no branch or commit {shown(base)} to start from. {hint}")
+        self._check_identity()
+        if _forbids_dirt(whole):
+            self._check_clean()
+
+    def _check_identity(self) -> None:
+        """Nobody commits as nobody."""
+        for role in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+            code, _ = git(self._top, "-c", "user.useConfigOnly=true", "var", role)
+            if code:
+                raise Invalid(
+                    f"git does not know who commits in {self._top}; say it with `git config user.name NAME` and "
+                    "`git config user.email ADDRESS`."
+                )
+
+    def _check_clean(self) -> None:
+        code, out = git(self._top, "status", "--porcelain")
+        lines = [line for line in out.splitlines() if line]
+        if code == 0 and lines:
+            some = ", ".join(line[3:] for line in lines[:3]) + (" and more" if len(lines) > 3 else "")
+            raise Refused(
+                f"The checkout {self._top} has changes that nobody has committed ({some}), and the plan says "
+                "`dirty: refuse`; commit or stash them."
+            )
+
+    def check_target(self, target: str, *, update: bool) -> None:
+        """The branch that somebody has checked out is not moved under their feet."""
+        if git(self._top, "check-ref-format", "--branch", target)[0]:
+            raise Invalid(f"{shown(target)} is not the name of a branch.")
+        where = self._worktrees().get(f"refs/heads/{target}")
+        if where is None or where.startswith(_own_home()):
+            return
+        if not update:
+            raise Refused(
+                f"The branch {target} is checked out in {where}, which would no longer fit to it; give "
+                f"--update-checkout if that may follow, or another branch with --target."
+            )
+        if where != str(self._top):
+            raise Refused(f"The branch {target} is checked out in {where}, which is not the repository's own checkout.")
+
+    def _worktrees(self) -> dict[str, str]:
+        """Where branches are checked out."""
+        _, out = git(self._top, "worktree", "list", "--porcelain")
+        found: dict[str, str] = {}
+        for block in out.split("\n\n"):
+            said = dict(line.partition(" ")[::2] for line in block.splitlines())
+            if "branch" in said:
+                found[said["branch"]] = said["worktree"]
+        return found
+
+
+def _own_home() -> str:
+    from agentq.coordinator.embedded import home
+
+    return f"{home()}/"
+
+
+def _forbids_dirt(whole: Expanded) -> bool:
+    said = [whole.plan.workspace, *(each.task.workspace for each in whole.tasks)]
+    return any(isinstance(each, Worktree) and each.dirty == "refuse" for each in said)
+
+
+def _remote(whole: Expanded, address: str, wishes: Wishes) -> Site:
+    """A repository that git fetches from: what it has is asked of it, if this host can reach it."""
+    base = wishes.base or whole.plan.base
+    code, out = git(whole.folder, "ls-remote", "--symref", "--", address, "HEAD", *([base] if base else []))
+    if code == 0:
+        refs = [line.split("\t") for line in out.splitlines()]
+        if base is None:
+            base = next((left[5:].removeprefix("refs/heads/") for left, _ in refs if left.startswith("ref: ")), None)
+        elif not any(name.endswith(f"/{base}") for _, name in refs) and not re.fullmatch(r"[0-9a-f]{7,64}", base):
+            raise Invalid(f"The repository {address} has no branch {shown(base)} to start from.")
+    if base is None:
+        raise Invalid(f"Nothing is known of {address} here; say the branch to start from, with `base` or --base.")
+    target = wishes.target or whole.plan.target or f"agentq/{whole.name}"
+    return Site(address, False, base, target)
+
+
+def git(folder: Path, *words: str, timeout_s: int = REMOTE_S) -> tuple[int, str]:
+    """Ask git something; its exit code and what it says."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    argv: Sequence[str] = ("git", "-C", str(folder), *words)
+    try:
+        done = subprocess.run(
+            argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+        )
+    except FileNotFoundError:
+        raise Invalid("git is not installed here; a plan with worktrees needs it.") from None
+    except subprocess.TimeoutExpired:
+        return 124, ""
+    return done.returncode, done.stdout.decode(errors="surrogateescape")

@@ -1,0 +1,71 @@
+"""For whoever receives webhooks: is this message from agentq, as it was sent, and new enough?
+
+    from agentq.sdk.webhooks import verify
+
+    message = verify(body, headers, "whsec_…")     # the bytes as they came, before anybody parsed them
+    if message.id not in seen:
+        ...
+
+A message may come twice, with the same id. What is older, or further in the future, than five minutes is refused, so
+that nobody can send it again later; keep the ids of that long, and each message is worked on once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.signing import VERSION, new_secret, signature
+
+__all__ = ["BadSignature", "Message", "new_secret", "verify"]
+
+TOLERANCE_S = 300
+
+
+class BadSignature(AgentqError):
+    """The message is not from whom it seems to be, or too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What was sent: `type` such as `run.failed`, and in `facts` the event."""
+
+    id: str
+    type: str
+    at_s: int
+    facts: dict[str, Any]
+
+
+def verify(
+    body: bytes,
+    headers: Mapping[str, str],
+    secret: str | Sequence[str],
+    *,
+    tolerance_s: int = TOLERANCE_S,
+    now_s: Callable[[], float] = lambda: wall_ms() / 1000,
+) -> Message:
+    """The message, if one of the secrets has signed it; BadSignature if not."""
+    given = {name.lower(): value for name, value in headers.items()}
+    try:
+        message, stamp, told = (given[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+        at_s = int(stamp)
+    except KeyError as error:
+        raise BadSignature(f"The message has no header {error.args[0]}.") from error
+    except ValueError as error:
+        raise BadSignature("The header webhook-timestamp is no number.") from error
+    if abs(now_s() - at_s) > tolerance_s:
+        raise BadSignature(f"The message was sent more than {tolerance_s} s ago, or will be.")
+    secrets = [secret] if isinstance(secret, str) else list(secret)
+    good = [signature(each, message, at_s, body) for each in secrets]
+    shown = [each for each in told.split() if each.startswith(f"{VERSION},")]
+    # All are compared, so that the time it takes tells nothing.
+    fits = [hmac.compare_digest(each.encode(), mine.encode()) for each in shown for mine in good]
+    if not any(fits):
+        raise BadSignature("None of its signatures fits.")
+    content = json.loads(body)
+    return Message(message, content["type"], at_s, content["data"])

@@ -1,0 +1,32 @@
+"""Plans in a folder of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from agentq.planning.compiling import Compiled, compile_plan
+from agentq.planning.expanding import expand
+from agentq.planning.site import Site
+
+SITE = Site("/repository", True, "main", "agentq/plan")
+Plan = Callable[..., Compiled]
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Compiles a plan that is given as text; `files` are others beside it."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(text: str, *, name: str = "plan.yaml", site: Site | None = None, **more: Any) -> Compiled:
+        for other, body in more.pop("files", {}).items():
+            (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / other).write_text(dedent(body))
+        Path(name).write_text(dedent(text))
+        return compile_plan(expand(name, more.pop("given", {})), "plan-1", site)
+
+    return read

@@ -1,0 +1,80 @@
+"""The published schema takes what the reader takes, and says what each key is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docs import ROOT, plan_schema_file
+from jsonschema_rs import Draft202012Validator
+
+from agentq.planning.compiling import compile_plan
+from agentq.planning.document import read_plan
+from agentq.planning.expanding import expand
+from agentq.planning.schema import plan_schema
+from agentq.planning.site import Site
+from agentq.planning.tree import plain
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+SITE = Site("/repository", True, "main", "agentq/plan")
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(plan_schema())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_fit_the_schema_and_can_be_submitted(path: Path, validator: Draft202012Validator) -> None:
+    tree = plain(read_plan(str(path)))
+    given = {"version": "1.2"} if "version" in tree.get("vars", {}) else {}
+
+    assert [error.message for error in validator.iter_errors(tree)] == []
+    assert compile_plan(expand(str(path), given), "plan-1", SITE).tasks
+
+
+def test_the_schema_beside_the_examples_is_the_present_one() -> None:
+    """If this fails: python tests/docs.py."""
+    assert (ROOT / "examples/plan.schema.json").read_text() == plan_schema_file()
+
+
+GOOD = [
+    {"id": "a", "command": "make", "check": "make test", "setup": {"command": "x | y", "shell": True, "timeout": "5m"}},
+    {"id": "a", "command": ["make", 3.1], "env": {"A": 1, "B": True}, "limits": ["a"], "workspace": False},
+    {"id": "a", "prompt": "x", "agent": "y", "priority": "{{ vars.p }}", "workspace": {"ports": "PORT"}, "needs": "b"},
+    {"id": "a", "function": "a:b", "args": {"x": [1]}, "matrix": {"a": [1, "b"]}, "memory": "512M", "max_cost": 0.5},
+    {"id": "a", "command": "x", "foreach": "{{ vars.all }}", "retry": {"classes": {"timeout": {"retries": 1}}}},
+]
+BAD: list[dict[str, Any]] = [
+    {"command": "make"},
+    {"id": "a", "comand": "make"},
+    {"id": "a", "command": "make", "priority": 10},
+    {"id": "a", "command": "make", "timeout": 5},
+    {"id": "a", "command": "make", "workspace": {"merge": "octopus"}},
+    {"id": "a", "command": "make", "workspace": True},
+    {"id": "a", "command": "make", "retry": {"classes": {"bad": {}}}},
+]
+
+
+@pytest.mark.parametrize("task", GOOD)
+def test_the_schema_takes_it(task: dict[str, Any], validator: Draft202012Validator) -> None:
+    assert [error.message for error in validator.iter_errors({"tasks": [task]})] == []
+
+
+@pytest.mark.parametrize("task", BAD)
+def test_the_schema_refuses_it(task: dict[str, Any], validator: Draft202012Validator) -> None:
+    assert not validator.is_valid({"tasks": [task]})
+
+
+def test_every_key_says_what_it_is_for() -> None:
+    schema = plan_schema()
+
+    def nameless(part: dict[str, Any], path: str) -> Iterator[str]:
+        for name, said in part.get("properties", {}).items():
+            if "description" not in said and path != "ClassRetry":
+                yield f"{path}.{name}"
+
+    found = [name for part, body in [("Plan", schema), *schema["$defs"].items()] for name in nameless(body, part)]
+    assert found == []

@@ -1,0 +1,156 @@
+"""Workers that reach nothing but a coordinator do all that others do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from crew import Crew
+from servers import Server, until
+from serving import Serving
+
+from agentq.cli.main import main
+from agentq.coordinator.lease import order_drain
+from agentq.coordinator.logs import Logs
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.sessions import Sessions
+
+MakeCrew = Callable[..., Crew]
+FULL = {"permissions": "full"}
+AGENTQ = f"{sys.executable} -m agentq.cli.main"
+
+
+@pytest.fixture
+def crew(valkey: Server, serving: Serving, make_crew: MakeCrew) -> Crew:
+    """In the namespace of the coordinator."""
+    return make_crew(valkey, namespace=serving.settings.namespace)
+
+
+def log_of(crew: Crew, run: str) -> str:
+    return "".join(entry.text for entry in Logs(crew.queue.store).read(run) if entry.stream == "out")
+
+
+def test_a_worker_without_redis_executes_commands_and_functions_and_says_all_of_them(
+    serving: Serving, crew: Crew
+) -> None:
+    tests = str(Path(__file__).parent.parent)
+    worker = crew.worker_through(serving.url, {"PYTHONPATH": tests}, slots=4, queue="all")
+    commands = [crew.submit("echo out; echo err >&2", queue="all") for _ in range(20)]
+    failing = crew.submit("exit 3", queue="all", retry={"failures": 1, "delay_ms": 1})
+    functions = [
+        crew.queue.submit(RunSpec.checked(kind="function", function="errands:added", args=[each, 1], queue="all")).id
+        for each in range(100)
+    ]
+
+    crew.wait([*commands, failing, *functions])
+
+    assert {crew.state(run) for run in [*commands, *functions]} == {"completed"}
+    assert crew.effects("end") == dict.fromkeys(commands, 1)
+    assert log_of(crew, commands[0]) == "out\n"
+    results = [crew.records.get(run).outcome for run in functions]
+    assert [outcome.result for outcome in results if outcome] == [each + 1 for each in range(100)]
+    assert [attempt.outcome.exit_code for attempt in crew.records.get(failing).attempts if attempt.outcome] == [3, 3]
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes()
+    assert b"redis:" not in environment
+    assert crew.server.url.encode() not in environment
+    crew.check()
+
+
+def test_agents_work_through_a_coordinator_with_their_conversations_and_their_children(
+    serving: Serving, crew: Crew, folder: Path
+) -> None:
+    own = {"CLAUDE_CONFIG_DIR": str(folder / "agents"), "XDG_CONFIG_HOME": str(folder / "config")}
+    crew.worker_through(serving.url, own, slots=2)
+    Sessions(crew.queue.store).new("talk", agent="standin", cwd=str(folder))
+
+    def ask(*lines: str, **fields: object) -> str:
+        spec = {"kind": "agent", "agent": "standin", "prompt": "\n".join(lines), "cwd": str(folder), **fields}
+        return crew.queue.submit(RunSpec.checked(**spec)).id
+
+    first, second = ask("SAY hello", session="talk"), ask("TELL prompts", "COST 0.2", session="talk")
+    parent = ask(f"RUN {AGENTQ} submit --child --wait -- sh -c 'echo from the child' > told", turn=FULL)
+    crew.wait([first, second, parent])
+
+    assert {crew.state(run) for run in (first, second, parent)} == {"completed"}
+    assert "2" in "".join(entry.text for entry in Logs(crew.queue.store).read(second) if entry.stream == "event")
+    assert crew.records.get(second).spending is not None
+    child = crew.records.get((folder / "told").read_text().split()[0])
+    assert (child.spec.parent, child.state) == (parent, "completed")
+    assert log_of(crew, child.id) == "from the child\n"
+
+
+def test_a_cancelled_run_is_stopped_and_a_drained_worker_hands_back_what_it_holds(serving: Serving, crew: Crew) -> None:
+    worker = crew.worker_through(serving.url, slots=2, queue="stop", drain_grace="0s")
+    run, other = (crew.submit("sleep 60", queue="stop", stop_grace_ms=100) for _ in range(2))
+    until(lambda: crew.effects("begin").total() == 2, "both to begin")
+
+    crew.queue.cancel(run)
+    crew.wait([run])
+    order_drain(crew.queue.store, 0, crew.name_of(worker), "a test")
+
+    assert worker.wait(20) == 0
+    assert crew.state(run) == "cancelled"
+    assert (crew.state(other), crew.records.get(other).crashes) == ("pending", 0)
+    assert crew.name_of(worker) == ""
+    crew.queue.cancel(other)
+
+
+def test_a_second_signal_does_not_wait(serving: Serving, crew: Crew) -> None:
+    worker = crew.worker_through(serving.url, queue="signals", drain_grace="60s")
+    run = crew.submit("sleep 60", queue="signals", stop_grace_ms=100)
+    until(lambda: crew.effects("begin").total() == 1, "it to begin")
+
+    worker.send_signal(signal.SIGTERM)
+    until(lambda: crew.records.workers()[0].state == "draining", "it to drain")
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(20) == 0
+    assert crew.state(run) == "pending"
+    crew.queue.cancel(run)
+
+
+def test_a_killed_workers_runs_go_on_with_another_within_its_lease(serving: Serving, crew: Crew) -> None:
+    first = crew.worker_through(serving.url, slots=2, queue="lost")
+    runs = [crew.submit("sleep 0.5", queue="lost") for _ in range(2)]
+    until(lambda: crew.effects("begin").total() == 2, "both to begin")
+
+    first.kill()
+    crew.worker_through(serving.url, slots=2, queue="lost")
+    crew.wait(runs)
+
+    assert {crew.records.get(run).crashes for run in runs} == {1}
+    crew.check()
+
+
+@pytest.mark.parametrize(
+    ("connect", "more", "sentence"),
+    [
+        ("agentq.example", (), "--connect takes the address of a coordinator, such as https://agentq.example"),
+        ("http://agentq.example", (), "would be talked to unencrypted, token and all: write https://"),
+        ("https://me:secret@agentq.example", (), "a token is for AGENTQ_WORKER_TOKEN or --token-file"),
+        ("https://agentq.example", ("--rq", "default"), "--rq needs Redis itself"),
+        ("https://agentq.example", ("--token-file", "/nowhere/token"), "The token in /nowhere/token cannot be read"),
+        ("https://agentq.example", ("--ca-file", "/nowhere/ca"), "The certificates in /nowhere/ca cannot be read"),
+        ("", ("--token-file", "x"), "--token-file means nothing without --connect"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_is_tried(
+    connect: str, more: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(("worker", *(("--connect", connect) if connect else ()), *more))
+
+    said = capsys.readouterr().err
+    assert (code, sentence in said) == (2, True), said
+    assert "secret" not in said
+
+
+def test_a_coordinator_that_is_not_there_ends_a_worker_at_its_start(fresh_home: dict[str, str]) -> None:
+    argv = [sys.executable, "-m", "agentq.cli.main", "worker", "--connect", "http://127.0.0.1:9"]
+    done = subprocess.run(argv, env=fresh_home, capture_output=True, text=True)
+
+    assert done.returncode == 3
+    assert "The coordinator ws://127.0.0.1:9/worker cannot be reached" in done.stderr

@@ -1,0 +1,168 @@
+"""How a worker reaches the server: straight, or through a coordinator, which is then all that it has to reach.
+
+Whichever it is, the worker is the same. Through a coordinator it does no duties, which need all of the server; the
+coordinator does them.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from agentq.coordinator.duties.duty import Duty
+from agentq.coordinator.duties.janitor import Janitor
+from agentq.coordinator.duties.promoter import Promoter
+from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.duties.scheduler import Scheduler
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.offspring import Kin
+from agentq.coordinator.queue import Queue
+from agentq.coordinator.settings import Settings
+from agentq.worker.options import WorkerOptions
+
+TOKEN = "AGENTQ_WORKER_TOKEN"
+"""The variable that holds the token of a worker, where no file does. It is taken out of the environment when it is
+read, so that no child has it."""
+SCHEMES = {"https": "wss", "wss": "wss", "http": "ws", "ws": "ws"}
+
+
+class Reach(Protocol):
+    """See above."""
+
+    settings: Settings
+    """As they hold there, once it is open."""
+
+    def open(self, worker: str) -> Queue:
+        """For a worker of that id."""
+
+    def lease(self, queue: Queue, identity: Identity) -> Lease: ...
+
+    def kin(self, queue: Queue) -> Kin:
+        """The children of what it holds."""
+
+    def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
+        """What the worker does beside runs; `lost` hears which workers were found dead."""
+
+    def close(self) -> None: ...
+
+
+class Straight:
+    """To Redis itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def open(self, worker: str) -> Queue:  # noqa: ARG002 - the server asks nobody who it is
+        return Queue.open(self.settings, client_name="agentq-worker")
+
+    def lease(self, queue: Queue, identity: Identity) -> Lease:
+        return Lease(queue.store, identity, self.settings)
+
+    def kin(self, queue: Queue) -> Kin:
+        return Kin(queue)
+
+    def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
+        store, tick_ms = queue.store, self.settings.tick_ms
+        return [
+            Promoter(store, tick_ms),
+            Scheduler(store, tick_ms),
+            Reaper(store, self.settings, lost=lost),
+            Janitor(store),
+        ]
+
+    def close(self) -> None:
+        """Its links end with the process."""
+
+
+class Through:
+    """To a coordinator."""
+
+    def __init__(self, options: WorkerOptions, environment: Mapping[str, str] = os.environ) -> None:
+        from agentq.coordinator.transport.line import Address
+
+        self._url = options.connect or ""
+        self._address = Address(
+            socket_url(self._url, plain=options.plain_http), _token(options, environment), _tls(self._url, options)
+        )
+        self.settings = Settings(url=self._url)
+
+    def open(self, worker: str) -> Queue:
+        from agentq.coordinator.transport.remote import RemoteStore
+
+        self._store = RemoteStore(self._address, worker)
+        self.settings = self._store.open().model_copy(update={"url": self._url})
+        return Queue(self._store)
+
+    def lease(self, queue: Queue, identity: Identity) -> Lease:  # noqa: ARG002 - it is of our own making
+        from agentq.coordinator.transport.remote import RemoteLease
+
+        return RemoteLease(self._store, identity, self.settings)
+
+    def kin(self, queue: Queue) -> Kin:  # noqa: ARG002 - the same
+        from agentq.coordinator.transport.kinship import RemoteKin
+
+        return RemoteKin(self._store)
+
+    def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:  # noqa: ARG002 - the coordinator does them
+        return []
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def socket_url(url: str, *, plain: bool = False) -> str:
+    """Where workers connect, at a coordinator of this address."""
+    from agentq.coordinator.transport.messages import PATH
+
+    parts = urlsplit(url)
+    scheme = SCHEMES.get(parts.scheme)
+    if scheme is None or not parts.hostname:
+        raise Invalid(
+            f"--connect takes the address of a coordinator, such as https://agentq.example, not {url[:80]!r}."
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise Invalid(f"--connect takes a plain address; a token is for {TOKEN} or --token-file, where nobody sees it.")
+    if scheme == "ws" and not plain and not _is_loopback(parts.hostname):
+        raise Invalid(
+            f"{parts.hostname} would be talked to unencrypted, token and all: write https://, or say --plain-http if "
+            "the network between is private."
+        )
+    return f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{PATH}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token(options: WorkerOptions, environment: Mapping[str, str]) -> str:
+    """From a file, or from the environment; never from the command line, which everybody sees."""
+    if options.token_file is None:
+        return environment.get(TOKEN, "").strip()
+    try:
+        token = Path(options.token_file).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise Invalid(f"The token in {options.token_file} cannot be read: {error}.") from error
+    if not token or not token.isprintable() or " " in token:
+        raise Invalid(f"{options.token_file} holds no token; `agentq token new` makes one.")
+    return token
+
+
+def _tls(url: str, options: WorkerOptions) -> ssl.SSLContext | None:
+    """How it is made sure of who is there; as everywhere on this machine, if nothing is said."""
+    if options.ca_file is None:
+        return None
+    if not url.startswith(("https:", "wss:")):
+        raise Invalid("--ca-file means nothing without https.")
+    try:
+        return ssl.create_default_context(cafile=str(Path(options.ca_file).expanduser()))
+    except (OSError, ssl.SSLError) as error:
+        raise Invalid(f"The certificates in {options.ca_file} cannot be read: {error}.") from error

@@ -1,0 +1,164 @@
+"""How long worktrees stay that nobody works in, and how much of the disk they may have.
+
+Those that are idle go first, then those that are kept, the oldest first, then what killed workers left, unless their
+run may yet go on in it. None goes before what only it holds is sheltered, and none that somebody who lives works in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.worker import tree
+from agentq.worker.workspace.closing import keep
+from agentq.worker.workspace.git import Git
+from agentq.worker.workspace.note import Note, note_of, notes
+from agentq.worker.workspace.repository import Repository
+from agentq.worker.workspace.worktree import Worktree, is_its_own, remove, shelter
+
+Kind = Literal["running", "kept", "idle", "left", "broken"]
+"""`left`: of a worker that is dead; `broken`: git does not know it any more."""
+_ORDER: tuple[Kind, ...] = ("idle", "broken", "kept", "left")
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long, and how much."""
+
+    keep_ms: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A worktree, and how it is with it."""
+
+    note: Note
+    kind: Kind
+    bytes: int | None = None
+    """What it takes on the disk; None where nobody has looked."""
+
+    @property
+    def since_ms(self) -> int:
+        """When somebody worked in it last, as far as that is noted."""
+        return self.note.ended_at_ms or self.note.made_at_ms
+
+    @property
+    def why(self) -> str:
+        """Why it is there."""
+        if self.kind == "left":
+            return "its worker is gone; the next attempt of the run goes on in it, or begins anew"
+        if self.kind == "broken":
+            return "its repository does not know it any more"
+        return self.note.why
+
+
+def look(home: Path, *, sizes: bool = False) -> list[Found]:
+    """All worktrees in a worker's home."""
+    return [
+        Found(note, _kind(note), size_of(note.path) if sizes else None)
+        for note in notes(home / "worktrees")
+        if note.path.is_dir()
+    ]
+
+
+def _kind(note: Note) -> Kind:
+    if not is_its_own(note):
+        return "broken"
+    if note.state == "kept" or note.state == "idle":
+        return note.state
+    return "running" if note.is_held else "left"
+
+
+def superfluous(found: list[Found], keeping: Keeping) -> Iterator[tuple[Found, str]]:
+    """Those that are to go, in this order, and why."""
+    now_ms = wall_ms()
+    total = sum(each.bytes or 0 for each in found)
+    removable = [each for each in found if each.kind in _ORDER and not each.note.holds]
+    for each in sorted(removable, key=lambda each: (_ORDER.index(each.kind), each.since_ms)):
+        if now_ms - each.since_ms > keeping.keep_ms:
+            yield each, "nobody has worked in it for long"
+        elif total > keeping.disk_bytes:
+            yield each, "the worktrees take more of the disk than they may"
+        else:
+            continue
+        total -= each.bytes or 0
+
+
+def tidied(home: Path, keeping: Keeping) -> list[str]:
+    """Take away what is to go; a sentence for each, and for each that could not."""
+    told = []
+    for each, why in superfluous(look(home, sizes=True), keeping):
+        try:
+            told.append(f"{taken_away(each, home)}: {why}")
+        except (AgentqError, OSError) as error:
+            told.append(f"{each.note.path} stays: {error}")
+    return told
+
+
+def taken_away(found: Found, home: Path) -> str:
+    """Take one away, with what only it holds sheltered; what was done. It stays where that cannot be."""
+    note = found.note
+    if not note.common.is_dir():
+        return f"{note.path} stays, as its repository {note.common} is gone; delete it yourself"
+    repository = Repository(Git(home).within(note.common), None, "origin")
+    with repository.locked():
+        fresh = Note.read(note.file)
+        if fresh is None or fresh.is_held or fresh.state != note.state or fresh.run != note.run:
+            return f"{note.path} stays, as somebody works in it again"
+        mine = Worktree(repository, fresh).noted(state="going", keeper=tree.keeper(os.getpid()))
+    if not is_its_own(note):
+        return _set_free(note)
+    held = shelter(mine)
+    if held:
+        keep(mine.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        return f"{note.path} stays, as the repository {held[0]} within it is nowhere else"
+    remove(mine)
+    kept = note.run and repository.commit(f"refs/agentq/{note.run}")
+    return f"{note.path} removed{f', its work kept as refs/agentq/{note.run}' if kept else ''}"
+
+
+def _set_free(note: Note) -> str:
+    """Its repository does not know it: nobody can tell what of it is elsewhere."""
+    note.file.unlink(missing_ok=True)
+    return f"{note.path} is no worktree any more, and left to you"
+
+
+def size_of(folder: Path) -> int:
+    """Bytes on the disk of all that is below a folder; files that have several names are counted once."""
+    total, seen = 0, set[tuple[int, int]]()
+    todo = [folder]
+    while todo:
+        try:
+            entries = list(os.scandir(todo.pop()))
+        except OSError:
+            continue  # it went while we looked
+        for entry in entries:
+            status = _status(entry)
+            if status is None:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                todo.append(Path(entry.path))
+            if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
+                total += status.st_blocks * 512
+            if status.st_nlink > 1:
+                seen.add((status.st_dev, status.st_ino))
+    return total
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def strays(home: Path) -> list[Path]:
+    """Folders among the worktrees of which nothing is noted."""
+    folders = (path for path in (home / "worktrees").glob("*/*") if path.is_dir() and not path.is_symlink())
+    return sorted(path for path in folders if not note_of(path).exists())
