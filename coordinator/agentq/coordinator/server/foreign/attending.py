@@ -138,12 +138,14 @@ class Attending:
             said["bound_run"] = live.id
         self.conversing.note(session, **said)
         if live is not None and live.state in HELD and is_runner_id(live.worker):
-            self._tie(live, agent_session)
+            self._tie(session, live, agent_session)
 
-    def _tie(self, live: Run, agent_session: str) -> None:
+    def _tie(self, session: str, live: Run, agent_session: str) -> None:
         try:
             look = self.roster.look(live.worker)
             host = self.roster.who(look).labels[HOST]
+            if look.registration.hostname and not self.conversing.about(session).get("hostname"):
+                self.conversing.note(session, hostname=look.registration.hostname)
             claim = Claim(live.id, live.fence, "", "")
             self.conversations.bind(claim, agent_session, host=host, movable=False)
         except (Fenced, WrongState, NotFound):

@@ -26,6 +26,7 @@ from agentq.coordinator.link import fields_of
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.records import Filter, Records
 from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.registration import is_runner_id
 from agentq.coordinator.server.foreign.speaking import moment, result_fields, result_of
 from agentq.coordinator.sessions import Session, Sessions, partition_of_session
 from agentq.coordinator.store import Store
@@ -286,7 +287,8 @@ class Conversing:
             "executor_session_id": about.get("executor_session_id")
             or (stored.agent_session if stored is not None else None),
             "executor_profile": about.get("executor_profile") or None,
-            "hostname": about.get("hostname") or (stored.host if stored is not None else None),
+            "hostname": about.get("hostname")
+            or (stored.host if stored is not None and not is_runner_id(stored.host or "") else None),
         }
 
 

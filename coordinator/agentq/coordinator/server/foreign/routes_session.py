@@ -136,8 +136,10 @@ async def submitted(request: Request, caller: Principal, body: Any) -> Response:
     return JSONResponse(accepted.body(), accepted.status, {"location": f"/runs/{accepted.run_id}"})
 
 
-async def begun(request: Request, caller: Principal, body: Any) -> Response:
-    """The answer to a body of `POST /sessions` that is in a dialect."""
+@router.post("/sessions", summary="An executor has begun a session")
+async def begun(request: Request, caller: Executor) -> Response:
+    """The body that executors of dialect A send."""
+    body = await fields_of(request)
     return views.told(await service_of(request).ask(embassy_of(request).attending.begin, body, caller.bound))
 
 
