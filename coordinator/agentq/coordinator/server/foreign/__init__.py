@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from agentq.coordinator.errors import NotFound
 from agentq.coordinator.server.foreign.speaking import also as also
 from agentq.coordinator.server.foreign.speaking import also_brief as also_brief
 from agentq.coordinator.server.foreign.speaking import concealed as concealed
@@ -18,3 +20,12 @@ def also_session(session: Session) -> dict[str, Any]:
 def is_foreign(body: object) -> bool:
     """Whether the body of a request for a run is in a dialect, and not in our own words."""
     return isinstance(body, dict) and "type" in body and "kind" not in body
+
+
+def check_run_id(text: str) -> None:
+    """Refuse the id of a run of another system, in its words: it is well formed there, and of no run here."""
+    if _RUN.fullmatch(text):
+        raise NotFound("Run not found")
+
+
+_RUN = re.compile(r"run_[0-9a-f]{12}")

@@ -26,6 +26,7 @@ Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait 
 
 async def visible(service: Service, caller: Principal, run_id: str) -> Run:
     """A run that the caller may see."""
+    foreign.check_run_id(run_id)
     run = await service.ask(service.records.get, run_id)
     caller.check_queue(run.spec.queue)
     return run
