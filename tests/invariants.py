@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from plan_invariants import check_merge_lines
+from plan_invariants import check_merge_lines, check_plans
 from snapshot import Snapshot as Snapshot
 from snapshot import runs as runs
 from snapshot import take_snapshot as take_snapshot
@@ -32,6 +32,7 @@ def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
     _check_logs(snapshot)
     _check_schedules(snapshot)
     check_merge_lines(snapshot)
+    check_plans(snapshot, healthy=healthy)
 
 
 def _check_index(snapshot: Snapshot) -> None:

@@ -31,6 +31,7 @@ from agentq.worker.environment import Environment
 from agentq.worker.narration import Narration
 from agentq.worker.reports import Report
 from agentq.worker.spill import Spill
+from agentq.worker.workspace.workspaces import Workspaces
 
 ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
@@ -124,7 +125,8 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             say=said.append,
             narration=Narration(world.queue, Spill(folder / "spill"), lambda: 0),
             door=Door(Kin(world.queue), folder / "doors"),
-            receive=world.queue.receive,
+            queue=world.queue,
+            workspaces=Workspaces(folder / "home", "w1"),
         )
         agents = Agents(profiles, Halting(world, happens), availability)
         going = AgentAttempt(claim, spec_from_wire(claim.spec, claim.lane), surroundings, agents)

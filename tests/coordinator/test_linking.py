@@ -10,7 +10,7 @@ from agentq.coordinator.linking import HOT, linked, pieces_of
 from agentq.coordinator.scripts import SCRIPTS, read_file
 
 LOCALS_MOST = 200
-SHARED_FILES = {"prelude", *(name for script in SCRIPTS.values() for name in script.header.uses)}
+SHARED_FILES = {"prelude", "homes", *(name for script in SCRIPTS.values() for name in script.header.uses)}
 SHARED = """-- About one.
 local one = 1
 

@@ -31,6 +31,8 @@ SHARED = {
     "conversing",
     "merging",
     "renewal",
+    "planning",
+    "homes",
 }
 REFUSED_WHEN_FULL = {
     "submit",
@@ -45,7 +47,7 @@ REFUSED_WHEN_FULL = {
     "schedule",
     "fire",
     "trigger",
-} | {"intake", "deliver", "begin", "carry"}
+} | {"intake", "deliver", "begin", "carry", "plan", "retry"}
 """What lets work, or words, in."""
 
 
@@ -62,7 +64,7 @@ def test_every_file_is_a_script_or_shared_by_some() -> None:
     used = {name for script in SCRIPTS.values() for name in script.header.uses}
 
     assert every_file() == set(SCRIPTS) | SHARED
-    assert used | {"prelude"} == SHARED
+    assert used | {"prelude", "homes"} == SHARED
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -164,6 +164,17 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         TryLater,
         "The {subject} ended less than a minute ago; what its submit may yet ask for is kept so long.",
     ),
+    "planned": (WrongState, "The {subject} is a task of the plan {detail}, and is kept until that has ended."),
+    "no_plan": (NotFound, "The {subject} is to be a task of the plan {detail}, which does not exist."),
+    "closed_plan": (
+        WrongState,
+        "The {subject} is refused: the plan {detail} was stopped and takes no more tasks; `agentq plan retry` lets it "
+        "go on.",
+    ),
+    "halting": (
+        TryLater,
+        "The {subject} has to wait: the plan {detail} is being stopped; try again when its last task has ended.",
+    ),
     "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
 }
 

@@ -6,7 +6,8 @@ keeps the last one it has seen can go on there after any break. `missed` tells w
 What happened to several runs at once is one entry of the stream and several events. The last of them has the entry's
 own id, those before it that with `/` and a number.
 
-An event that is of no run (NOTICES) has an empty one, and no state.
+An event that is of no run (NOTICES) has an empty one. That of a plan names the plan, and its state is the word that it
+ended with; another one has no state.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from agentq.coordinator.store import Store
 
 ENTRIES_A_READ = 500
 BEGINNING = "0-0"
-NOTICES = {"webhook_disabled": "nobody is told through a webhook any more, which has failed for too long"}
+NOTICES = {
+    "plan_ended": "a plan has ended: all of it was submitted, and none of its tasks lives",
+    "webhook_disabled": "nobody is told through a webhook any more, which has failed for too long",
+}
 """Events that are of no run, and what they tell."""
 NAMES = (*dict.fromkeys(row.event for row in TRANSITIONS), *NOTICES)
 """What an event can be called."""
@@ -44,6 +48,8 @@ class Event(BaseModel):
     attempt: int
     worker: str
     detail: str
+    plan: str = ""
+    """Of `plan_ended`; how many of its tasks ended in which state is in `detail`."""
 
     @property
     def at_ms(self) -> int:

@@ -6,7 +6,7 @@
 
 They sort by time, name their partition, and are safe in URLs and file names of any system. The maker of an id can send
 the same submit twice: the second one finds the first. What a schedule makes has an id that follows from schedule and
-tick.
+tick, and of a task from its plan.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ def tick_run_id(partition: int, at_ms: int, schedule: str) -> str:
     """The id of the run that a schedule makes at a tick: the same, whoever asks."""
     chance = int.from_bytes(blake2b(f"{schedule} {at_ms}".encode(), digest_size=8).digest())
     return _run_id(partition, at_ms, chance)
+
+
+def task_run_id(partition: int, at_ms: int, place: int, plan: str, task: str) -> str:
+    """The id of the run of a task: the same, whoever asks. Those of a plan sort by their place in it."""
+    chance = int.from_bytes(blake2b(f"{plan} {task}".encode(), digest_size=8).digest())
+    return _run_id(partition, at_ms, place << 36 | chance & (1 << 36) - 1)
 
 
 def run_id_prefix(at_ms: int) -> str:

@@ -27,6 +27,21 @@ if TYPE_CHECKING:
 Step = Literal["prepared", "executed", "committed", "merging", "merged", "requeued"]
 
 
+class Mend(BaseModel):
+    """Why the work went back, for whoever is to mend it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    what: Literal["conflict", "check"]
+    target: str
+    """The commit of the target that the work was put onto."""
+    why: str = ""
+    files: tuple[str, ...] = ()
+    """In which there are conflicts."""
+    told: str = ""
+    """What a check said, at its end."""
+
+
 class Intent(BaseModel):
     """What an attempt has done, or is about to do."""
 
@@ -44,6 +59,8 @@ class Intent(BaseModel):
     target: str | None = None
     target_before: str | None = None
     """Where the target stood when it was to be moved."""
+    mend: Mend | None = None
+    """What is to be mended, once the work has gone back for that."""
     rounds: int = 0
     """How often the work has gone back to be mended."""
     outcome: Outcome | None = None

@@ -34,6 +34,11 @@ WORKSPACE_PATHS = 1000
 WORKSPACE_PORTS = 32
 ROUNDS = 20
 """How often a conflict, or a check that fails, may go back to be mended."""
+PLAN_TASKS = 100_000
+PLAN_SOURCE_BYTES = 8 << 20
+"""What a plan was made from, compressed."""
+PLAN_LOOK_MS = 3_600_000
+"""A task that has ended is kept while its plan goes on; after so long it is looked at again."""
 INTENT_BYTES = 2 << 20
 """What an attempt notes of its workspace, with the outcome of its process."""
 MERGE_OTHERS = 64
@@ -50,6 +55,8 @@ LOG_CHUNKS_A_CALL = 1000
 DEPENDENCIES_A_CALL = 1000
 """Dependencies in one call; a run with more is submitted in several, unseen by the façade's callers."""
 SUBMIT_A_CALL = 1000
+TASKS_A_CALL = 100
+"""Tasks of a plan in one call: each has dependencies to look at."""
 CLAIM_A_CALL = 1000
 LIST_A_CALL = 1000
 SETTLE_A_CALL = 200

@@ -153,7 +153,7 @@ class _Reader(threading.Thread):
             self._ring(None)
         for event in events:
             if event.state in TERMINAL:
-                self._ring(event.run)
+                self._ring(event.run or event.plan)
             self._after = event.id
 
     def _ring(self, run_id: str | None) -> None:

@@ -61,8 +61,10 @@ class Queue(Holding):
             self._depend(run_id, spec)
         return receipt
 
-    def submit_many(self, specs: Iterable[RunSpec], *, run_ids: Iterable[str] | None = None) -> Iterator[Receipt]:
-        """Put many runs into the world, a thousand in a round trip, and tell of each in order.
+    def submit_many(
+        self, specs: Iterable[RunSpec], *, run_ids: Iterable[str] | None = None, batch: int = limits.SUBMIT_A_CALL
+    ) -> Iterator[Receipt]:
+        """Put many runs into the world, `batch` of them in a round trip, and tell of each in order.
 
         A refusal concerns one run only, and is told in its receipt. With ids from `new_run_id`, a run may depend on one
         that comes before it.
@@ -70,16 +72,16 @@ class Queue(Holding):
         under_way: deque[_Batch] = deque()
 
         def calls() -> Iterator[tuple[int, Sequence[Word]]]:
-            for batch in self._batches(specs, run_ids):
-                under_way.append(batch)
-                for partition, places in batch.partitions.items():
-                    yield partition, tuple(chain.from_iterable(_row(batch.specs[at], batch.ids[at]) for at in places))
+            for made in self._batches(specs, run_ids, batch):
+                under_way.append(made)
+                for partition, places in made.partitions.items():
+                    yield partition, tuple(chain.from_iterable(_row(made.specs[at], made.ids[at]) for at in places))
 
         for words in self.store.call_many("submit", calls()):
-            batch = under_way[0]
-            if batch.told(words):
+            oldest = under_way[0]
+            if oldest.told(words):
                 under_way.popleft()
-                for receipt, spec in zip(batch.receipts(), batch.specs, strict=True):
+                for receipt, spec in zip(oldest.receipts(), oldest.specs, strict=True):
                     if receipt.created and len(spec.after) > limits.DEPENDENCIES_A_CALL:
                         self._depend(receipt.id, spec)
                     yield receipt
@@ -140,7 +142,7 @@ class Queue(Holding):
             return None
         if spec.parent is not None:
             return partition_of(spec.parent)
-        together = spec.session or spec.plan
+        together = spec.plan if spec.task is not None else spec.session or spec.plan
         if together is None and spec.after:
             return partition_of(spec.after[0])
         together = together or spec.dedupe_key
@@ -186,6 +188,11 @@ class Queue(Holding):
                 f"The run {run_id} would live in partition {partition}, and what it belongs to lives in {home}; "
                 f"make its id for partition {home}."
             )
+        if spec.task is not None and spec.session is not None and self._partition_for(spec.session) != partition:
+            raise Invalid(
+                f"A task lives in the partition of its plan, {partition}, and the session {spec.session} in "
+                f"{self._partition_for(spec.session)}; give the session another name."
+            )
         foreign = next((parent for parent in spec.after if partition_of(parent) != partition), None)
         if foreign is not None:
             raise Invalid(
@@ -208,10 +215,10 @@ class Queue(Holding):
 
         return type(refused)(f"{refused}{suggestion(self.store, spec.session)}")
 
-    def _batches(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None) -> Iterator[_Batch]:
+    def _batches(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None, size: int) -> Iterator[_Batch]:
         ids: Iterator[str | None] = repeat(None) if run_ids is None else iter(run_ids)
         rest = iter(specs)
-        while batch := list(islice(rest, limits.SUBMIT_A_CALL)):
+        while batch := list(islice(rest, size)):
             partitions: dict[int, list[int]] = {}
             made: list[str] = []
             for place, spec in enumerate(batch):

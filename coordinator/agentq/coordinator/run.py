@@ -171,6 +171,8 @@ class RunSpec(_Strict):
             raise ValueError("context is for the prompt of an agent")
         if self.plan is None and (self.task is not None or self.context == "plan"):
             raise ValueError(f"{'task' if self.task else 'context'!r} means nothing without plan")
+        if self.task is not None and self.dedupe_key is not None:
+            raise ValueError("a task has no dedupe_key: in its plan there is one of its name")
 
     def _dedupes(self) -> None:
         """Whether what is said of its key goes together."""
@@ -258,6 +260,7 @@ _AS_IT_IS = (
     "on_failed",
     "if_live",
     "plan",
+    "task",
     "session",
     "keep_ms",
     "parent",

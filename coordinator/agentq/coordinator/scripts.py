@@ -81,7 +81,7 @@ class Script:
         patched = patch or (lambda _, text: text)
         closing = "" if "no-writes" in self.header.flags else "close()"
         body = patched(self.name, self.text)
-        files = [_body(name, patched(name, read_file(name))) for name in ("prelude", *self.header.uses)]
+        files = [_body(name, patched(name, read_file(name))) for name in ("prelude", "homes", *self.header.uses)]
         rest = f"{_body(self.name, body)}\nend\nlocal reply = main()\n{closing}"
         shared, body = linked(files, rest, lua_builders())
         parts = [
@@ -172,6 +172,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("forget", "", "id state"),
             Script("gate", "limit until_ms why"),
             Script("groom", "lane idle_ms"),
+            Script("halt", "plan why"),
             Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
             Script("hook", "name url which secret at op"),
             Script("intend", "id fence work"),
@@ -190,6 +191,8 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("mint", "token name kind digest scopes queues units per_ms burst expires_at_ms"),
             Script("park", "id fence alarm_at_ms alarm_ms reason signals children saved"),
             Script("pause", "queue why"),
+            Script("plan", "plan name on_failed expected source"),
+            Script("plans", "before count", "plan"),
             Script("promise", "digest body answer lasts_ms"),
             Script("purge", "queue state why"),
             Script("rates", "window_ms most"),
@@ -204,8 +207,10 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("report", "id fence number progress"),
             Script("requeue", "id op"),
             Script("resume", "queue"),
+            Script("retry", "plan which op"),
             Script("revoke", "token"),
             Script("schedule", "name revision_before revision overlap rule lane spec door next_ms wake_ms"),
+            Script("seal", "plan"),
             Script("sessions", "before count", "name"),
             Script("settle"),
             Script("shelve", "wipe", "name value"),
@@ -216,6 +221,8 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("submit", "", "id lane spec door"),
             Script("suspend", "name why"),
             Script("tell", "session run op event keep_ms"),
+            Script("tally", "plan"),
+            Script("tasks", "plan after count", "state"),
             Script("tick"),
             Script("transfer", "queue state target"),
             Script("trigger", "name id"),

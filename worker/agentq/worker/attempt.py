@@ -13,37 +13,40 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Fenced, Stopping, TryLater, Unreachable
+from agentq.coordinator.errors import AgentqError, Fenced, Invalid, Stopping, TryLater, Unreachable
 from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
+from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage
 from agentq.coordinator.waiting import Resumption, Wait
-from agentq.worker.channel import Channel, Channels, Progress
-from agentq.worker.door import Door
-from agentq.worker.environment import Environment
-from agentq.worker.narration import Narration
+from agentq.worker.channel import Channel, Progress
+from agentq.worker.cleaning import clean
+from agentq.worker.judging import judged
 from agentq.worker.output import Output
 from agentq.worker.process import Exit, Launch, Process, SpawnFailed
 from agentq.worker.redacting import Redactor
 from agentq.worker.reports import Report
 from agentq.worker.secrets import Secrets
+from agentq.worker.surroundings import Surroundings as Surroundings
 from agentq.worker.tree import Cgroups, sweep
+
+if TYPE_CHECKING:
+    from agentq.worker.workspace.delivery import Delivery
 
 DRAINED_MS = 2_000
 """How long the last output may take to arrive once no process is left."""
 RETRY_MS = 1_000
+PROGRESS_CHARACTERS = 200
 
 Answer = TypeVar("Answer")
 
@@ -54,22 +57,6 @@ class Stop(Enum):
     CANCELLED = "cancelled"
     FENCED = "fenced"
     RELEASED = "released"
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What an attempt needs of its worker."""
-
-    environment: Environment
-    cgroups: Cgroups | None
-    logs: Path
-    channels: Channels
-    say: Callable[[Report], None]
-    narration: Narration
-    door: Door
-    """Where agents may use agentq for their runs."""
-    receive: Callable[[Claim], Resumption | None]
-    """What an attempt resumes with; asked in a thread, as the server may be slow or away."""
 
 
 class Undone(Exception):
@@ -86,8 +73,12 @@ class Attempt:
     def __init__(self, claim: Claim, spec: RunSpec, surroundings: Surroundings) -> None:
         self.claim = claim
         self.spec = spec
-        self._around = surroundings
-        self._stopped = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self.called = asyncio.Event()
+        """It may be its turn to merge."""
+        self.delivery: Delivery | None = None
+        """What becomes of its work, if it has a workspace."""
+        self.around = surroundings
         self._hurried = asyncio.Event()
         self._poked = asyncio.Event()
         """Something has changed that its limits depend on."""
@@ -107,7 +98,9 @@ class Attempt:
         """
         if self._stop is None or why is Stop.FENCED:
             self._stop, self._reason = why, reason
-        self._stopped.set()
+        self.stopped.set()
+        if self.delivery is not None and (why is not Stop.RELEASED or within_ms is not None):
+            self.delivery.leash.pull()
         if why is Stop.FENCED:
             self._hurried.set()
         elif within_ms is not None:
@@ -129,13 +122,36 @@ class Attempt:
         await self._end_earlier()
         resumption = await self._received()
         try:
-            self._go_on()
-            outcome = await self._execute(resumption)
+            self.go_on()
+            outcome = await self._worked(resumption)
         except Undone as undone:
             outcome = undone.outcome
         self._say_how_it_ended(outcome)
+        if self.delivery is not None:
+            await self.delivery.leave(outcome)
 
-    def _go_on(self) -> None:
+    async def _worked(self, resumption: Resumption | None) -> Outcome:
+        """Execute; in a workspace, what comes before and after that, too."""
+        if self.spec.workspace is None:
+            return await self._execute_as(self.spec, resumption)
+        from agentq.worker.workspace.delivery import Delivery  # which most runs never need
+
+        self.delivery = Delivery(self, self.spec)
+        return await self.delivery.run(lambda spec: self._execute_as(spec, resumption))
+
+    async def _execute_as(self, spec: RunSpec, resumption: Resumption | None) -> Outcome:
+        """With what the runs before it gave, where it stands for that."""
+        if spec.inputs or spec.context != "none":
+            from agentq.worker.inputs import Inputs
+
+            try:
+                spec = await self.decided(lambda: Inputs(self.around.queue.store).filled(spec))
+            except Invalid as invalid:
+                raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=str(invalid))) from invalid
+        self.spec = spec
+        return await self._execute(resumption)
+
+    def go_on(self) -> None:
         """Unless it was stopped meanwhile: nothing is begun for nobody."""
         if self._stop is not None:
             raise Undone(Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None))
@@ -143,15 +159,22 @@ class Attempt:
     async def _end_earlier(self) -> None:
         """What an earlier attempt left on this host, its worker killed, ends before this one begins."""
         if self.claim.fence.partition("-")[0] != "1":
-            await sweep(f"{self._around.environment.namespace}/{self.claim.id}", cgroups=self._around.cgroups)
+            await sweep(f"{self.around.environment.namespace}/{self.claim.id}", cgroups=self.around.cgroups)
 
     async def _received(self) -> Resumption | None:
         """What it resumes with, if it is not the first attempt."""
         if self.claim.fence.partition("-")[0] == "1":
             return None
-        return await self._answered(partial(self._around.receive, self.claim))
+        return await self.answered(partial(self.around.queue.receive, self.claim))
 
-    async def _answered(self, ask: Callable[[], Answer]) -> Answer | None:
+    async def decided(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the server until it answers; what is not decided when the attempt is stopped never is."""
+        answers: list[Answer] = []
+        await self.answered(lambda: answers.append(ask()))
+        self.go_on()
+        return answers[0]
+
+    async def answered(self, ask: Callable[[], Answer]) -> Answer | None:
         """Ask the server, in a thread, until it answers; None if the attempt was stopped before that."""
         while self._stop is None:
             try:
@@ -165,10 +188,49 @@ class Attempt:
     async def _pause(self) -> None:
         """Wait a moment before the next try, unless it is stopped."""
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._stopped.wait(), random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+            await asyncio.wait_for(self.stopped.wait(), random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+
+    # ---- what its workspace asks
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on with what an earlier attempt has left: a command begins anew."""
+        return False
+
+    def delivers(self, outcome: Outcome) -> bool:
+        """Whether the work is done, and is to be brought in."""
+        stopped = self._stop in (Stop.FENCED, Stop.CANCELLED) or (self._stop is not None and self._interrupted)
+        return outcome.class_ in COMPLETING and self._wait is None and not stopped
+
+    def expects_changes(self, outcome: Outcome) -> bool:  # noqa: ARG002
+        """Whether it has failed if there are none."""
+        return False
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether it was handed back, or waits: another attempt goes on in its worktree."""
+        return self._wait is not None or (self._stop is Stop.RELEASED and self._interrupted)
+
+    def interrupted(self) -> Outcome:
+        """It was stopped before its work was in."""
+        self._interrupted = True
+        return Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
+
+    def log(self, chunks: list[Chunk]) -> None:
+        self.around.narration.log(self.claim, chunks)
+
+    def note(self, sentence: str) -> None:
+        """Say something of our own in the log."""
+        self.log([Chunk("note", f"{clean(sentence)}\n")])
+
+    def progress(self, sentence: str) -> None:
+        """Say what it does now."""
+        self.around.narration.progress(self.claim, {"note": clean(sentence)[:PROGRESS_CHARACTERS]})
+
+    # ---- how it ended
 
     def _say_how_it_ended(self, outcome: Outcome) -> None:
-        say, claim = self._around.say, self.claim
+        say, claim = self.around.say, self.claim
         if self._stop is Stop.FENCED:
             return
         if self._stop is Stop.RELEASED and self._interrupted:
@@ -182,24 +244,24 @@ class Attempt:
             say(Report("fail", claim, outcome))
 
     async def _execute(self, resumption: Resumption | None) -> Outcome:
-        channel = self._around.channels.open(self.claim)
+        channel = self.around.channels.open(self.claim)
         try:
             return await self._within(channel, resumption)
         finally:
-            self._around.channels.give_back(channel)
+            self.around.channels.give_back(channel)
 
     async def _within(self, channel: Channel, resumption: Resumption | None) -> Outcome:
         try:
             if resumption is not None:
                 channel.resume(resumption)
             launch = await self._prepared(channel, resumption)
-            self._go_on()
-            self._secrets = self._around.environment.secrets(launch.env)
+            self.go_on()
+            self._secrets = self.around.environment.secrets(launch.env)
             process = await Process.spawn(launch, cgroups=self._cgroups())
         except (SpawnFailed, OSError) as failed:
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
         self._pid = process.pid
-        self._around.say(Report("start", self.claim))
+        self.around.say(Report("start", self.claim))
         output = self._output(process)
         channel.listen(self._on_progress, output.note)
         try:
@@ -236,7 +298,7 @@ class Attempt:
     async def _until_over(self, ended: asyncio.Future[Exit], output: Output) -> OutcomeClass | None:
         """Wait until the process ends, somebody stops it, or it takes too long; says which limit it broke, if any."""
         started_ms = monotonic_ms()
-        stopped, poked = asyncio.ensure_future(self._stopped.wait()), asyncio.ensure_future(self._poked.wait())
+        stopped, poked = asyncio.ensure_future(self.stopped.wait()), asyncio.ensure_future(self._poked.wait())
         try:
             while True:
                 left = self._limits_left(started_ms, output)
@@ -266,7 +328,7 @@ class Attempt:
         result, about = channel.result(), self._about(exit_, output)
         if self._stop is Stop.CANCELLED:
             return Outcome.model_validate({"class": OutcomeClass.CANCELLED, "error": self._reason, **about})
-        kind, error = _judged(late, exit_, self.spec)
+        kind, error = judged(late, exit_, self.spec)
         if kind is OutcomeClass.OK and result.error:
             kind, error = OutcomeClass.CHECK, result.error
         self._wait = result.wait
@@ -282,11 +344,11 @@ class Attempt:
         }
 
     def _output(self, process: Process) -> Output:
-        log = partial(self._around.narration.log, self.claim)
+        log = partial(self.around.narration.log, self.claim)
         return Output(process.stdout, process.stderr, self._log_file(), log, secrets=self._secrets)
 
     def _on_progress(self, progress: Progress) -> None:
-        self._around.narration.progress(self.claim, self._redacted(progress))
+        self.around.narration.progress(self.claim, self._redacted(progress))
 
     def _redacted(self, value: Any) -> Any:
         """What it tells in other ways than by its output."""
@@ -295,7 +357,7 @@ class Attempt:
     def _cgroups(self) -> Cgroups | None:
         """A group of its own for a run whose memory is bounded; the others are found without, at half the price."""
         caps = self.spec.caps
-        return self._around.cgroups if caps is not None and caps.memory_bytes is not None else None
+        return self.around.cgroups if caps is not None and caps.memory_bytes is not None else None
 
     def _usage(self, exit_: Exit) -> Usage:
         return Usage(
@@ -318,29 +380,12 @@ class Attempt:
             raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=refusal))
         return Launch(
             argv=spec.argv,
-            env=self._around.environment.of(self.claim, spec, channel.variables()),
+            env=self.around.environment.of(self.claim, spec, channel.variables()),
             cwd=self._cwd(),
-            cookie=self._around.environment.cookie(self.claim),
+            cookie=self.around.environment.cookie(self.claim),
             caps=spec.caps or Caps(),
             stdin=(spec.stdin or "").encode(),
         )
 
     def _log_file(self) -> Path:
-        return self._around.logs / self.claim.id / f"{self.claim.fence}.log"
-
-
-def _judged(late: OutcomeClass | None, exit_: Exit, spec: RunSpec) -> tuple[OutcomeClass, str | None]:
-    """The class of an end, and a sentence for those who did not see it."""
-    if late is OutcomeClass.TIMEOUT:
-        return late, f"ran longer than {spec.timeout_ms} ms"
-    if late is OutcomeClass.SILENCE:
-        return late, f"was silent for {spec.silence_timeout_ms} ms"
-    if exit_.oom:
-        return OutcomeClass.OOM, "ran out of memory"
-    if exit_.signal is not None:
-        return OutcomeClass.SIGNAL, f"was killed by signal {exit_.signal} ({signal.strsignal(exit_.signal)})"
-    if exit_.code is None:
-        return OutcomeClass.INTERNAL, "ended, and its exit code was taken by somebody else"
-    if exit_.code:
-        return OutcomeClass.EXIT, f"exited with code {exit_.code}"
-    return OutcomeClass.OK, None
+        return self.around.logs / self.claim.id / f"{self.claim.fence}.log"

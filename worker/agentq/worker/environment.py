@@ -10,6 +10,7 @@ from types import MappingProxyType
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
 from agentq.worker.secrets import Secrets
+from agentq.worker.tree import COOKIE, KEEPER, keeper
 
 PASSED = frozenset(
     (
@@ -33,6 +34,10 @@ class Environment:
     def cookie(self, claim: Claim) -> str:
         """What marks every process of an attempt, wherever it goes."""
         return f"{self.namespace}/{claim.id}/{claim.fence}"
+
+    def marks(self, claim: Claim) -> dict[str, str]:
+        """The variables by which what the worker starts for an attempt, beside its process, is known as its own."""
+        return {COOKIE: self.cookie(claim), KEEPER: keeper(os.getpid())}
 
     def secrets(self, env: Mapping[str, str]) -> Secrets | None:
         """What is secret in an attempt's environment; None if all may be seen."""

@@ -28,6 +28,7 @@ from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.lease import Identity, Order
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import ERROR_CHARACTERS
+from agentq.coordinator.merging import MERGE
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, is_function_lane
 from agentq.worker.attempt import Attempt, Stop, Surroundings
@@ -49,6 +50,7 @@ from agentq.worker.reloading import Reload, Terminal, taken_over
 from agentq.worker.reports import FINAL, Report, Reports
 from agentq.worker.spill import Spill
 from agentq.worker.tree import Cgroups, Run, become_subreaper, end, sweep
+from agentq.worker.workspace.workspaces import Workspaces
 
 P = ParamSpec("P")
 
@@ -121,7 +123,8 @@ class Worker:
             say=self.reports.say,
             narration=self.narration,
             door=Door(self.reach.kin(self.queue), home / "doors"),
-            receive=self.queue.receive,
+            queue=self.queue,
+            workspaces=Workspaces(home, self.id),
         )
 
     def _engine(self) -> Engine:
@@ -273,6 +276,8 @@ class Worker:
             self._attempts[claim].stop(Stop.CANCELLED, order.detail)
         elif order.order == "stop" and claim is not None:
             self.engine.stop(claim, Stop.CANCELLED, order.detail)
+        elif order.order == MERGE and claim in self._attempts:
+            self._attempts[claim].called.set()
         elif order.order in ("drain", "hurry"):
             if order.order == "hurry":
                 self._hurry.set()

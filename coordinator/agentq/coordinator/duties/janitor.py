@@ -12,6 +12,7 @@ from agentq.coordinator.lifecycle import State
 from agentq.coordinator.store import Store
 
 LANES_A_ROUND = 200
+PLANS_A_ROUND = 20
 LANE_IDLE_MS = 3_600_000
 PAUSE_MS = 60_000
 
@@ -36,6 +37,8 @@ class Janitor:
                 done[name] += number
         for limit in self._some_limits(partition):
             done["mended"] += int(self.store.call("audit", partition, limit))
+        for plan in self._some_plans(partition):
+            done["mended"] += int(self.store.call("tally", partition, plan))
         for queue in self.store.connection.command("SMEMBERS", self.store.key(partition, "queues")):
             done["mended"] += self.reconcile(partition, queue, *State)
         return Round(done, PAUSE_MS)
@@ -50,6 +53,12 @@ class Janitor:
             "SRANDMEMBER", self.store.key(partition, "limits"), LANES_A_ROUND
         )
         return limits
+
+    def _some_plans(self, partition: int) -> list[str]:
+        plans: list[str] = self.store.connection.command(
+            "ZRANDMEMBER", self.store.key(partition, "plans"), PLANS_A_ROUND
+        )
+        return plans
 
     def _some_lanes(self, partition: int) -> list[str]:
         """All lanes, or a random part where there are very many."""

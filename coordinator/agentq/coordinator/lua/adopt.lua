@@ -5,7 +5,7 @@ ROWS   lane entry
 REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
 VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging claiming retiring
+USES   planning limiting waiting turns ending merging claiming retiring
 An entry that is not in this worker's pending list is left alone; one that stands for nothing is dropped; one of a run
 that the worker holds already is passed over. A worker that may not claim gets nothing: its entries go to others, at
 once if it is draining, and else when it is retired. A blocking read over several lanes can deliver an entry of each:

@@ -5,7 +5,7 @@ ARGV   now_ms limit
 REPLY  number of entries mended
 VERBS  unblock
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 The scripts keep them together; this is for what happens to Redis itself. ]]
 
 local function stretch(name, key)

@@ -16,7 +16,7 @@ local function birth(id, lane, spec, run, reason, door)
     if door.open then call('HSET', key, 'open', 1) end
     if door.schedule then call('ZADD', key_made(door.schedule), 0, id) end
   end
-  reindex(id, lane, nil, run.state)
+  reindex(id, run, nil, run.state)
   local timer = next_timer(run)
   if timer then set_timer(id, timer) end
   append('submitted', id, run.state, run)
@@ -98,13 +98,15 @@ local function put_with_door(id, lane, spec, door)
   local room = door.dedupe and make_room(door, spec) or {}
   local word = room.word or (door.turn and refuse_turn(door.session, door.turn))
     or (door.parent and refuse_child(door.parent, room.replaces or {}, door.fence, door.most))
+    or (door.task and refuse_task(id, door))
   if word then return word end
   if door.parent then join_parent(id, door) end
   for _, other in pairs(room.replaces or {}) do
     if other then end_with(other, load(other), 'cancel', 'cancelled', 'cancelled', 'replaced by ' .. id) end
   end
   local run = { key = key_run(id), lane = lane, entry = '', state = 'pending', due_at_ms = tonumber(door.due_at_ms),
-    limits = door.limits, fair = door.fair, parent = door.parent, turn = door.turn and door.session }
+    limits = door.limits, fair = door.fair, parent = door.parent, turn = door.turn and door.session,
+    plan = door.task and door.plan }
   if run.turn then
     join_turns(id, run)
     run.lane = lane_home(run)
@@ -131,7 +133,8 @@ local function put_with_door(id, lane, spec, door)
   call('SADD', key_queues(), queue_of(lane))
   birth(id, run.lane, spec, run, reason, door)
   if door.dedupe then take_key(id, door, room) end
-  if door.plan then call('ZADD', key_plan(door.plan), 0, id) end
+  if door.plan then call('ZADD', key_plan_runs(door.plan), 0, id) end
+  if run.plan then join_plan(id, run, door) end
   if door.session then call('ZADD', key_session_runs(door.session), 0, id) end
   if unwanted then end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', unwanted) end
   for _, parent in ipairs(ended) do satisfy(id, parent.id, parent.state) end

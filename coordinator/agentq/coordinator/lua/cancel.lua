@@ -4,7 +4,7 @@ ARGV   now_ms id reason stop_ms parent fence
 REPLY  ok STATE, not_found, wrong_state STATE, foreign ID, disowned ID
 VERBS  cancel unblock skip wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 With `parent` and `fence`, an attempt ends a child of its run: it has to be one, and the attempt to hold its run.
 A second cancel of a run that is stopping is `ok` and orders nothing twice: the first deadline stays. ]]
 

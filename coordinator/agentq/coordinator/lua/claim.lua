@@ -5,7 +5,7 @@ ROWS   lane
 REPLY  [ok, revision, run, fence, lane, spec, run, ...], evicted, draining, unrenewed
 VERBS  claim block cancel expire unblock skip wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging claiming
+USES   planning limiting waiting turns ending merging claiming
 The lanes come most urgent first, as the worker may serve them. `count` is of runs that take a slot, `calls` of function
 runs, which wait in lanes of their own. `fresh` is not empty for a call that was sent along with a blocking read: what
 that delivered, if nobody has read more since, is taken first. The nonce names this call: sent again after a lost reply, it gets the same runs

@@ -58,7 +58,7 @@ local dropped = 0
 local function take(lane, entry, id, worker, nonce, given)
   local key = key_run(id)
   local f = call('HMGET', key, 'state', 'entry', 'lane', 'attempt', 'spec', 'more')
-  local m = f[6] and call('HMGET', key, 'until_ms', 'reason', 'limits', 'reserved') or {}
+  local m = f[6] and call('HMGET', key, 'until_ms', 'reason', 'limits', 'reserved', 'plan', 'task') or {}
   local state, attempt, patience, reserved = f[1], tonumber(f[4] or 0), tonumber(m[1] or nil), m[4]
   local home = f[2] == entry and f[3] == lane
   if state ~= 'pending' or not home then
@@ -71,7 +71,13 @@ local function take(lane, entry, id, worker, nonce, given)
     return false
   end
   local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, until_ms = patience,
-    limits = m[3] }
+    limits = m[3], plan = m[6] and m[5] }
+  local stopped = run.plan and stopped_why(run.plan)
+  if stopped then
+    drop(lane, entry)
+    end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', stopped)
+    return false
+  end
   local needs = needs_of(run)
   if reserved then call('HDEL', key, 'reserved') end
   if needs and reserved then needs = still_needed(id, needs) end

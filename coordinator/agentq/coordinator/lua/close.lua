@@ -4,7 +4,7 @@ ARGV   now_ms name cancel
 REPLY  ok LEFT, not_found
 VERBS  cancel unblock skip wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 With `cancel` its turns are cancelled, the last first, a bounded number in one call; LEFT is how many are left to cancel. ]]
 
 local key = key_session(name)

@@ -4,7 +4,7 @@ ARGV   now_ms id fence due_at_ms delay_ms outcome gate dice
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  defer unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 It goes on at `due_at_ms`, or `delay_ms` from now, or, where both are empty, as its policy backs off. A run that was deferred
 more often, or for longer, than its policy allows fails. `gate`, if given, is the limit that was met: nobody is let in under
 it before that time. ]]

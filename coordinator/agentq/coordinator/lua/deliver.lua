@@ -4,7 +4,7 @@ ARGV   now_ms id lane job head tail timed
 REPLY  ok, exists ID, barred QUEUE
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting turns ending merging birth rq
+USES   planning limiting waiting turns ending merging birth rq
 From then on what waits in RQ's list of that queue is taken into the lane at once, so that it keeps its place in the order. ]]
 
 local queue = queue_of(lane)

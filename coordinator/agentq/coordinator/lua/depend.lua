@@ -5,7 +5,7 @@ ROWS   parent
 REPLY  ok, not_found, no_dependency ID, cycle ID
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 `seal` is 1 in the last call. `expires_ms` is the run's own patience, from its sealing on, or 0. A run that is
 not open any more was sealed by this call, sent before, or has ended: there is nothing left to say of it. `cycle ID` means
 that a parent was born later and waits itself, perhaps for this run: if everybody who waits is younger than whom it waits
@@ -46,6 +46,7 @@ end
 for _, parent in ipairs(parents) do
   if waits_and_is_younger(parent) or comes_after(parent) then return 'cycle ' .. parent end
 end
+if run.plan then call('HSET', run.key, 'parents', (run.parents or '') .. ' ' .. table.concat(parents, ' ')) end
 local ended = await(id, parents)
 if seal == '1' then
   call('HDEL', run.key, 'open', 'until_ms')

@@ -4,7 +4,7 @@ ARGV   now_ms worker epoch
 REPLY  ok, retiring, evicted
 VERBS  release unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging retiring
+USES   planning limiting waiting turns ending merging retiring
 `retiring` means that there is more to hand back than one call may do: call again. ]]
 
 local record = call('HMGET', key_worker(worker), 'epoch', 'state')

@@ -63,6 +63,7 @@ local function conclude(id, run, verb, state, why, outcome, taken)
   if run.schedule then call('ZREM', key_made(run.schedule), id) end
   if run.parent then come_home(id, run) end
   if run.turn then leave_turns(id, run) end
+  if run.plan then leave_plan(id, run) end
   if run.carried_of then
     -- Nobody goes on with it: were the run to begin again, its conversation would begin anew.
     call('HDEL', run.key, 'carried_of')
@@ -215,6 +216,8 @@ local function satisfy(id, parent, ended)
   if call('SREM', key_needs(id), parent) == 0 then return end
   local policy = call('HGET', run.key, 'on_failed') or 'skip'
   if ended ~= 'completed' and policy ~= 'run' and call('HGET', run.key, 'follows') ~= parent then
+    local stopped = run.plan and stopped_why(run.plan)
+    if stopped then return end_with(id, run, 'cancel', 'cancelled', 'cancelled', stopped) end
     local state = policy == 'fail' and 'failed' or 'skipped'
     return end_with(id, run, 'skip', state, 'rejected', 'dependency ' .. parent .. ' is ' .. ended)
   end
@@ -264,8 +267,10 @@ local function settle(budget)
 end
 
 closing[#closing + 1] = function()
+  if next(halted) then halt_plans() end
   if #freed > 0 then let_in(LET_IN_A_CALL) end
   if #unsettled > 0 then settle(SETTLE_A_CALL) end
   if next(vacated) then call_turns() end
   if #freed > 0 then let_in(0) end
+  if next(concerned) then conclude_plans() end
 end

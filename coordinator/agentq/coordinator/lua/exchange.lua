@@ -5,7 +5,7 @@ ROWS   id fence class outcome delay_ms
 REPLY  [ok or evicted or draining or unrenewed, revision, answers, place, answer, ..., run, fence, lane, spec, run, ...]
 VERBS  finish fail claim block cancel expire unblock skip wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging claiming
+USES   planning limiting waiting turns ending merging claiming
 What finish, fail and claim do, in one call for a whole batch. An attempt of class `ok` is finished, any other fails. Only
 answers other than `ok` are told, each after the place of its row: `ok STATE` of what failed, or not_found, fenced,
 wrong_state STATE. The first word says why nothing was claimed. `lanes` are names, one on a line. A worker can have one

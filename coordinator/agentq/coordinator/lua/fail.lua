@@ -4,7 +4,7 @@ ARGV   now_ms id fence class outcome dice delay_ms
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  fail unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 `delay_ms` is a wait that the failure itself asked for, or empty. `ok` sent again tells the present state. ]]
 
 local run, word = load_held(id, fence, 'fail')

@@ -5,7 +5,7 @@ ROWS   id fence outcome
 REPLY  per run: ok, not_found, fenced, wrong_state STATE
 VERBS  finish unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 A run that was to be stopped and has finished all the same is completed: the work is in. ]]
 
 local words = {}

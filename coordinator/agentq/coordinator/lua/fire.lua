@@ -4,7 +4,7 @@ ARGV   now_ms name revision expected_ms tick_ms id next_ms wake_ms
 REPLY  ok WHAT, not_found, stale
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting turns ending merging birth scheduling
+USES   planning limiting waiting turns ending merging birth scheduling
 Whoever calls has computed, from this revision and `expected_ms` as the next tick: that `tick_ms` is to run as `id` (or
 none, where it is empty), that what was due before it was missed, and that `next_ms` comes then (or nothing any more),
 to be looked at when it is `wake_ms`. If the schedule has gone on, or was changed, or is not due, that is `stale` and

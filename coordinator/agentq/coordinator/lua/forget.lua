@@ -2,18 +2,20 @@
 KEYS   base
 ARGV   now_ms
 ROWS   id state
-REPLY  per run: ok, not_found, settling, recent, wrong_state STATE
+REPLY  per run: ok, not_found, settling, recent, planned NAME, wrong_state STATE
 VERBS
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging forgetting
+USES   planning limiting waiting turns ending merging forgetting
 A run goes only if it is in the state that its caller saw. `recent` means that it ended less than KEEP_MS_MIN ago, when a
-submit that was sent again must still find it; `settling`, that dependents are still being told how it ended. ]]
+submit that was sent again must still find it; `settling`, that dependents are still being told how it ended; `planned`, that it is a task of
+a plan that has not ended. ]]
 
 local function word_for(id, state)
   local run = load(id)
   if not run then return 'not_found' end
   if run.state ~= state or not is_ended(run) then return 'wrong_state ' .. run.state end
   if call('HGET', run.key, 'finished_at_ms') + KEEP_MS_MIN > now then return 'recent' end
+  if run.plan and goes_on(run.plan) then return 'planned ' .. run.plan end
   return forget_run(id, run) and 'ok' or 'settling'
 end
 

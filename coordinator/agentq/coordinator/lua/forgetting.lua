@@ -4,9 +4,10 @@
 local function forget_run(id, run)
   if call('ZSCORE', key_settling(), id) then return false end
   local f = call('HMGET', key_run(id), 'plan', 'session')
-  if f[1] then call('ZREM', key_plan(f[1]), id) end
+  if f[1] then call('ZREM', key_plan_runs(f[1]), id) end
   if f[2] then call('ZREM', key_session_runs(f[2]), id) end
-  reindex(id, run.lane, run.state, nil)
+  reindex(id, run, run.state, nil)
+  if run.plan then forget_task(run) end
   timers[id] = false
   call('UNLINK', key_run(id), key_needs(id), key_dependents(id), key_log(id), key_signals(id))
   return true

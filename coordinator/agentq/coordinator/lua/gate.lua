@@ -4,7 +4,7 @@ ARGV   now_ms limit until_ms why
 REPLY  ok
 VERBS  unblock
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 Who has room goes on. The gate opens by itself. ]]
 
 shut(limit, until_ms, why)

@@ -4,7 +4,7 @@ ARGV   now_ms lane idle_ms
 REPLY  [entries given back, consumers removed, entries trimmed, 1 if the lane was closed]
 VERBS
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging retiring
+USES   planning limiting waiting turns ending merging retiring
 A consumer goes if no registered worker has its name. A lane goes if it has been empty for `idle_ms`; the next submit
 opens it again. The head is trimmed to the oldest entry that is undelivered, or that is in somebody's hands and stands
 for a run. ]]

@@ -5,7 +5,7 @@ ROWS   run fence
 REPLY  [ok, state, revision, number of disowned, run, fence, ..., order id, order, run, fence, detail, ...], evicted
 VERBS  release lose unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 `applied` lists the orders carried out, with commas; they are deleted, all others come again. `disowned` are runs named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
 `grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_MS

@@ -5,7 +5,7 @@ ROWS   id
 REPLY  [taken, whether jobs are left for which there was no room]
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting turns ending merging birth rq
+USES   planning limiting waiting turns ending merging birth rq
 Jobs that arrived on the way come first; see `rq:‹queue›:arrived`. `head`, `tail` and `timed` are pieces of specs (rq.lua).
 A queue whose producers push into the lane has no backlog in RQ's list, so that all of that is taken. While RQ is
 suspended, or the queue is paused or drained, nothing is. ]]

@@ -4,7 +4,7 @@ ARGV   now_ms limit max units per_ms burst when_full
 REPLY  ok, not_found
 VERBS  unblock cancel block
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 `max` is how many runs may be held under it; `units` of it come back every `per_ms`, up to `burst`. Each may be empty.
 Who holds more than a new limit allows keeps it. The limits `queue:NAME` and `global` are of every run of a queue, and of
 every run: those that are held when such a limit is set count as well. A gate stays as it is. ]]

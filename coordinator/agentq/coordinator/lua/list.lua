@@ -29,7 +29,7 @@ end
 local upper = before == '' and '+' or '(' .. before
 local lower = after == '' and '-' or '[' .. after
 local limit = tonumber(count)
-if plan ~= '' then names = { key_plan(plan) } elseif session ~= '' then names = { key_session_runs(session) } end
+if plan ~= '' then names = { key_plan_runs(plan) } elseif session ~= '' then names = { key_session_runs(session) } end
 
 local ids = {}
 for _, name in ipairs(names) do

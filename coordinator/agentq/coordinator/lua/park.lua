@@ -4,7 +4,7 @@ ARGV   now_ms id fence alarm_at_ms alarm_ms reason signals children saved
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  park unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 The alarm rings at a time, or `alarm_ms` from now; the other one is empty. `signals` are names with a space on either
 side, `children` is all, any or empty, `saved` what the run will want to know when it goes on. What this attempt was handed is
 forgotten. What is there already of what it would wait for counts: it is pending again at once. ]]

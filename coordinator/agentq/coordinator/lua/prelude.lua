@@ -1,5 +1,5 @@
 --[[ What every script shares. Before it stand, made from the Python tables: `base` and the key builders (keys.py), the
-limits (limits.py), ARROWS of this script's verbs and BUDGETS (lifecycle.py). After it stand what the script
+limits (limits.py), ARROWS of this script's verbs and BUDGETS (lifecycle.py). After it stand homes.lua, what the script
 USES, and the script as the body of `main`; `close` then carries out what was put off, so that a batch costs few
 commands. ]]
 
@@ -50,13 +50,16 @@ local function load(id)
     worker = f[6] }
   if f[7] then
     local m = call('HMGET', key, 'op', 'stop_at_ms', 'due_at_ms', 'keep_ms', 'dedupe', 'dependents', 'reason',
-      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'bound', 'schedule', 'turn', 'stays', 'tied', 'carried_of', 'merging')
+      'until_ms', 'limits', 'reserved', 'fair', 'parent', 'bound', 'schedule', 'turn', 'stays', 'tied', 'carried_of', 'merging',
+      'plan', 'task', 'parents', 'walk')
     run.op, run.stop_at_ms, run.due_at_ms, run.keep_ms = m[1], tonumber(m[2] or nil), tonumber(m[3] or nil), m[4]
     run.dedupe, run.dependents, run.reason = m[5], m[6], present(m[7])
     run.until_ms = run.attempt == 0 and tonumber(m[8] or nil)
     run.limits, run.reserved, run.fair = m[9], m[10], m[11]
     run.parent, run.bound, run.schedule = m[12], m[13], m[14]
     run.turn, run.stays, run.tied, run.carried_of, run.merging = m[15], m[16], m[17], m[18], m[19]
+    -- A plan counts its tasks, and not what else bears its name.
+    run.plan, run.task, run.parents, run.walk = m[21] and m[20], m[21], m[22], m[23]
   end
   return run
 end
@@ -182,22 +185,25 @@ local function close_index()
   moved, gone, come = {}, {}, {}
 end
 
+local function note_coming(name, id)
+  local list = come[name]
+  if not list then
+    list = {}
+    come[name] = list
+  end
+  local place = #list
+  list[place + 1], list[place + 2] = '0', id
+end
+
 -- Note that a run moves from one index to another. What is put off must not overtake: a run that moves a second time in
 -- one call finds the first move done.
-local function reindex(id, lane, from, to)
+local function reindex(id, run, from, to)
   if moved[id] then close_index() end
   moved[id] = true
-  if from then push(gone, index_name(lane, from), id) end
-  if to then
-    local name = index_name(lane, to)
-    local list = come[name]
-    if not list then
-      list = {}
-      come[name] = list
-    end
-    local place = #list
-    list[place + 1], list[place + 2] = '0', id
-  end
+  if from then push(gone, index_name(run.lane, from), id) end
+  if to then note_coming(index_name(run.lane, to), id) end
+  if run.plan and from then push(gone, key_plan_index(run.plan, from), id) end
+  if run.plan and to then note_coming(key_plan_index(run.plan, to), id) end
 end
 
 -- Take a run along one arrow of the lifecycle: state, further fields, index, timer and event.
@@ -207,154 +213,10 @@ local function move(id, run, verb, state, detail, ...)
   local from, had_timer = run.state, timers[id] or next_timer(run) or is_ended(run)
   call('HSET', run.key, 'state', state, ...)
   run.state = state
-  if from ~= state then reindex(id, run.lane, from, state) end
+  if from ~= state then reindex(id, run, from, state) end
   local timer = next_timer(run)
   if timer then set_timer(id, timer) elseif had_timer then timers[id] = false end
   append(event, id, state, run, detail)
-end
-
--- A number that changes whenever the lanes that workers may serve do; with it workers notice.
-local function lanes_revision() return call('HGET', key_cursors(), 'lanes') or '0' end
-
-local paused = nil
-
--- Whether nothing is to be claimed from a lane at the moment.
-local function is_paused(lane)
-  if not paused then
-    paused = {}
-    for _, queue in ipairs(call('HKEYS', key_paused())) do paused[queue] = true end
-  end
-  return paused['*'] or paused[queue_of(lane)]
-end
-
--- The lanes have changed in a way that workers should hear of at once.
-local function announce_lanes(detail)
-  call('HINCRBY', key_cursors(), 'lanes', 1)
-  for _, worker in ipairs(call('ZRANGE', key_workers(), 0, 999)) do
-    call('XADD', key_inbox(worker), '*', 'order', 'lanes', 'run', '', 'fence', '', 'detail', detail)
-  end
-end
-
-local opened = {}
-
--- Make sure that a lane, its group and its queue exist, and tell the workers of a new one.
-local function open_lane(lane)
-  if opened[lane] then return end
-  opened[lane] = true
-  if call('ZADD', key_lanes(), 'NX', now, lane) == 0 then return end
-  call('SADD', key_queues(), queue_of(lane))
-  redis.pcall('XGROUP', 'CREATE', key_lane(lane), 'workers', '0', 'MKSTREAM')
-  announce_lanes(lane)
-end
-
--- A lane is named `queue:priority:demands`. After the priority, `f` marks one of function runs, `~` one in which keys
--- take turns, and `+` the one before it, for runs that have had their wait.
-local function plain(lane) return (string.gsub(lane, '^([^:]*:%df?~?)%+', '%1')) end
-
-local function front(lane) return (string.gsub(plain(lane), '^([^:]*:%df?~?)', '%1+')) end
-
-local function is_of_functions(lane) return string.find(lane, '^[^:]*:%df') ~= nil end
-
-local function is_fair(lane) return string.find(lane, '~:', 1, true) ~= nil end
-
--- Runs of a fair lane stand in a line, by their virtual time: each key's runs follow one another at a distance of 1 by
--- its weight, and a key that comes anew begins at the present. The stream gets the next ones, as they are asked for.
-local function line_up(id, run)
-  local shares, key = key_shares(run.lane), run.fair or call('HGET', run.key, 'fair')
-  local present_time, own = call('ZSCORE', shares, ''), call('ZSCORE', shares, '=' .. key)
-  local start = math.max(tonumber(present_time or 0), tonumber(own or 0))
-  local weight = tonumber(call('HGET', key_weights(), queue_of(run.lane) .. ' ' .. key) or 1)
-  call('ZADD', shares, string.format('%.17g', start + 1 / weight), '=' .. key)
-  call('ZADD', key_line(run.lane), string.format('%.17g', start), id)
-  uneven[run.lane] = true
-  return ''
-end
-
--- When nobody stands in a line, nobody has had a turn.
-local function close_line(lane)
-  if call('EXISTS', key_line(lane)) == 0 then call('DEL', key_shares(lane)) end
-end
-
--- A run that ends, or goes elsewhere, leaves the line it may stand in.
-local function step_out(id, run)
-  if run.state ~= 'pending' or run.entry ~= '' then return end
-  call('ZREM', key_line(run.lane), id)
-  close_line(run.lane)
-end
-
--- See to it that a fair lane's stream has so many undelivered entries, while there are runs in the line.
-local function top_up(lane, wanted)
-  local line, key = key_line(lane), key_lane(lane)
-  if call('EXISTS', line) == 0 then return end
-  local group = redis.pcall('XINFO', 'GROUPS', key)[1]
-  local ready = #call('XRANGE', key, '(' .. (group and group[8] or '0-0'), '+', 'COUNT', wanted)
-  if ready >= wanted then return end
-  open_lane(lane)
-  local heads = call('ZPOPMIN', line, wanted - ready)
-  for at = 1, #heads, 2 do
-    call('HSET', key_run(heads[at]), 'entry', call('XADD', key, '*', 'run', heads[at]))
-  end
-  call('ZADD', key_shares(lane), heads[#heads], '')
-  call('ZREMRANGEBYSCORE', key_shares(lane), '-inf', '(' .. heads[#heads])
-  close_line(lane)
-end
-
--- Let a run wait in its lane: as an entry, or in the line of a fair one.
-local function enqueue(id, run)
-  open_lane(run.lane)
-  run.entry = is_fair(run.lane) and line_up(id, run) or call('XADD', key_lane(run.lane), '*', 'run', id)
-  return run.entry
-end
-
--- Whether an entry is the one that a run waits or is held by. Entries of two lanes can have the same number.
-local function is_home(run, lane, entry) return run.entry == entry and run.lane == lane end
-
--- Throw away an entry that stands for nothing (any more).
-local function drop(lane, entry)
-  push(acked, lane, entry)
-  if is_fair(lane) then uneven[lane] = true end
-end
-
-local function is_before(entry, other)
-  if #entry == #other then return entry < other end
-  local ms, number = string.match(entry, '^(%d+)-(%d+)$')
-  local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
-  return #ms < #other_ms or ms < other_ms or ms == other_ms and tonumber(number) < tonumber(other_number)
-end
-
--- Of entries that are acknowledged, those that are to be deleted one by one. All that is older than the oldest one in
--- anybody's hands is done with: for many entries it is cheaper to cut that off at once.
-local function cut_off(key, entries, last_read)
-  if #entries < FEW_ENTRIES or not last_read then return entries end
-  local first = call('XPENDING', key, 'workers', '-', '+', 1)[1]
-  local horizon, rest = first and first[1] or last_read, {}
-  call('XTRIM', key, 'MINID', '=', horizon)
-  for _, entry in ipairs(entries) do
-    if not is_before(entry, horizon) then rest[#rest + 1] = entry end
-  end
-  return rest
-end
-
--- Acknowledge and delete entries of a lane. Where older ones live on, deleting the one that was read last would turn the
--- group's lag, which autoscalers and dashboards read, into nil: that one is spared until more has been read.
-local function erase(lane, entries)
-  local key = key_lane(lane)
-  local group, spared = redis.pcall('XINFO', 'GROUPS', key)[1], call('HGET', key_spared(), lane)
-  local last_read, doomed, kept = group and group[8], {}, nil
-  if spared then entries[#entries + 1] = spared end
-  each_chunk(entries, 1000, function(...) call('XACK', key, 'workers', ...) end)
-  for _, entry in ipairs(cut_off(key, entries, last_read)) do
-    if entry == last_read then kept = entry else doomed[#doomed + 1] = entry end
-  end
-  each_chunk(doomed, 1000, function(...) call('XDEL', key, ...) end)
-  local oldest = kept and call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
-  if kept and (not oldest or oldest[1] == kept) then
-    call('XDEL', key, kept)
-    kept = nil
-  end
-  if kept ~= (spared or nil) then
-    if kept then call('HSET', key_spared(), lane, kept) else call('HDEL', key_spared(), lane) end
-  end
 end
 
 -- The keeper of the duties sleeps until the first of the times that it knows of, and is told of an earlier one: a worker

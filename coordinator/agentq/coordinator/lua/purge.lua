@@ -4,7 +4,7 @@ ARGV   now_ms queue state why
 REPLY  [runs cancelled, 1 if there may be more]
 VERBS  cancel unblock skip wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging ]]
+USES   planning limiting waiting turns ending merging ]]
 
 local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
 local cancelled = 0

@@ -4,7 +4,7 @@ ARGV   now_ms server gap_ms lease_ms grace_ms dice
 REPLY  [marked, doubtful, runs, left, next_at_ms or 0, worker, ...]
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging retiring
+USES   planning limiting waiting turns ending merging retiring
 First a mark, later the sweep: a worker is lost if its lease is missing twice, `grace_ms` apart, and if this server has
 been watched without a gap for a full lease: nobody is judged by what happened while the server was away, replaced or
 unreachable to every reaper, or while its clock was set. A lease from before a clock was set back would last for as long

@@ -4,7 +4,7 @@ ARGV   now_ms queue lane source before count delete why
 REPLY  [moved, entry to go on before, or nothing at the end]
 VERBS  submit unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging rq
+USES   planning limiting waiting turns ending merging rq
 They go to the front of the list, before what is there, so that their order is kept however many calls it takes, and
 whatever happens between two. Without a lane: the blocked runs of the queue, and what has arrived on the way to it. With
 `delete`, the jobs are deleted with what belongs to them, as RQ does when a queue is emptied. ]]

@@ -5,7 +5,7 @@ ROWS   state
 REPLY  [runs looked at, mended, 1 if the end of the last index was reached]
 VERBS  submit lose release unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 The scripts keep all of these together; this is for what happens to Redis itself: a stream, a hash or a group that was
 deleted by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in nobody's
 hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
@@ -108,7 +108,7 @@ local function mend(id)
     return true
   end
   if run.state ~= state then
-    reindex(id, run.lane, state, run.state)
+    reindex(id, run, state, run.state)
     return true
   end
   if state == 'pending' and not has_home(id, run) then

@@ -4,7 +4,7 @@ ARGV   now_ms worker epoch op lease_ms dice identity
 REPLY  [ok, epoch, resumed, revision, run, fence, run, ...], duplicate, retiring
 VERBS  lose unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging retiring
+USES   planning limiting waiting turns ending merging retiring
 `epoch` is the one the worker has, or 0. Within its lease, or later if nobody declared it lost, a worker that comes
 back keeps its epoch and its runs, which the reply lists. Otherwise it gets a new epoch, and what an earlier life
 still held is lost first; `retiring` means that there is more of that than one call may do: call again. `duplicate`

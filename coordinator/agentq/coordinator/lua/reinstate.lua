@@ -4,7 +4,7 @@ ARGV   now_ms name revision expected_ms next_ms wake_ms
 REPLY  ok, not_found, stale
 VERBS  submit unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging birth scheduling
+USES   planning limiting waiting turns ending merging birth scheduling
 `next_ms` is the tick where it stopped, `expected_ms`, if it is to catch up; or the first to come, and then those in between
 were missed. It is empty if there is none any more. ]]
 

@@ -4,7 +4,7 @@ ARGV   now_ms id fence reason
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
 VERBS  release unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging ]]
+USES   planning limiting waiting turns ending merging ]]
 
 local run, word = load_held(id, fence, 'release')
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end

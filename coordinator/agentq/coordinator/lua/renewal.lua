@@ -1,9 +1,13 @@
---[[ How an ended run begins again: with fresh budgets, and with its history. ]]
+--[[ How an ended run begins again: with fresh budgets, and with its history; and with it what of its plan was skipped for it. ]]
 
 -- Why a run is not to begin again, or nil.
 local function refuse_renewal(id, run)
   if not is_ended(run) then return 'wrong_state ' .. run.state end
   if call('ZSCORE', key_settling(), id) then return 'settling' end
+  if run.plan then
+    local f = call('HMGET', key_plan(run.plan), 'stopped', 'ended')
+    if f[1] and not f[2] then return 'halting ' .. run.plan end
+  end
   local refused = run.turn and refuse_turn(run.turn, call('HGET', run.key, 'agent'))
   if refused then return refused end
   local other = run.dedupe and holder_of(run.dedupe)
@@ -36,7 +40,17 @@ local function forget_life(run)
   run.until_ms, run.due_at_ms = nil, nil
 end
 
--- Let a run begin again that nothing refuses; returns the state it is in now.
+-- Of the runs that a task waits for, those that live.
+local function live_parents(run)
+  local ids = {}
+  for id in string.gmatch(run.parents or '', '%S+') do
+    local parent = load(id)
+    if parent and not is_ended(parent) then ids[#ids + 1] = id end
+  end
+  return ids
+end
+
+-- Let a run begin again that nothing refuses; returns the state it is in now. A task waits for its dependencies that live.
 local function renew(id, run, op)
   if run.dedupe then call('SET', key_dedupe(run.dedupe), id) end
   if run.parent then rejoin_parent(id, run) end
@@ -49,9 +63,98 @@ local function renew(id, run, op)
     call('HDEL', run.key, 'agent_session', 'host', 'account', 'stays', 'totals')
   end
   run.lane = lane_home(run)
-  local waits = run.turn and first_turn(run.turn) ~= id
-  if waits then call('HSET', run.key, 'reason', 'turn') end
+  local parents = run.plan and live_parents(run) or {}
+  local waits = #parents > 0 and 'dependency' or run.turn and first_turn(run.turn) ~= id and 'turn'
+  if waits then call('HSET', run.key, 'reason', waits) end
+  await(id, parents)
   move(id, run, 'requeue', waits and 'blocked' or 'pending', '', 'entry', waits and '' or enqueue(id, run), 'fence', '',
     'worker', '', 'lane', run.lane, 'op', op, 'more', 1, 'requeued_at_ms', stamp)
+  if run.plan then reopen_plan(run.plan) end
   return run.state
+end
+
+local WALKS = { skipped = 1, failed = 2, all = 3 }
+
+-- Begin to go through the ended tasks of a plan, to let those begin again that can: the skipped, or also the failed, or also
+-- the cancelled. Each begins again once in a walk.
+local function begin_walk(plan, which)
+  local key = key_plan(plan)
+  if call('EXISTS', key) == 0 then return end
+  local under_way = call('HGET', key, 'walking')
+  if under_way and WALKS[under_way] > WALKS[which] then which = under_way end
+  call('HINCRBY', key, 'walk', 1)
+  call('HSET', key, 'walking', which, 'walk_after', '', 'walk_found', 0)
+end
+
+-- Whether nothing that a task waits for has ended without completing. What was forgotten meanwhile had completed, if the task
+-- was not skipped for it.
+local function may_begin(run)
+  if call('HGET', run.key, 'on_failed') == 'run' then return true end
+  for id in string.gmatch(run.parents or '', '%S+') do
+    local parent = load(id)
+    if parent and is_ended(parent) and parent.state ~= 'completed' then return false end
+    if not parent and run.state == 'skipped' then return false end
+  end
+  return true
+end
+
+local function begin_task_again(id, number)
+  local run = load(id)
+  if not run or not is_ended(run) or run.state == 'completed' or run.walk == number or not may_begin(run) then
+    return false
+  end
+  local refused = refuse_renewal(id, run)
+  if refused then return refused == 'settling' end
+  call('HSET', run.key, 'walk', number)
+  renew(id, run, '')
+  return true
+end
+
+-- Go on with a plan's walk, past up to `budget` tasks. It goes round again as long as it finds any, since what was skipped for
+-- another may come before that. True when it is done.
+local function walk(plan, budget)
+  local key = key_plan(plan)
+  local f = call('HMGET', key, 'walking', 'walk', 'walk_after', 'walk_found')
+  if not f[1] then return true end
+  local at_state, after = string.match(f[3], '^(%S+) (%S+)$')
+  local found = f[4] == '1'
+  local states = ({ skipped = { 'skipped' }, failed = { 'failed', 'skipped' },
+    all = { 'failed', 'cancelled', 'skipped' } })[f[1]]
+  for _, state in ipairs(states) do
+    if not at_state or at_state == state then
+      local ids = call('ZRANGE', key_plan_index(plan, state), after and '(' .. after or '-', '+', 'BYLEX', 'LIMIT', 0,
+        budget)
+      for _, id in ipairs(ids) do found = begin_task_again(id, f[2]) or found end
+      if #ids == budget then
+        call('HSET', key, 'walk_after', state .. ' ' .. (ids[budget] or after or '0'), 'walk_found', found and 1 or 0)
+        set_timer(plan_timer(plan), now)
+        return false
+      end
+      budget, at_state, after = budget - #ids, nil, nil
+    end
+  end
+  if found then
+    call('HSET', key, 'walk_after', '', 'walk_found', 0)
+    set_timer(plan_timer(plan), now)
+    return false
+  end
+  call('HDEL', key, 'walking', 'walk_after', 'walk_found')
+  timers[plan_timer(plan)] = false
+  concerned[plan] = true
+  return true
+end
+
+-- The timer of a plan has rung: something of it is under way in several calls, or nothing ever came of it.
+local function ring_plan(plan)
+  timers[plan_timer(plan)] = false
+  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stopped', 'ended', 'walking', 'sealed')
+  if not f[1] then return end
+  if f[2] and not f[3] then
+    halt(plan, SETTLE_A_CALL)
+  elseif f[4] then
+    walk(plan, SETTLE_A_CALL)
+  elseif call('EXISTS', key_plan_tasks(plan)) == 0 then
+    call('UNLINK', key_plan(plan))
+    call('ZREM', key_plans(), plan)
+  end
 end

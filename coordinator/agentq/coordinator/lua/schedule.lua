@@ -4,7 +4,7 @@ ARGV   now_ms name revision_before revision overlap rule lane spec door next_ms 
 REPLY  ok, exists, stale
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting turns ending merging birth scheduling
+USES   planning limiting waiting turns ending merging birth scheduling
 `revision` names the call, and from then on the schedule as it is: a step computed from an earlier one is `stale`.
 `revision_before` is that of the schedule to replace, or empty for a new one. What is paused stays paused, the history
 and the runs made stay too. ]]

@@ -4,7 +4,7 @@ ARGV   now_ms
 REPLY  number of ended runs with dependents or children left
 VERBS  unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging ]]
+USES   planning limiting waiting turns ending merging ]]
 
 for _, id in ipairs(call('ZRANGE', key_settling(), 0, SETTLE_A_CALL - 1)) do
   unsettled[#unsettled + 1] = { id = id, state = call('HGET', key_run(id), 'state') or 'missing' }

@@ -4,7 +4,7 @@ ARGV   now_ms id op name data by
 REPLY  ok STATE, not_found, wrong_state STATE, full COUNT
 VERBS  signal
 FLAGS
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 `op` names the call: sent again it changes nothing. A run that waits for this name goes on; any other keeps it, whatever
 its state, and does not park for this name without finding it. ]]
 

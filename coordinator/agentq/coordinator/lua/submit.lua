@@ -2,13 +2,13 @@
 KEYS   base
 ARGV   now_ms
 ROWS   id lane spec door
-REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE, orphan ID, disowned ID, crowded ID, no_session NAME, closed_session NAME, wrong_agent NAME
+REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE, orphan ID, disowned ID, crowded ID, no_session NAME, closed_session NAME, wrong_agent NAME, no_plan NAME, closed_plan NAME
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting turns ending merging birth
+USES   planning limiting waiting turns ending merging birth
 `spec` is what the executor needs, opaque here. `door` is empty for a plain run, or JSON of what is decided (birth.lua):
 due_at_ms, delay_ms, expires_ms, keep_ms, after, on_failed, open, dedupe, if_live, dedupe_ttl_ms, debounce_max_ms, plan,
-session, retry, limits, fair, parent, children; and of a child that an attempt of its parent wants: fence, most.
+task, session, retry, limits, fair, parent, children; and of a child that an attempt of its parent wants: fence, most.
 `exists ID` means that a run has the dedupe key and is returned in place of a new one. ]]
 
 local words = {}

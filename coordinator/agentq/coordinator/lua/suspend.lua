@@ -4,7 +4,7 @@ ARGV   now_ms name why
 REPLY  ok, not_found, wrong_state STATE
 VERBS  submit unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging birth scheduling ]]
+USES   planning limiting waiting turns ending merging birth scheduling ]]
 
 local found = load_schedule(name)
 if not found then return 'not_found' end

@@ -2,9 +2,9 @@
 KEYS   base
 ARGV   now_ms
 REPLY  [runs done, when the next is due or 0]
-VERBS  promote expire unblock skip cancel wake
+VERBS  promote requeue expire unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging forgetting
+USES   planning limiting waiting turns ending merging renewal forgetting
 A timer that cannot be rung, because of what was done to its run's key by hand, is put off, and the others ring. ]]
 
 local function ring(id)
@@ -12,9 +12,13 @@ local function ring(id)
   if key then return ring_limit(key) end
   local session = string.match(id, '^session (.*)')
   if session then return ring_session(session) end
+  local plan = string.match(id, '^plan (.*)')
+  if plan then return ring_plan(plan) end
   local run = load(id)
   if not run then
     timers[id] = false
+  elseif is_ended(run) and run.plan and goes_on(run.plan) then
+    timers[id] = now + PLAN_LOOK_MS
   elseif is_ended(run) then
     if not forget_run(id, run) then timers[id] = now + OPEN_MS end
   elseif run.stop_at_ms then

@@ -4,7 +4,7 @@ ARGV   now_ms queue state target
 REPLY  [runs moved, 1 if there may be more]
 VERBS  transfer unblock
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 They keep their priority and demands. One that had room reserved under a limit asks for it again. ]]
 
 local ids = call('ZRANGE', key_index(queue, state), 0, SWEEP_A_CALL - 1)
@@ -14,9 +14,9 @@ for _, id in ipairs(ids) do
   if run and run.state == state and leads_from('transfer', state) then
     if run.reserved then unseize(id, run) end
     step_out(id, run)
-    reindex(id, run.lane, state, nil)
+    reindex(id, run, state, nil)
     run.lane, run.entry = target .. string.match(plain(run.lane), ':.*'), ''
-    reindex(id, run.lane, nil, state)
+    reindex(id, run, nil, state)
     local entry = state == 'pending' and enqueue(id, run) or ''
     move(id, run, 'transfer', state, queue .. ' to ' .. target, 'lane', run.lane, 'entry', entry)
     moves = moves + 1

@@ -4,7 +4,7 @@ ARGV   now_ms name id
 REPLY  ok, exists ID, not_found, taken, duplicate ID, wrong_state STATE, barred QUEUE, no_session NAME, closed_session NAME, wrong_agent NAME
 VERBS  submit unblock skip cancel wake
 FLAGS
-USES   limiting waiting turns ending merging birth scheduling ]]
+USES   planning limiting waiting turns ending merging birth scheduling ]]
 
 local found = load_schedule(name)
 if not found then return 'not_found' end

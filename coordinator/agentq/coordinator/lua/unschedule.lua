@@ -4,7 +4,7 @@ ARGV   now_ms name
 REPLY  ok
 VERBS  submit unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging birth scheduling ]]
+USES   planning limiting waiting turns ending merging birth scheduling ]]
 
 remove_schedule(name)
 return 'ok'

@@ -4,7 +4,7 @@ ARGV   now_ms id
 REPLY  ok STATE, not_found, wrong_state STATE
 VERBS  wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging
+USES   planning limiting waiting turns ending merging
 A run that is pending is about to be awake; one that is held notes the wish, so that it does not sleep on it. ]]
 
 local run = load(id)

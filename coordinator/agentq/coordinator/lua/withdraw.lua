@@ -4,7 +4,7 @@ ARGV   now_ms queue source job
 REPLY  number of times that it waited there
 VERBS  submit unblock skip cancel wake
 FLAGS  allow-oom
-USES   limiting waiting turns ending merging rq ]]
+USES   planning limiting waiting turns ending merging rq ]]
 
 local gone = call('LREM', source, 1, job)
 if gone == 0 then gone = call('LREM', key_rq_arrived(queue), 1, job) end

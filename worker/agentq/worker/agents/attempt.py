@@ -75,12 +75,33 @@ class AgentAttempt(Attempt):
         try:
             await super().run()
         finally:
-            self._around.door.leave(self.claim)
+            self.around.door.leave(self.claim)
+
+    # ---- what its workspace asks
+
+    @property
+    def goes_on(self) -> bool:
+        """In the conversation in which an earlier attempt was."""
+        later = self.claim.fence.partition("-")[0] != "1"
+        return later and self._agents.profiles.get(self.spec.agent or "").resumes
+
+    def delivers(self, outcome: Outcome) -> bool:
+        sleeps = self._verdict is not None and self._verdict.kind is VerdictKind.SLEEPS
+        return not sleeps and super().delivers(outcome)
+
+    def expects_changes(self, outcome: Outcome) -> bool:
+        return self.turn.expects == "changes" and not _declared(outcome.result)
+
+    @property
+    def comes_back(self) -> bool:
+        limited = self._verdict is not None and self._verdict.kind in (VerdictKind.SLEEPS, VerdictKind.LIMITED)
+        return limited or super().comes_back
 
     # ---- setting out
 
     async def _prepared(self, channel: Channel, resumption: Resumption | None) -> Launch:
-        deciding = SettingOut(self.claim, self.spec, self._agents, self._around.environment, self._decided)
+        deciding = SettingOut(self.claim, self.spec, self._agents, self.around.environment, self.decided)
+        deciding.instead = self.delivery.asked if self.delivery is not None else None
         try:
             out = await deciding.decide(resumption, self._log_file().with_name("before"))
         except Shut as shut:
@@ -89,41 +110,34 @@ class AgentAttempt(Attempt):
                 # Another worker may have an account that is open; this one takes no such runs for now.
                 self.stop(Stop.RELEASED, str(shut))
             raise Undone(self._told(self._verdict, {})) from shut
-        self._go_on()
+        self.go_on()
         refusal = out.purse.is_empty() or (None if out.counts_money else out.purse.uncounted())
         if refusal is not None:
             raise Undone(self._told(refusal, {}))
         self._out = out
-        log = partial(self._around.narration.log, self.claim)
+        log = partial(self.around.narration.log, self.claim)
         self._telling = Telling(out.reader, log, self._heard)
         self._keeping = Keeping(
             self.claim, out, self._agents, self._asked, lambda sentence: log([Chunk("note", f"{clean(sentence)}\n")])
         )
         await self._keeping.begin()
         self._began_ms = monotonic_ms()
-        launch = await out.launch(self.claim, self.spec, self._around.environment, channel)
+        launch = await out.launch(self.claim, self.spec, self.around.environment, channel)
         placed = self.spec.model_copy(update={"cwd": str(out.cwd)})
-        entry = await self._around.door.admit(self.claim, placed, self._on_progress)
+        entry = await self.around.door.admit(self.claim, placed, self._on_progress)
         return replace(launch, env={**launch.env, **entry})
-
-    async def _decided(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask the server until it answers; what is not decided when the attempt is stopped never is."""
-        answers: list[Answer] = []
-        await self._answered(lambda: answers.append(ask()))
-        self._go_on()
-        return answers[0]
 
     async def _asked(self, ask: Callable[[], Answer]) -> Answer | None:
         """Ask the server until it answers; once only, if the attempt is to end. None if it did not answer."""
         if self._stop is None:
-            return await self._answered(ask)
+            return await self.answered(ask)
         if self._stop is not Stop.FENCED:
             with suppress(AgentqError):
                 return await asyncio.to_thread(ask)
         return None
 
     def _output(self, process: Process) -> Output:
-        log = partial(self._around.narration.log, self.claim)
+        log = partial(self.around.narration.log, self.claim)
         output = Output(process.stdout, process.stderr, self._log_file(), log, self._telling.tap, self._secrets)
         for note in self._set_out.notes:
             output.note(note)
@@ -150,7 +164,7 @@ class AgentAttempt(Attempt):
     def _count(self, spent: Spending) -> None:
         out = self._set_out
         totals = out.reader.facts.totals if out.profile.totals == "conversation" else {}
-        self._around.narration.spent(self.claim, spent, totals)
+        self.around.narration.spent(self.claim, spent, totals)
 
     def _limits_left(self, started_ms: int, output: Output) -> dict[OutcomeClass, int]:
         facts, profile = self._set_out.reader.facts, self._set_out.profile
@@ -210,7 +224,7 @@ class AgentAttempt(Attempt):
         why: Why | None = "sleep" if sleeps else LATE[late] if late is not None else None
         if self._stop is not None and self._interrupted:
             why = "cancelled"
-        declared = isinstance(result.value, dict) and NO_CHANGES in result.value
+        declared = _declared(result.value)
         changed = await self._set_out.has_changed() if self.turn.expects == "changes" else None
         return End(exit_.code, exit_.signal, why, changed, declared, wall_ms())
 
@@ -220,7 +234,7 @@ class AgentAttempt(Attempt):
         if not verdict.consequence.gate or bills_itself(out.profile, out.account, self.spec.env):
             return
         until_ms = verdict.reset_at_ms or wall_ms() + SHUT_MS
-        gates = await self._answered(lambda: accounts.shut(out.agent, out.account, until_ms, verdict.error))
+        gates = await self.answered(lambda: accounts.shut(out.agent, out.account, until_ms, verdict.error))
         if gates is None:
             return
         accounts.note(gates)
@@ -259,7 +273,7 @@ class AgentAttempt(Attempt):
         if stopped or self._verdict is None:
             super()._say_how_it_ended(outcome)
             return
-        say, claim, does = self._around.say, self.claim, self._verdict.consequence.run
+        say, claim, does = self.around.say, self.claim, self._verdict.consequence.run
         if self._verdict.kind is VerdictKind.SLEEPS:
             say(Report("park", claim, wait=self._nap()))
         elif does in ("back off", "defer") and outcome.class_ is OutcomeClass.LIMIT:
@@ -272,6 +286,11 @@ class AgentAttempt(Attempt):
         assert asked is not None
         for_ms = min(max(asked.for_ms, 0), limits.DELAY_MS_MAX)
         return Wait(for_ms=for_ms, state={WOKEN: asked.prompt[:WAKE_CHARACTERS]})
+
+
+def _declared(result: JsonValue) -> bool:
+    """Whether it says that nothing has to be changed."""
+    return isinstance(result, dict) and NO_CHANGES in result
 
 
 def _spending(spent: Spent) -> Spending:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentq.coordinator.run import RunSpec
-from agentq.coordinator.waiting import Resumption
+from agentq.coordinator.waiting import Message, Resumption
 
 WOKEN = "wake_prompt"
 """In what a sleeping agent's run has saved: what the agent wants to be asked when it is woken."""
+HINT = "hint"
+"""The name of the signals that are meant for whoever works on the run next."""
+HINT_CHARACTERS = 8_000
+"""Of all of them; the newest count."""
 NO_CHANGES = "no_changes"
 """In the result of a run: the agent declares that nothing has to be changed, and why."""
 
@@ -20,9 +26,13 @@ _DECLARE = (
 )
 
 
-def question(spec: RunSpec, resumption: Resumption | None, *, interrupted: bool) -> str:
-    """What to ask. `interrupted`: the conversation goes on in which an earlier attempt had asked."""
+def question(spec: RunSpec, resumption: Resumption | None, *, interrupted: bool, instead: str | None = None) -> str:
+    """What to ask. `interrupted`: the conversation goes on in which an earlier attempt had asked. `instead`: the work
+    was done, and that is what is left to do.
+    """
     prompt = spec.prompt or ""
+    if instead is not None:
+        return instead if interrupted else f"{prompt}\n\n{instead}"
     if resumption is not None:
         asked = resumption.state.get(WOKEN) if isinstance(resumption.state, dict) else None
         if interrupted and isinstance(asked, str):
@@ -34,3 +44,11 @@ def question(spec: RunSpec, resumption: Resumption | None, *, interrupted: bool)
     if spec.turn is not None and spec.turn.expects == "changes":
         prompt = f"{prompt}\n\n{_DECLARE}"
     return prompt
+
+
+def hints(mail: Sequence[Message]) -> str:
+    """What people have left for the attempt, to be told after what it is asked."""
+    told = "\n".join(f"- {hint.data}" for hint in mail if hint.name == HINT and isinstance(hint.data, str))
+    if not told:
+        return ""
+    return f"\n\nThe people you work for have a hint for you:\n\n{told[-HINT_CHARACTERS:]}"

@@ -19,11 +19,11 @@ from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec
 from agentq.coordinator.turn import Turn
-from agentq.coordinator.waiting import Resumption
+from agentq.coordinator.waiting import Resumption, mail
 from agentq.worker.agents import accounts
 from agentq.worker.agents.budgeting import Allowance, Purse
 from agentq.worker.agents.changes import Fingerprint
-from agentq.worker.agents.continuing import question
+from agentq.worker.agents.continuing import hints, question
 from agentq.worker.agents.formats.readers import reader_of
 from agentq.worker.agents.launching import How, Start, is_passed, start
 from agentq.worker.agents.pricing import price_of
@@ -132,6 +132,8 @@ class SettingOut:
         self._ask = ask
         self._notes: list[str] = []
         self._is_first = claim.fence.partition("-")[0] == "1"
+        self.instead: str | None = None
+        """What is asked of an agent that goes on, in place of its prompt: something is to be mended."""
 
     async def decide(self, resumption: Resumption | None, noted: Path) -> SetOut:
         """Raises `Undone` where the run ends by that, and `Shut` where it has to wait."""
@@ -154,7 +156,10 @@ class SettingOut:
             conversation=conversation,
             how=how,
             session=session or (str(uuid.uuid4()) if self.profile.takes_id else None),
-            question=question(self.spec, resumption, interrupted=how == "resume" and conversation.begun),
+            question=question(
+                self.spec, resumption, interrupted=how == "resume" and conversation.begun, instead=self.instead
+            )
+            + hints(await self._ask(lambda: mail(self._agents.conversations.store, self.claim.id))),
             reader=reader_of(self.profile.format, before),
             purse=self._purse(conversation),
             model=model,

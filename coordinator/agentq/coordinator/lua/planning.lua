@@ -1,0 +1,151 @@
+--[[ Plans: how tasks that end bear on their plan. A plan has ended when all of it was submitted and none of its tasks lives;
+its word is made from the sizes of its indexes. One that is stopped takes no more tasks and lets none be claimed, so what
+lives of it only becomes less, however many calls it takes to cancel that. ]]
+
+-- Plans of which a task has ended in this call, and those that have been stopped and not yet told.
+local concerned, halted = {}, {}
+
+local function plan_timer(plan) return 'plan ' .. plan end
+
+-- Why a run cannot be a task of its plan, or nil.
+local function refuse_task(id, door)
+  local f = call('HMGET', key_plan(door.plan), 'created_at_ms', 'stopped')
+  if not f[1] then return 'no_plan ' .. door.plan end
+  if f[2] then return 'closed_plan ' .. door.plan end
+  local other = call('HGET', key_plan_tasks(door.plan), door.task)
+  if other and other ~= id then return 'duplicate ' .. other end
+end
+
+-- A plan that has ended goes on: a task has come, or begins again.
+local function reopen_plan(plan)
+  if call('EXISTS', key_plan(plan)) == 0 then return end
+  call('HDEL', key_plan(plan), 'ended', 'ended_at_ms', 'stopped', 'stopped_why', 'stopped_at_ms', 'halt_after')
+  concerned[plan] = true
+end
+
+local function join_plan(id, run, door)
+  call('HSET', run.key, 'task', door.task)
+  if door.after then call('HSET', run.key, 'parents', table.concat(door.after, ' ')) end
+  call('HSET', key_plan_tasks(door.plan), door.task, id)
+  reopen_plan(door.plan)
+end
+
+-- Let nothing more of a plan begin; `how` is the word that it ends with.
+local function stop_plan(plan, how, why)
+  call('HSET', key_plan(plan), 'stopped', how, 'stopped_why', why, 'stopped_at_ms', stamp)
+  call('HDEL', key_plan(plan), 'walking', 'walk_after', 'walk_found')
+  halted[plan] = true
+  concerned[plan] = true
+end
+
+-- A task has ended.
+local function leave_plan(id, run)
+  concerned[run.plan] = true
+  if run.state ~= 'failed' then return end
+  local f = call('HMGET', key_plan(run.plan), 'on_failed', 'stopped')
+  if f[1] == 'fail-plan' and not f[2] then stop_plan(run.plan, 'failed', 'its task ' .. run.task .. ' failed') end
+end
+
+-- Why a task must not be claimed, or nil.
+local function stopped_why(plan) return call('HMGET', key_plan(plan), 'stopped_why')[1] end
+
+-- Cancel tasks of a stopped plan that nobody holds, the last first, so that none is skipped for another that is cancelled.
+local function cancel_queued(plan, why, budget)
+  for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'waiting' }) do
+    local ids = budget > 0 and call('ZRANGE', key_plan_index(plan, state), 0, budget - 1, 'REV') or {}
+    for _, id in ipairs(ids) do
+      local run = load(id)
+      if run and run.state == state then end_with(id, run, 'cancel', 'cancelled', 'cancelled', why) end
+    end
+    budget = budget - #ids
+  end
+  return budget
+end
+
+-- Order the workers of those that are held to stop; the walk goes on where the last call left it.
+local function stop_held(plan, why, budget)
+  local at_state, after = string.match(call('HGET', key_plan(plan), 'halt_after') or '', '^(%S+) (%S*)$')
+  for _, state in ipairs({ 'claimed', 'running' }) do
+    if not at_state or at_state == state then
+      local from = present(after or '') and '(' .. after or '-'
+      local ids = call('ZRANGE', key_plan_index(plan, state), from, '+', 'BYLEX', 'LIMIT', 0, budget)
+      for _, id in ipairs(ids) do
+        local run = load(id)
+        if run and is_held(run) and not run.stop_at_ms then order_stop(id, run, why, STOP_MS) end
+      end
+      if #ids == budget then
+        call('HSET', key_plan(plan), 'halt_after', state .. ' ' .. (ids[budget] or after or ''))
+        return false
+      end
+      budget, at_state, after = budget - #ids, nil, nil
+    end
+  end
+  call('HSET', key_plan(plan), 'halt_after', 'done')
+  return true
+end
+
+-- Stop some of what lives of a plan; the plan's timer goes on with the rest.
+local function halt(plan, budget)
+  local f = call('HMGET', key_plan(plan), 'stopped_why', 'halt_after')
+  local left = cancel_queued(plan, f[1], budget)
+  local done = left > 0 and (f[2] == 'done' or stop_held(plan, f[1], left))
+  if done then timers[plan_timer(plan)] = false else set_timer(plan_timer(plan), now) end
+  return done
+end
+
+local function halt_plans()
+  for plan in pairs(halted) do halt(plan, SETTLE_A_CALL) end
+  halted = {}
+end
+
+local function is_alive(plan)
+  return call('EXISTS', key_plan_index(plan, 'blocked'), key_plan_index(plan, 'scheduled'),
+    key_plan_index(plan, 'pending'), key_plan_index(plan, 'claimed'), key_plan_index(plan, 'running'),
+    key_plan_index(plan, 'waiting')) > 0
+end
+
+-- How many tasks of a plan are in each state in which there are any.
+local function counts_of(plan)
+  local words = {}
+  for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'claimed', 'running', 'waiting', 'completed', 'failed',
+    'cancelled', 'skipped' }) do
+    local count = call('ZCARD', key_plan_index(plan, state))
+    if count > 0 then words[#words + 1] = state .. '=' .. count end
+  end
+  return table.concat(words, ' ')
+end
+
+-- See whether a plan has ended, by its indexes, which must be as they should.
+local function conclude_plan(plan)
+  local f = call('HMGET', key_plan(plan), 'sealed', 'ended', 'walking', 'stopped')
+  if f[1] ~= '1' or f[2] or f[3] or is_alive(plan) then return end
+  local lacking = call('EXISTS', key_plan_index(plan, 'failed'), key_plan_index(plan, 'cancelled'),
+    key_plan_index(plan, 'skipped')) > 0
+  local word = not lacking and 'completed' or f[4] or 'failed'
+  call('HSET', key_plan(plan), 'ended', word, 'ended_at_ms', stamp)
+  tell()
+  call('XADD', key_events(), 'MAXLEN', '~', tostring(EVENTS_KEPT), '*', 'event', 'plan_ended', 'run', '', 'state', word,
+    'attempt', '0', 'worker', '', 'detail', counts_of(plan), 'plan', plan)
+end
+
+local function conclude_plans()
+  close_index()
+  for plan in pairs(concerned) do conclude_plan(plan) end
+  concerned = {}
+end
+
+-- Whether the runs of a plan are kept beyond their time: those that are to come may have to know of them.
+local function goes_on(plan)
+  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'ended')
+  return f[1] and not f[2]
+end
+
+-- A task is forgotten, and with the last of them its plan.
+local function forget_task(run)
+  call('HDEL', key_plan_tasks(run.plan), run.task)
+  if call('EXISTS', key_plan_tasks(run.plan)) == 0 then
+    call('UNLINK', key_plan(run.plan))
+    call('ZREM', key_plans(), run.plan)
+    timers[plan_timer(run.plan)] = false
+  end
+end

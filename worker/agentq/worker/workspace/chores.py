@@ -1,0 +1,113 @@
+"""Commands of a workspace beside the run's own process: its check, and what comes after the merge.
+
+They run like a run's process does: with its environment, marked as its own, with all that they start, drained into its
+log, bounded in time, and ended when the attempt is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.coordinator.logs import Chunk
+from agentq.coordinator.run import Caps
+from agentq.worker.cgroups import Cgroups
+from agentq.worker.output import Output
+from agentq.worker.process import Exit, Launch, Process, SpawnFailed
+from agentq.worker.secrets import Secrets
+
+DRAINED_MS = 2_000
+GRACE_MS = 5_000
+"""What a command has from the polite signal on, when it takes too long or the attempt is stopped."""
+SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """One of them, as it is to be done."""
+
+    what: str
+    """What it is called in the log: `check`."""
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    cookie: str
+    timeout_ms: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """The command line, as somebody would type it."""
+        return shlex.join(self.argv)[:SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How it went."""
+
+    error: str | None
+    """One sentence if it did not succeed."""
+    tail: str
+    stopped: bool = False
+    """It was ended because the attempt was; it has not failed."""
+
+
+class Chores:
+    """Does them, for one attempt."""
+
+    def __init__(
+        self,
+        log: Callable[[list[Chunk]], None],
+        file: Callable[[str], Path],
+        stopped: asyncio.Event,
+        *,
+        cgroups: Cgroups | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self._log = log
+        self._file = file
+        self._stopped = stopped
+        self._cgroups = cgroups
+        self._secrets = secrets
+
+    async def do(self, chore: Chore) -> Done:
+        """Do one, from its heading in the log to its end."""
+        self._log([Chunk("note", f"{chore.what}: {chore.shown}\n")])
+        launch = Launch(chore.argv, chore.env, chore.cwd, chore.cookie, Caps())
+        try:
+            process = await Process.spawn(launch, cgroups=self._cgroups)
+        except SpawnFailed as failed:
+            return Done(f"the {chore.what} could not be started: {failed}", "")
+        output = Output(process.stdout, process.stderr, self._file(chore.what), self._log, secrets=self._secrets)
+        try:
+            ended = await self._ended(process, chore.timeout_ms)
+        finally:
+            await process.end(0 if self._stopped.is_set() else GRACE_MS)
+            await output.drained(DRAINED_MS)
+        exit_, tail = await process.wait(), output.tail()
+        if ended is None and self._stopped.is_set():
+            return Done(f"the {chore.what} was stopped", tail, stopped=True)
+        error = self._judged(chore, exit_, late=ended is None)
+        output.note(error or f"the {chore.what} succeeded")
+        return Done(error, tail)
+
+    async def _ended(self, process: Process, timeout_ms: int | None) -> Exit | None:
+        """None if it had not, when its time was over or somebody stopped the attempt."""
+        ending = asyncio.ensure_future(process.wait())
+        stopping = asyncio.ensure_future(self._stopped.wait())
+        try:
+            timeout = None if timeout_ms is None else timeout_ms / 1000
+            await asyncio.wait({ending, stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            return ending.result() if ending.done() else None
+        finally:
+            stopping.cancel()
+            ending.cancel()
+
+    def _judged(self, chore: Chore, exit_: Exit, *, late: bool) -> str | None:
+        if late:
+            return f"the {chore.what} took longer than {chore.timeout_ms} ms"
+        if exit_.signal is not None:
+            return f"the {chore.what} was killed by signal {exit_.signal}"
+        return f"the {chore.what} exited with code {exit_.code}" if exit_.code else None

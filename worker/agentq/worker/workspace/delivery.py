@@ -1,0 +1,238 @@
+"""From the claim to the work in the target: the way of an attempt that has a workspace. Its steps:
+
+1. prepare   a worktree from the base; or the one that an earlier attempt left, where the run goes on in it
+2. execute   the process, in it; not again once its work is committed
+3. commit    what it left, on a branch of its own
+4. line up   for the target, with all who want to move it
+5. merge     onto the target's tip, in no checkout of anybody's
+6. check     the merged work, in a worktree of the merges' own
+7. move      the target, from where it was seen; then the push, and the command that comes after
+8. leave     say how it ended, which lets its dependents go, and only then clean up
+
+Each step is noted with the run before it is taken, and says what it does in the run's log and progress. Killed at any
+point, the run is gone on with by the next attempt, wherever that is: it looks for the trailer in the target first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agentq.coordinator.errors import Invalid, NotFound, Refused, Stopping
+from agentq.coordinator.intent import Intent, Mend
+from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
+from agentq.coordinator.limits import ERROR_CHARACTERS
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.worker.workspace.checking import Checking
+from agentq.worker.workspace.committing import Committed, Undeliverable
+from agentq.worker.workspace.errands import Errands, Stop
+from agentq.worker.workspace.git import GitFailed, Leash, Stopped
+from agentq.worker.workspace.landing import Rejected
+from agentq.worker.workspace.mending import asked, leftovers
+from agentq.worker.workspace.place import Place, Way
+from agentq.worker.workspace.queueing import MergeLine
+from agentq.worker.workspace.stacking import Conflict
+
+if TYPE_CHECKING:
+    from agentq.worker.attempt import Attempt
+
+Execute = Callable[[RunSpec], Awaitable[Outcome]]
+NOTHING_CHANGED = "it changed nothing, and did not declare that that is right"
+
+
+class HandedBack(Exception):
+    """The attempt is stopped before the target has moved."""
+
+
+class Delivery:
+    """Of one attempt; lives on the worker's event loop, and has git run in threads."""
+
+    def __init__(self, attempt: Attempt, spec: RunSpec) -> None:
+        assert spec.workspace is not None
+        around, claim = attempt.around, attempt.claim
+        self.workspace = spec.workspace
+        self.leash = Leash()
+        """What ends the git of an attempt that is stopped."""
+        self._spec = spec
+        self._attempt = attempt
+        self._claim = claim
+        self._queue = around.queue
+        self._calling = around.workspaces.calling
+        marks = around.environment.marks(claim)
+        self._place = Place(claim.id, spec, around.workspaces, around.workspaces.git(spec.workspace, marks, self.leash))
+        self._errands = Errands(attempt, spec, self._place)
+        self._intent: Intent | None = None
+        self._mend: Mend | None = None
+        self._goes_on = False
+        """Another attempt goes on in the worktree."""
+
+    @property
+    def asked(self) -> str | None:
+        """What an agent is to be asked in place of its prompt, if there is something to mend."""
+        return None if self._mend is None else asked(self._mend, self.workspace)
+
+    async def run(self, execute: Execute) -> Outcome:
+        """All of it; how the attempt ended."""
+        try:
+            return await self._run(execute)
+        except Stopping as stopping:
+            self._attempt.refused(stopping)
+            return self._interrupted()
+        except (Stopped, Stop, HandedBack):
+            return self._interrupted()
+        except (Refused, Invalid, NotFound, Undeliverable) as refused:
+            return _ended(OutcomeClass.REJECTED, str(refused))
+        except (GitFailed, OSError) as failed:
+            return _ended(OutcomeClass.INTERNAL, str(failed))
+
+    async def leave(self, outcome: Outcome) -> None:
+        """The last word is said: clean up, as far as that goes."""
+        failed = None if outcome.class_ in COMPLETING else outcome.error or str(outcome.class_)
+        goes_on = self._goes_on or self._attempt.comes_back
+        try:
+            await self._calling(self._place.leave, failed=failed, goes_on=goes_on)
+        except (GitFailed, OSError, Refused, Invalid, NotFound) as error:
+            self._attempt.note(f"its worktree stays for now: {error}")
+
+    async def _run(self, execute: Execute) -> Outcome:
+        intent = self._intent = await self._attempt.decided(partial(self._queue.intent, self._claim))
+        way = await self._calling(self._place.find, intent)
+        outcome = (intent.outcome if intent else None) or Outcome()
+        if way is Way.EXECUTE:
+            ended = await self._executed(execute)
+            if not self._attempt.delivers(ended):
+                return ended
+            outcome = ended
+        if way is Way.DELIVERED:
+            self._attempt.note(f"its work is in {self.workspace.target} already")
+            return await self._is_in(outcome, None)
+        return await self._deliver(outcome)
+
+    # ---- prepare and execute
+
+    async def _executed(self, execute: Execute) -> Outcome:
+        before = self._intent
+        mend = before.mend if before is not None and before.step == "prepared" else None
+        self._attempt.progress("prepares its worktree")
+        self._mend = await self._calling(self._place.prepare, before, mend, goes_on=self._attempt.goes_on)
+        for sentence in self._place.notes:
+            self._attempt.note(sentence)
+        outcome = before.outcome if before is not None and mend is not None else None
+        await self._intend("prepared", mend=self._mend, outcome=outcome)
+        if self._mend is not None and self._mend.what == "conflict" and not self._mend.files:
+            # What it conflicted with has changed meanwhile: there is nothing to ask anybody.
+            self._attempt.note(f"its work does not conflict with {self.workspace.target} any more")
+            return outcome or Outcome()
+        await self._errands.set_up()
+        self._attempt.go_on()
+        return await execute(self._place.placed(self._spec))
+
+    async def _deliver(self, outcome: Outcome) -> Outcome:
+        """The process has ended well, or had: bring in what it made."""
+        place, target = self._place, self.workspace.target
+        try:
+            work = place.kept or await self._committed(outcome)
+            if work.is_empty and self._attempt.expects_changes(outcome):
+                return self._told(outcome, OutcomeClass.NO_OUTPUT, NOTHING_CHANGED, work)
+            if work.is_empty or not place.goes_somewhere:
+                return await self._stays(outcome, work)
+            return await self._merged(outcome, work)
+        except Undeliverable as left:
+            if not left.conflicts:
+                raise
+            mend = Mend(what="conflict", target=place.worktree.base, files=left.conflicts)
+            return await self._goes_back(outcome, str(left), mend)
+        except Conflict as conflict:
+            mend = Mend(what="conflict", target=place.tip, files=conflict.files)
+            return await self._goes_back(outcome, f"its work does not fit into {target}: {conflict}", mend)
+        except Rejected as rejected:
+            mend = Mend(what="check", target=place.tip, why=str(rejected), told=rejected.told)
+            return await self._goes_back(outcome, f"merged into {target}, {rejected}", mend)
+
+    async def _committed(self, outcome: Outcome) -> Committed:
+        if self._mend is not None and (left := leftovers(self._place.worktree, self._mend.files)):
+            raise Undeliverable(f"conflict markers are left in {', '.join(left[:3])}", conflicts=left)
+        self._attempt.progress("commits its work")
+        await self._intend("executed", outcome=outcome)
+        work = await self._calling(self._place.commit)
+        for sentence in work.notes:
+            self._attempt.note(sentence)
+        await self._intend("committed", commit=None if work.is_empty else work.commit, outcome=outcome)
+        return work
+
+    async def _stays(self, outcome: Outcome, work: Committed) -> Outcome:
+        """There is nothing to merge, or nowhere."""
+        if not work.is_empty and self.workspace.push:
+            await self._calling(self._place.push)
+        await self._intend("merged", outcome=outcome)
+        return outcome.model_copy(update={"work": self._place.told(work)})
+
+    # ---- line up, merge, check, move
+
+    async def _merged(self, outcome: Outcome, work: Committed) -> Outcome:
+        place, target = self._place, self.workspace.target
+        piece = await self._calling(place.piece, work)
+        line = MergeLine(self._queue, self._attempt, self.workspace, place.repository)
+        standing = await line.turn(piece.commit, f"refs/heads/{place.branch}")
+        if standing is None:
+            raise HandedBack
+        self._attempt.progress(f"is merged into {target}")
+        landing = place.landing(self._attempt.note)
+
+        async def note(_: str, old: str | None) -> None:
+            self._attempt.go_on()
+            await self._intend("merging", commit=work.commit, target_before=old, outcome=outcome)
+
+        check = Checking(self.workspace, self._errands, place.bench).check if self.workspace.check else None
+        place.landed = await landing.land(piece, note, check, line.companions(standing))
+        self._attempt.note(f"merged into {target} as {place.landed.commit[:12]}")
+        await self._attempt.decided(lambda: self._queue.step_aside(self._claim, line.name))
+        return await self._is_in(outcome, work)
+
+    async def _is_in(self, outcome: Outcome, work: Committed | None) -> Outcome:
+        """The target has it."""
+        landed = self._place.landed
+        if (
+            landed is not None
+            and self.workspace.after_merge
+            and (self._intent is None or self._intent.step != "merged")
+        ):
+            await self._errands.after_merge(landed.commit)
+        await self._intend("merged", outcome=outcome)
+        told = self._place.told(work) if work else await self._calling(self._place.told_again)
+        return outcome.model_copy(update={"work": told})
+
+    # ---- what does not get in
+
+    async def _goes_back(self, outcome: Outcome, sentence: str, mend: Mend) -> Outcome:
+        """To the agent in its conversation, or to another attempt; or nobody mends it. Its work stays on its branch."""
+        class_ = OutcomeClass.CONFLICT if mend.what == "conflict" else OutcomeClass.CHECK
+        word = self.workspace.on_conflict if mend.what == "conflict" else self.workspace.on_check
+        self._goes_on = word == "agent" and self._spec.kind == "agent"
+        commit = self._intent.commit if self._intent else None
+        await self._intend("prepared", commit=commit, mend=mend if self._goes_on else None, outcome=outcome)
+        return self._told(
+            outcome, class_, f"{sentence}; its work is on the branch {self._place.branch}", self._place.kept
+        )
+
+    def _told(self, outcome: Outcome, class_: OutcomeClass, sentence: str, work: Committed | None) -> Outcome:
+        told = self._place.told(work)
+        return outcome.model_copy(update={"class_": class_, "error": sentence[:ERROR_CHARACTERS], "work": told})
+
+    def _interrupted(self) -> Outcome:
+        self._goes_on = True
+        return self._attempt.interrupted()
+
+    async def _intend(self, step: str, **fields: object) -> None:
+        before = self._intent
+        known = self._place.noted()
+        kept = {"base": before.base if before else None}
+        told = {name: value for name, value in {**kept, **known, **fields}.items() if value is not None}
+        intent = Intent.model_validate({"step": step, **told})
+        await self._attempt.decided(lambda: self._queue.intend(self._claim, intent))
+        self._intent = intent
+
+
+def _ended(class_: OutcomeClass, sentence: str) -> Outcome:
+    return Outcome(class_=class_, error=sentence[:ERROR_CHARACTERS])

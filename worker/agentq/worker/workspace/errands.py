@@ -1,0 +1,89 @@
+"""The commands that a workspace asks for beside the run's own process: its setup, its check, and what comes after the
+merge. Each has the run's environment, and where it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.limits import TAIL_CHARACTERS
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.worker.attempt import Undone
+from agentq.worker.workspace.chores import Chore, Chores, Done
+from agentq.worker.workspace.place import Place
+
+if TYPE_CHECKING:
+    from agentq.worker.attempt import Attempt
+
+AFTER_MS = 600_000
+"""How long the command after the merge may take."""
+
+
+class Stop(Exception):
+    """The attempt was stopped while one of them ran."""
+
+
+class Errands:
+    """Of one attempt."""
+
+    def __init__(self, attempt: Attempt, spec: RunSpec, place: Place) -> None:
+        assert spec.workspace is not None
+        self._attempt = attempt
+        self._spec = spec
+        self._workspace = spec.workspace
+        self._place = place
+
+    async def set_up(self) -> None:
+        """Before the process begins; a run whose setup fails does not begin."""
+        prepared = self._place.prepared
+        assert prepared is not None
+        if not self._workspace.setup or prepared.setup_done:
+            return
+        self._attempt.progress("sets up its worktree")
+        done = await self.set_up_in(prepared.path)
+        if done.error is not None:
+            tail = done.tail[-TAIL_CHARACTERS:] or None
+            raise Undone(Outcome(class_=OutcomeClass.SPAWN, error=done.error, tail=tail))
+        await asyncio.to_thread(self._place.note_set_up)
+
+    async def set_up_in(self, folder: Path) -> Done:
+        return await self._do("setup", self._workspace.setup, folder, self._workspace.setup_timeout_ms)
+
+    async def check(self, folder: Path) -> Done:
+        """The merged work, which stands in that folder."""
+        self._attempt.progress(f"is checked, merged into {self._workspace.target}")
+        return await self._do("check", self._workspace.check, folder, self._workspace.check_timeout_ms)
+
+    async def after_merge(self, commit: str) -> None:
+        """What is to be done once the work is in. It is in, whatever comes of this."""
+        self._attempt.progress("runs the command after the merge")
+        more = {"AGENTQ_COMMIT": commit, "AGENTQ_TARGET": self._workspace.target or ""}
+        folder = self._place.path or self._place.repository.common
+        await self._do("after_merge", self._workspace.after_merge, folder, AFTER_MS, more)
+
+    async def _do(
+        self,
+        what: str,
+        argv: Sequence[str],
+        folder: Path,
+        timeout_ms: int | None,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Done:
+        around, claim = self._attempt.around, self._attempt.claim
+        env = around.environment.of(claim, self._spec, {**self._place.variables, **more})
+        chores = Chores(
+            self._attempt.log,
+            lambda what: around.logs / claim.id / f"{claim.fence}.{what}.log",
+            self._attempt.stopped,
+            cgroups=None,
+            secrets=around.environment.secrets(env),
+        )
+        done = await chores.do(Chore(what, argv, env, folder, around.environment.cookie(claim), timeout_ms))
+        if done.stopped:
+            raise Stop
+        return done

@@ -1,0 +1,172 @@
+"""A turn in the merge line: a run's work goes onto the target, is checked there, and the target moves. Its tasks:
+
+1. Look whether the work is there already: whoever was here before may have been killed after the target moved.
+2. Put it onto the target's tip, and where a check is long and others wait behind, theirs on top of it.
+3. Have the whole checked once. Where that fails, half of those behind are left out, again and again, until it succeeds
+   or the run's own work is alone; who was left out has a turn of its own.
+4. Move the target from where it was seen; begin anew if somebody was faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from agentq.coordinator.errors import Refused
+from agentq.worker.workspace.checkout import Checkout
+from agentq.worker.workspace.stacking import Commit, Conflict, Policy, Stacking, read
+from agentq.worker.workspace.target import Moved, Target, Tip
+
+TRIES = 20
+"""How often somebody else may be faster, before that is told instead of tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run's work, as it is to go into the target."""
+
+    run: str
+    commit: str
+    """With `squash`, a single one on what it was begun from."""
+    base: str
+    message: str | None = None
+    """With its trailer; None if that of the commit has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The work is in."""
+
+    commit: str
+    """Its own, which need not be the target's tip."""
+    checkout_updated: bool = False
+
+
+class Rejected(Exception):
+    """The check failed on the run's own work; the argument says how."""
+
+    def __init__(self, why: str, told: str = "") -> None:
+        super().__init__(why)
+        self.told = told
+        """The end of what the check said."""
+
+
+Check = Callable[[str], Awaitable[Rejected | None]]
+"""Check a commit; None if all is well."""
+Note = Callable[[str, str | None], Awaitable[None]]
+"""Note, before the target moves, to which commit and from which."""
+
+
+class Landing:
+    """Of one run. `others` tells who waits behind it with the same check, in order."""
+
+    def __init__(
+        self,
+        target: Target,
+        stacking: Stacking,
+        policy: Policy,
+        *,
+        update_checkout: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.target = target
+        self._stacking = stacking
+        self._policy = policy
+        self._update_checkout = update_checkout
+        self._say = say
+        self.seen: str | None = None
+        """Where the target was when the work was last put onto it."""
+
+    def refuse(self, tip: Tip) -> None:
+        """Say so where the target cannot move as things are."""
+        if tip.checkout is not None and not self._update_checkout:
+            raise Refused(
+                f"The branch {self.target.branch} is checked out in {tip.checkout}, which nobody has said may change; "
+                "check out another branch there, or ask for update_checkout, and retry the run."
+            )
+
+    async def land(
+        self, piece: Piece, note: Note, check: Check | None = None, others: Sequence[tuple[str, str]] = ()
+    ) -> Landed:
+        """Raises `Conflict`, `Rejected` or `Refused` where it does not get in."""
+        passed: set[str] = set()
+        for _ in range(TRIES):
+            tip = await asyncio.to_thread(self.target.tip)
+            self.seen = tip.commit or piece.base
+            found = await asyncio.to_thread(self._found, piece, tip)
+            if found is not None:
+                return found
+            stack = await asyncio.to_thread(self._stacked, piece, tip, others if check else ())
+            if check is not None:
+                stack = await self._checked(stack, check, passed)
+            await note(stack[-1], tip.commit)
+            try:
+                updated = await asyncio.to_thread(self._move, tip, stack[-1])
+            except Moved:
+                self._say(f"{self.target.branch} was moved by somebody else meanwhile; trying again on its new tip")
+                continue
+            return Landed(stack[0], updated)
+        raise Refused(
+            f"{self.target.branch} was moved by others {TRIES} times while this was to be merged; retry the run."
+        )
+
+    def _found(self, piece: Piece, tip: Tip) -> Landed | None:
+        """Where the work is already, if it is; what was interrupted after it had got there is finished."""
+        finished = False
+        if tip.checkout is not None and self._update_checkout:
+            finished = Checkout(self.target.git, tip.checkout).finish()
+        found = None if tip.commit is None else self.target.delivered(piece.run, piece.base, tip.commit)
+        if found is None:
+            self.refuse(tip)
+            return None
+        self.target.catch_up(tip)
+        return Landed(found, finished)
+
+    def _stacked(self, piece: Piece, tip: Tip, others: Sequence[tuple[str, str]]) -> list[str]:
+        """The work, and what of the others' fits on top of it, each on the one before."""
+        onto, work, *rest = read(self.target.git, tip.commit or piece.base, piece.commit, *(each for _, each in others))
+        stack = [self._stacking.stacked(onto, work, self._policy, piece.message or work.message)]
+        if not rest:
+            return stack
+        (onto,) = read(self.target.git, stack[0])
+        for (run, _), other in zip(others, rest, strict=True):
+            fitted = self._fitted(run, onto, other)
+            if fitted is not None:
+                stack.append(fitted.id)
+                onto = fitted
+        return stack
+
+    def _fitted(self, run: str, onto: Commit, other: Commit) -> Commit | None:
+        if len(other.parents) != 1 or not other.carries(run):
+            return None
+        try:
+            made = self._stacking.picked(onto, other, other.message)
+        except Conflict:
+            return None
+        return None if made == onto.id else read(self.target.git, made)[0]
+
+    async def _checked(self, stack: list[str], check: Check, passed: set[str]) -> list[str]:
+        """As much of the stack, from its bottom, as passes."""
+        while True:
+            if len(stack) > 1:
+                self._say(f"checking it together with {len(stack) - 1} of those that wait behind it")
+            failed = None if stack[-1] in passed else await check(stack[-1])
+            if failed is None:
+                passed.add(stack[-1])
+                return stack
+            if len(stack) == 1:
+                raise failed
+            stack = stack[: len(stack) // 2]
+
+    def _move(self, tip: Tip, new: str) -> bool:
+        """Whether a checkout went with it."""
+        if new == tip.commit:
+            return False
+        if tip.checkout is None:
+            self.target.move(tip, new)
+            return False
+        if tip.here is None:
+            raise Refused(f"The branch {self.target.branch} is checked out in {tip.checkout}, and has no commit yet.")
+        Checkout(self.target.git, tip.checkout).follow(tip.here, new, lambda: self.target.move(tip, new))
+        return True

@@ -1,0 +1,75 @@
+"""What goes back to be mended: work that conflicts with the target, or with which its check fails.
+
+An agent is told in its conversation what is wrong, in its worktree, where the target has been brought in: a conflict
+stands there with its markers. What it makes of that is committed and delivered like any other work.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from agentq.coordinator.intent import Mend
+from agentq.coordinator.workspace import Workspace
+from agentq.worker.workspace.git import GitFailed
+from agentq.worker.workspace.worktree import Worktree
+
+TOLD_CHARACTERS = 24 << 10
+"""Of what a check said: its end."""
+NAMED = 100
+
+
+def brought_in(worktree: Worktree, target: str) -> tuple[str, ...]:
+    """Bring the target into a worktree; the files in which there are conflicts now, with their markers."""
+    git = worktree.git
+    if git.is_ancestor(target, "HEAD"):
+        return ()
+    try:
+        git("merge", "-q", "--no-ff", "--no-edit", "--no-commit", target, patient=True)
+    except GitFailed:
+        files = tuple(dict.fromkeys(file for file in _unmerged(worktree) if file))
+        if not files:
+            raise
+        return files
+    return ()
+
+
+def _unmerged(worktree: Worktree) -> list[str]:
+    return worktree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+
+
+def leftovers(worktree: Worktree, files: tuple[str, ...]) -> tuple[str, ...]:
+    """Of files that had conflicts, those in which markers are left."""
+    return tuple(file for file in files if _has_markers(worktree, file))
+
+
+def _has_markers(worktree: Worktree, file: str) -> bool:
+    path = worktree.path / file
+    if path.is_symlink() or not path.is_file():
+        return False
+    lines = path.read_bytes().split(b"\n")
+    return any(line.startswith(b"<<<<<<< ") for line in lines) and any(line.startswith(b">>>>>>> ") for line in lines)
+
+
+def asked(mend: Mend, workspace: Workspace) -> str:
+    """What the agent is asked, for that."""
+    return _of_conflict(mend, workspace) if mend.what == "conflict" else _of_check(mend, workspace)
+
+
+def _of_conflict(mend: Mend, workspace: Workspace) -> str:
+    listed = "\n".join(f"- {file}" for file in mend.files[:NAMED])
+    more = f"\n- and {len(mend.files) - NAMED} more" if mend.files[NAMED:] else ""
+    return (
+        f"Your work is done and kept, but it conflicts with what has meanwhile come into {workspace.target}. That has "
+        f"been merged into your working tree, and these files are in conflict:\n\n{listed}{more}\n\n"
+        "Resolve the conflicts in these files: keep what your work is for and what the others have done, and leave no "
+        "conflict markers. Do not abort or undo the merge, and do not change anything that this does not need. "
+        "See that the result works. You need not commit."
+    )
+
+
+def _of_check(mend: Mend, workspace: Workspace) -> str:
+    return (
+        f"Your work is done and kept, but merged with what is in {workspace.target} now, {mend.why}. That has been "
+        f"merged into your working tree, so you can run the check there: {shlex.join(workspace.check)}\n\n"
+        f"It ended like this:\n\n{mend.told}\n\nMend your work, so that it succeeds. You need not commit."
+    )

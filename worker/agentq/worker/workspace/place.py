@@ -1,0 +1,293 @@
+"""Where one run's work is made and where it goes: what delivery asks of its worktree, its repository and its target.
+
+All of it blocks, and is called in threads.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+
+from agentq.coordinator.intent import Intent, Mend
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.workspace import Work, Workspace
+from agentq.worker.workspace.checkout import Checkout
+from agentq.worker.workspace.committing import Committed, committed, message_of
+from agentq.worker.workspace.git import Git
+from agentq.worker.workspace.landing import Landed, Landing, Piece
+from agentq.worker.workspace.making import Wanted, made
+from agentq.worker.workspace.mending import brought_in
+from agentq.worker.workspace.repository import Repository, found
+from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
+from agentq.worker.workspace.target import Target, Tip
+from agentq.worker.workspace.workspaces import Prepared, Workspaces
+from agentq.worker.workspace.worktree import Worktree, branch_of, folder_of
+from agentq.worker.workspace.worktree import found as found_there
+
+MERGES = "merges-"
+"""What the names of the worktrees of merges begin with."""
+
+
+class Way(Enum):
+    """How an attempt goes on."""
+
+    EXECUTE = "the process is to run"
+    COMMIT = "it has ended well, and what it left is to be committed"
+    DELIVER = "its work is committed"
+    DELIVERED = "its work is in the target"
+
+
+class Place:
+    """Of one attempt."""
+
+    def __init__(self, run: str, spec: RunSpec, workspaces: Workspaces, git: Git) -> None:
+        assert spec.workspace is not None
+        self.run = run
+        self.spec = spec
+        self.workspace: Workspace = spec.workspace
+        self.branch = branch_of(run)
+        self._workspaces = workspaces
+        self._git = git
+        self._repository: Repository | None = None
+        self.prepared: Prepared | None = None
+        self.kept: Committed | None = None
+        """The work that an earlier attempt committed."""
+        self.landed: Landed | None = None
+        self.begun_from: str | None = None
+        """The base, if the work was begun by this attempt."""
+        self._landing: Landing | None = None
+
+    @property
+    def repository(self) -> Repository:
+        assert self._repository is not None
+        return self._repository
+
+    @property
+    def worktree(self) -> Worktree:
+        assert self.prepared is not None
+        return self.prepared.worktree
+
+    @property
+    def path(self) -> Path | None:
+        """Of the worktree, if there is one."""
+        return self.prepared.path if self.prepared is not None else None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What commands are told of it."""
+        return self.prepared.variables if self.prepared is not None else {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.prepared.notes if self.prepared is not None else ()
+
+    def noted(self) -> dict[str, object]:
+        """What the next attempt is to know of it."""
+        known: dict[str, object] = {
+            "host": socket.gethostname(),
+            "branch": self.branch,
+            "target": self.workspace.target,
+        }
+        if self.prepared is not None:
+            known |= {"worktree": str(self.prepared.path)}
+            known |= {"base": self.begun_from} if self.begun_from else {}
+        return known
+
+    @property
+    def goes_somewhere(self) -> bool:
+        return self.workspace.target is not None and self.workspace.merge != "none"
+
+    def target(self) -> Target:
+        """The branch that the work goes to."""
+        shared = self.workspace.push or self.repository.is_copy
+        remote = self.repository.remote if shared else None
+        assert self.workspace.target is not None
+        return Target(self.repository.git, self.workspace.target, remote, local=not self.repository.is_copy)
+
+    # ---- before the process
+
+    def find(self, intent: Intent | None) -> Way:
+        """Where earlier attempts have come to."""
+        self._repository = found(self._git, self.workspace.repository, self._workspaces.home, self.workspace.remote)
+        if intent is None or intent.step == "prepared":
+            return Way.EXECUTE
+        if self._is_delivered(intent):
+            return Way.DELIVERED
+        if intent.step == "executed":
+            return Way.COMMIT if self._again() else Way.EXECUTE
+        return Way.DELIVER if self._is_kept(intent) else Way.EXECUTE
+
+    def _is_kept(self, intent: Intent) -> bool:
+        """Whether work that an earlier attempt committed is here. Of a run that somebody lets begin again, what is on
+        its branch by now counts: they may have resolved there what it failed of.
+        """
+        commit = intent.commit
+        if commit is not None and intent.step == "requeued":
+            commit = self.repository.commit(f"refs/heads/{self.branch}") or commit
+        if commit is None or intent.base is None or self.repository.commit(commit) is None:
+            return False
+        self._again()
+        self.kept = Committed(intent.base, commit)
+        return True
+
+    def _is_delivered(self, intent: Intent) -> bool:
+        if not self.goes_somewhere or intent.base is None:
+            return intent.step == "merged"
+        target = self.target()
+        tip = target.tip()
+        if self.workspace.update_checkout and tip.checkout is not None:
+            Checkout(target.git, tip.checkout).finish()
+        commit = tip.commit and target.delivered(self.run, intent.base, tip.commit)
+        if commit:
+            target.catch_up(tip)
+            self.landed = Landed(commit)
+            self._again()
+        return bool(commit)
+
+    def _again(self) -> bool:
+        """The worktree of an earlier attempt, if it is on this host."""
+        self.prepared = self._workspaces.again(self.repository, self.run)
+        return self.prepared is not None
+
+    def prepare(self, intent: Intent | None, mend: Mend | None, *, goes_on: bool) -> Mend | None:
+        """Have a worktree ready. What is to be mended is brought in, and told as it is now."""
+        same = mend is not None or self.workspace.tree == "same" or (self.workspace.tree == "auto" and goes_on)
+        earlier = intent is not None and intent.step != "requeued"
+        self.prepared = self._workspaces.prepare(
+            self._git,
+            self.run,
+            self._from_where(),
+            same=same and earlier,
+            earlier=earlier,
+            base=intent.base if intent is not None and earlier else None,
+        )
+        if not earlier or intent is None or intent.base is None or not same:
+            self.begun_from = self.worktree.base
+        return self._with_target(mend) if mend is not None else None
+
+    def note_set_up(self) -> None:
+        """It need not be set up again."""
+        assert self.prepared is not None
+        self._workspaces.set_up(self.prepared, self.workspace)
+
+    def _from_where(self) -> Workspace:
+        """The base; or the target, where that has all of it: so a run has what those before it did."""
+        if self.goes_somewhere:
+            base = self.repository.resolved(self.workspace.base)
+            tip = self._look()
+            start = tip.commit if tip.commit and self.repository.git.is_ancestor(base, tip.commit) else base
+            return self.workspace.model_copy(update={"base": start})
+        return self.workspace
+
+    def _look(self) -> Tip:
+        """Where the target is, unless it cannot move anyway: then nothing is begun."""
+        tip = self.target().tip()
+        self.landing(lambda _: None).refuse(tip)
+        return tip
+
+    def _with_target(self, mend: Mend) -> Mend:
+        tip = self.target().tip().commit
+        if tip is None:
+            return mend
+        files = brought_in(self.worktree, tip)
+        assert self.prepared is not None
+        self.prepared = replace(self.prepared, worktree=self.worktree.noted(base=tip))
+        return mend.model_copy(update={"target": tip, "files": files})
+
+    def placed(self, spec: RunSpec) -> RunSpec:
+        """The run's spec, in its worktree."""
+        assert self.prepared is not None
+        cwd = self.prepared.path / spec.cwd if spec.cwd else self.prepared.path
+        return spec.model_copy(update={"cwd": str(cwd), "env": {**self.prepared.variables, **spec.env}})
+
+    # ---- after it
+
+    def commit(self) -> Committed:
+        """What it left."""
+        body = (self.spec.prompt or "") if self.spec.kind == "agent" else ""
+        title = self.spec.name or (body or " ".join(self.spec.argv))
+        return committed(self.worktree, message_of(self.run, title, self.spec.task, body if self.spec.name else ""))
+
+    def piece(self, work: Committed) -> Piece:
+        """The work, as it is to go into the target."""
+        git = self.repository.git
+        (tip,) = read(git, work.commit)
+        if self.workspace.merge == "merge":
+            said = tip.message.partition("\n")
+            return Piece(self.run, tip.id, work.base, f"Merge {self.branch}: {said[0]}\n\n{trailer(self.run)}\n")
+        if self.workspace.merge == "rebase" and git.answers("rev-list", "--merges", tip.id, f"^{work.base}") == "":
+            return Piece(self.run, tip.id, work.base)
+        # Merges cannot be put onto another commit one by one, so with a conflict resolved it is one commit, too.
+        return Piece(self.run, self._stacking().squashed(tip, work.base, tip.message), work.base)
+
+    def landing(self, say: Callable[[str], None]) -> Landing:
+        """How the work gets into the target."""
+        policy: Policy = "squash" if self.workspace.merge == "none" else self.workspace.merge
+        self._landing = Landing(
+            self.target(), self._stacking(), policy, update_checkout=self.workspace.update_checkout, say=say
+        )
+        return self._landing
+
+    @property
+    def tip(self) -> str:
+        """Where the target was when the work was put onto it."""
+        return (self._landing and self._landing.seen) or self.worktree.base
+
+    def _stacking(self) -> Stacking:
+        git = self.repository.git
+        return Stacking(git, merger(git, self._in_bench), sign=self.workspace.sign)
+
+    def _in_bench(self) -> Git:
+        return self.bench("HEAD").git
+
+    def bench(self, commit: str) -> Worktree:
+        """The worktree in which merges are checked."""
+        name = (self.workspace.target or "").replace("/", "-")[:40]
+        folder = folder_of(self._workspaces.home, self.repository)
+        if (there := found_there(self.repository, folder / f"{MERGES}{name}")) is not None:
+            return there
+        return made(self.repository, self._workspaces.home, Wanted(f"{MERGES}{name}", commit, None))
+
+    def push(self) -> None:
+        """The branch, for others to see."""
+        git, ref = self.repository.git, f"refs/heads/{self.branch}"
+        git("push", "-q", "--no-verify", "--force", self.repository.remote, f"{ref}:{ref}", far=True)
+
+    def told_again(self) -> Work:
+        """What is told of work that an earlier attempt has brought in."""
+        assert self.landed is not None
+        (commit,) = read(self.repository.git, self.landed.commit)
+        lines = self.repository.git("diff-tree", "-r", "--numstat", "--no-renames", commit.parents[0], commit.id)
+        changes = [line.split("\t")[:2] for line in lines.splitlines()]
+        came, went = (sum(int(each[at]) for each in changes if each[at].isdigit()) for at in (0, 1))
+        return self.told(Committed(commit.parents[0], commit.id, len(changes), came, went))
+
+    def told(self, work: Committed | None) -> Work:
+        """What is told of it."""
+        landed = self.landed
+        return Work(
+            commit=landed.commit if landed else work.commit if work and not work.is_empty else None,
+            base=work.base if work else None,
+            branch=self.branch,
+            target=self.workspace.target,
+            merged=landed is not None,
+            files=work.files if work else 0,
+            insertions=work.insertions if work else 0,
+            deletions=work.deletions if work else 0,
+            checkout_updated=landed is not None and landed.checkout_updated,
+            pushed=landed is not None and (self.workspace.push or self.repository.is_copy),
+        )
+
+    def leave(self, *, failed: str | None, goes_on: bool) -> None:
+        """Be done with the worktree, as the run says."""
+        if self.prepared is None:
+            return
+        if goes_on:
+            self._workspaces.leave(self.prepared)
+            return
+        landed = self.landed.commit if self.landed else None
+        untouched = landed if self.kept is None else None
+        self._workspaces.close(self.prepared, self.workspace, failed=failed, target=landed, clean_at=untouched)

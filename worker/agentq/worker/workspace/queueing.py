@@ -1,0 +1,93 @@
+"""Standing in the merge line of a target, until it is the run's turn.
+
+The line only saves work: it is the compare-and-swap of the target that decides. So an attempt that asks twice, or is
+told late, does no harm. The next one is told by an order; it also asks by itself, in case that was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+from agentq.coordinator.merging import Standing, merge_line
+from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.workspace import Workspace
+from agentq.worker.workspace.repository import Repository
+
+LOOK_MS = 5_000
+"""How often to ask, at the least, whose turn it is."""
+
+
+class Waiter(Protocol):
+    """The attempt that stands there."""
+
+    claim: Claim
+    stopped: asyncio.Event
+    called: asyncio.Event
+    """Somebody said that it may be its turn."""
+
+    def answered(self, ask: Callable[[], Standing], /) -> Awaitable[Standing | None]: ...
+
+    def progress(self, sentence: str, /) -> None: ...
+
+
+class MergeLine:
+    """One run's place in one line."""
+
+    def __init__(self, queue: Queue, waiter: Waiter, workspace: Workspace, repository: Repository) -> None:
+        self._queue = queue
+        self._waiter = waiter
+        self._target = workspace.target or ""
+        self._tag = tag(workspace, repository)
+        self.name = merge_line(repository.identity(shared=workspace.push), self._target)
+
+    async def turn(self, commit: str, ref: str) -> Standing | None:
+        """Wait for it; None if the attempt was stopped before."""
+        waiter, told = self._waiter, -1
+        while True:
+            waiter.called.clear()
+            standing = await waiter.answered(
+                lambda: self._queue.line_up(waiter.claim, self.name, commit, f"{ref} {self._tag}")
+            )
+            if standing is None or waiter.stopped.is_set():
+                return None
+            if standing.yours:
+                return standing
+            if standing.place != told:
+                told = standing.place
+                before = "one" if told == 1 else str(told)
+                waiter.progress(
+                    f"waits to be merged into {self._target}, {before} before it; {standing.holder} is at it"
+                )
+            await self._pause()
+
+    def companions(self, standing: Standing) -> list[tuple[str, str]]:
+        """Of those who come next, the first ones that can be taken along."""
+        others = []
+        for other in standing.others:
+            if not self._tag or other.ref.rpartition(" ")[2] != self._tag:
+                break
+            others.append((other.run, other.commit))
+        return others
+
+    async def _pause(self) -> None:
+        called = asyncio.ensure_future(self._waiter.called.wait())
+        stopped = asyncio.ensure_future(self._waiter.stopped.wait())
+        with suppress(asyncio.TimeoutError):
+            timeout = random.uniform(LOOK_MS / 2, LOOK_MS) / 1000
+            await asyncio.wait({called, stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        called.cancel()
+        stopped.cancel()
+
+
+def tag(workspace: Workspace, repository: Repository) -> str:
+    """The same for those whose work can be stacked and checked together; empty for who goes alone."""
+    if not workspace.check or workspace.merge != "squash" or workspace.sign:
+        return ""
+    said = [socket.gethostname(), str(repository.common), *workspace.check, "\n", *workspace.setup]
+    return hashlib.blake2b("\0".join(said).encode(), digest_size=8).hexdigest()
