@@ -67,11 +67,12 @@ class Client:
 def said(dialect: Dialect, prompt: str) -> dict[str, Any]:
     """How a dialect says what an agent is to do."""
     name = f"task-{time.monotonic_ns()}"
-    return {
+    bodies: dict[Dialect, dict[str, Any]] = {
         "a": {"session_name": name, "prompt": prompt},
         "b": {"prompt": prompt},
         "c": {"parameters": {"prompt": prompt}},
-    }[dialect]
+    }
+    return bodies[dialect]
 
 
 class Hand:
@@ -184,7 +185,7 @@ class OldRunner:
         if "deregistered" in told:
             return False
         if "stop_sessions" in told or "stop_runs" in told:
-            for each in told.get("stop_sessions", told.get("stop_runs")):
+            for each in told.get("stop_sessions") or told["stop_runs"]:
                 self._stop(http, each)
         elif "run" in told:
             self._begin(http, told["run"])

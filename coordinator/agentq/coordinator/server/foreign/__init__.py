@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from agentq.coordinator import identity
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.server.foreign.speaking import also as also
 from agentq.coordinator.server.foreign.speaking import also_brief as also_brief
@@ -23,9 +24,10 @@ def is_foreign(body: object) -> bool:
 
 
 def check_run_id(text: str) -> None:
-    """Refuse the id of a run of another system, in its words: it is well formed there, and of no run here."""
+    """Refuse what is not the id of a run; one of another system in its words, since it is well formed there."""
     if _RUN.fullmatch(text):
         raise NotFound("Run not found")
+    identity.check_run_id(text)
 
 
 _RUN = re.compile(r"run_[0-9a-f]{12}")

@@ -197,6 +197,18 @@ class Attending:
             self.roster.queue.start([Claim(live.id, live.fence, "", "")])
         return live
 
+    def permitted(self, named: str, bound_to: str | None) -> str:
+        """A session that may be looked at: by a runner's token only if that runner has had its last turn."""
+        session = self.conversing.found(named)
+        if bound_to is not None:
+            run = self.conversing.live(session) or self.conversing.last_ended(session)
+            worker = "" if run is None else run.worker or (run.attempts[-1].worker if run.attempts else "")
+            try:
+                self._check(bound_to, self.roster.look(worker).fields.get("token", "") if worker else None)
+            except NotRegistered:
+                self._check(bound_to, None)
+        return session
+
     def _check(self, bound_to: str | None, token: str | None) -> None:
         if bound_to is not None and bound_to != token:
             raise Denied("This token is a runner's, and the session is in no run that this runner holds.")

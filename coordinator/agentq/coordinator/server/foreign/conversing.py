@@ -20,7 +20,7 @@ from agentq.coordinator.errors import Invalid, NotFound, WrongState, refusal
 from agentq.coordinator.fields import Name
 from agentq.coordinator.identity import new_nonce, partition_of
 from agentq.coordinator.life import Run
-from agentq.coordinator.lifecycle import HELD, State
+from agentq.coordinator.lifecycle import HELD, LIVE, TERMINAL, State
 from agentq.coordinator.limits import FOREIGN_MS, LIST_A_CALL, TOLD_BYTES
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.queue import Queue
@@ -130,12 +130,15 @@ class Conversing:
 
     # ---- its turns
 
-    def turns(self, session: str, most: int = LIST_A_CALL) -> list[Run]:
-        """The runs of a session, the newest first."""
-        run_id = self.about(session).get(RUN_OF)
+    def turns(
+        self, session: str, states: Iterable[State] = tuple(State), *, about: About | None = None, most: int = 100
+    ) -> list[Run]:
+        """Runs of a session in some states, the newest first."""
+        run_id = (self.about(session) if about is None else about).get(RUN_OF)
         if run_id:
-            return self._known([run_id])
-        return self._known(each.id for each in self.records.page(Filter(session=session), limit=most).runs)
+            return [run for run in self._known([run_id]) if run.state in states]
+        page = self.records.page(Filter(tuple(states), session=session), limit=most)
+        return self._known(each.id for each in page.runs)
 
     def _known(self, ids: Iterable[str]) -> list[Run]:
         found = []
@@ -146,16 +149,15 @@ class Conversing:
                 continue  # forgotten since it was listed
         return found
 
-    def live(self, session: str) -> Run | None:
+    def live(self, session: str, about: About | None = None) -> Run | None:
         """The turn whose turn it is."""
         line = self.sessions.line(session, 1)
-        found = self._known(line) if line else [run for run in self.turns(session, 1) if run.state not in ENDED]
+        found = self._known(line) if line else self.turns(session, LIVE, about=about, most=1)
         return found[0] if found else None
 
-    def last_ended(self, session: str, most: int = 50) -> Run | None:
-        """The turn that ended last, of the newest."""
-        ended = [run for run in self.turns(session, most) if run.state in ENDED]
-        return max(ended, key=lambda run: (run.finished_at_ms or 0, run.id), default=None)
+    def last_ended(self, session: str, about: About | None = None) -> Run | None:
+        """The newest turn that has ended."""
+        return next(iter(self.turns(session, TERMINAL, about=about, most=1)), None)
 
     def status(self, named: str) -> str:
         """The status of a session."""
@@ -164,7 +166,7 @@ class Conversing:
 
     def status_of(self, session: str, about: About) -> str:
         """The same of one that is there."""
-        live = self.live(session)
+        live = self.live(session, about)
         if live is not None and about.get("finished_run") == live.id:
             return FINISHED
         if live is not None and live.state in HELD:
@@ -172,7 +174,7 @@ class Conversing:
                 return STOPPING
             if live.state is State.RUNNING or about.get("bound_run") == live.id:
                 return RUNNING
-        ended = self.last_ended(session)
+        ended = self.last_ended(session, about)
         if ended is None:
             # What an executor began by itself runs from then on; what a client asked for waits for its runner.
             return RUNNING if live is None and about.get("bound_at") else PENDING
@@ -228,7 +230,7 @@ class Conversing:
         """The newest result of a session: a turn that failed afterwards does not take it away."""
         about = self.about(session)
         status = self.status_of(session, about)
-        run = next((each for each in self.turns(session) if each.state is State.COMPLETED), None)
+        run = next(iter(self.turns(session, (State.COMPLETED,), about=about, most=1)), None)
         found = result_of(run) if run is not None else None
         if found is None and (run is not None or status in (FINISHED, IDLE)):
             said = self.answer_of(session, run.id if run is not None else None)
@@ -246,7 +248,7 @@ class Conversing:
         about = self.about(session)
         if self.live(session) is not None or about.get("idle_run"):
             raise WrongState("Stop session first")
-        runs = self.turns(session)
+        runs = self.turns(session, TERMINAL, about=about, most=LIST_A_CALL)
         told = self.store.connection.command(
             "XLEN", self.store.key(partition_of_session(self.store, session), "told", session)
         )

@@ -7,21 +7,24 @@ import json
 import tarfile
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.limits import SHELF_BYTES, SHELF_KEPT
 from agentq.coordinator.server import views
-from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.access import allowed
+from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
 from agentq.coordinator.server.foreign.shelf import KINDS, SINGULAR, Kind, Shelf
+from agentq.coordinator.server.routers import workers
 from agentq.coordinator.server.service import service_of
+from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["blueprints"])
 
 READ = allowed("read")
-Worker = Annotated[Principal, allowed("work", bound=True)]
+LOOK = Depends(OrRunner(Scope.READ))
 ADMIN = allowed("admin")
 ARCHIVE = "application/gzip"
 UNPACKED_BYTES = 64 << 20
@@ -45,24 +48,14 @@ async def agents(
     raw: Annotated[bool, Query(description="As they were stored, without their capabilities.")] = False,
 ) -> Response:
     wanted = [tag.strip() for tag in tags.split(",") if tag.strip()]
-    return views.told({"agents": await service_of(request).ask(_shelf(request).agents, wanted, raw=raw)})
+    offers = await workers.offers(service_of(request))
+    return views.told({"agents": await service_of(request).ask(_shelf(request).agents, offers, wanted, raw=raw)})
 
 
-@router.get("/agents/{name}", summary="An agent")
-async def agent(request: Request, caller: Worker, name: str, raw: bool = False) -> Response:  # noqa: ARG001
-    shelf = _shelf(request)
-
-    def look() -> dict[str, Any]:
-        try:
-            stored = shelf.get("agents", name)
-        except NotFound:
-            offered = next((each for each in shelf.agents(raw=True) if each["name"] == name), None)
-            if offered is None:
-                raise
-            return offered
-        return stored if raw else shelf.resolved(stored)
-
-    return views.told(await service_of(request).ask(look))
+@router.get("/agents/{name}", summary="An agent", dependencies=[LOOK])
+async def agent(request: Request, name: str, raw: bool = False) -> Response:
+    offers = await workers.offers(service_of(request))
+    return views.told(await service_of(request).ask(_shelf(request).agent, name, offers, raw=raw))
 
 
 @router.patch("/agents/{name}/status", summary="Make an agent active or inactive", dependencies=[ADMIN])
@@ -73,8 +66,8 @@ async def status(request: Request, name: str) -> Response:
     return views.told(await service_of(request).ask(_shelf(request).change, "agents", name, {"status": wanted}))
 
 
-@router.get("/scripts/{name}/download", summary="A script and what is known of it, as an archive")
-async def download(request: Request, caller: Worker, name: str) -> Response:  # noqa: ARG001
+@router.get("/scripts/{name}/download", summary="A script and what is known of it, as an archive", dependencies=[LOOK])
+async def download(request: Request, name: str) -> Response:
     script = await service_of(request).ask(_shelf(request).get, "scripts", name)
     about = {field: value for field, value in script.items() if field != "script_content"}
     files = {
@@ -155,7 +148,7 @@ def _routes_of(kind: Kind) -> None:
     async def page(request: Request) -> Response:
         return views.told({LISTS[kind]: await service_of(request).ask(_shelf(request).all, kind)})
 
-    async def get(request: Request, name: str, caller: Worker) -> Response:  # noqa: ARG001
+    async def get(request: Request, name: str) -> Response:
         return views.told(await service_of(request).ask(_shelf(request).get, kind, name))
 
     async def add(request: Request) -> Response:
@@ -173,7 +166,7 @@ def _routes_of(kind: Kind) -> None:
     one = SINGULAR[kind]
     if kind != "agents":
         router.add_api_route(f"/{kind}", page, methods=["GET"], summary=f"List: {one}", dependencies=[READ])
-        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get: {one}")
+        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get: {one}", dependencies=[LOOK])
     router.add_api_route(
         f"/{kind}", add, methods=["POST"], status_code=201, summary=f"Store: {one}", dependencies=[ADMIN]
     )

@@ -34,6 +34,14 @@ from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT
 Kind = Literal["agents", "capabilities", "scripts", "mcp-servers"]
 KINDS: tuple[Kind, ...] = ("agents", "capabilities", "scripts", "mcp-servers")
 Fields = dict[str, Any]
+OFFERED: Fields = {
+    "description": "An agent that workers offer.",
+    "type": "autonomous",
+    "tags": [],
+    "status": "active",
+    "source": "worker",
+}
+"""What is said of an agent that nobody stored a blueprint of."""
 HOME = 0
 """The partition that the shelf stands in."""
 
@@ -232,32 +240,33 @@ class Shelf:
             raise NoAgent(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
         return found
 
-    def offered(self) -> dict[str, int]:
-        """The agents that workers have, by how many."""
-        counts: dict[str, int] = {}
-        for worker in self.records.workers():
-            for label in worker.identity.labels if worker.partition == 0 else ():
-                if label.startswith(AGENT_LABEL) and label != ANY_AGENT:
-                    agent = label.removeprefix(AGENT_LABEL)
-                    counts[agent] = counts.get(agent, 0) + 1
-        return counts
+    def offered(self) -> set[str]:
+        """The agents that workers have."""
+        labels = {label for worker in self.records.workers() for label in worker.identity.labels}
+        return {label.removeprefix(AGENT_LABEL) for label in labels - {ANY_AGENT} if label.startswith(AGENT_LABEL)}
 
     def owner(self, agent: str) -> str | None:
         """The runner that brought an agent along."""
         label = f"{OWNS}{agent}"
         return next((each.id for each in self.records.workers() if label in each.identity.labels), None)
 
-    def agents(self, tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
+    def agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
         """All agents that have all of these tags: those stored, and those that workers offer."""
         wanted = set(tags)
-        found = [each if raw else self.resolved(each) for each in self.all("agents")]
-        names = {each["name"] for each in found}
-        found += [
-            {"name": name, "description": f"offered by {count} of the workers", "type": "autonomous", "tags": [],
-             "status": "active", "source": "worker"}
-            for name, count in sorted(self.offered().items()) if name not in names
-        ]  # fmt: skip
+        stored = {each["name"]: each if raw else self.resolved(each) for each in self.all("agents")}
+        found = [{**offers.get(name, {}), **each} for name, each in stored.items()]
+        found += [{**OFFERED, **offer} for name, offer in offers.items() if name not in stored]
         return [each for each in found if wanted <= set(each.get("tags") or ())]
+
+    def agent(self, name: str, offers: Mapping[str, Fields], *, raw: bool = False) -> Fields:
+        """One of them."""
+        try:
+            stored = self.get("agents", name)
+        except NotFound:
+            if name not in offers:
+                raise
+            return {**OFFERED, **offers[name]}
+        return {**offers.get(name, {}), **(stored if raw else self.resolved(stored))}
 
     def resolved(self, blueprint: Fields) -> Fields:
         """A blueprint together with its capabilities."""

@@ -14,6 +14,7 @@ from agentq.coordinator.records import Filter
 from agentq.coordinator.server import foreign, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.foreign import check_run_id
 from agentq.coordinator.server.foreign.routes_session import submitted
 from agentq.coordinator.server.service import Service, service_of
 
@@ -26,10 +27,17 @@ Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait 
 
 async def visible(service: Service, caller: Principal, run_id: str) -> Run:
     """A run that the caller may see."""
-    foreign.check_run_id(run_id)
+    check_run_id(run_id)
     run = await service.ask(service.records.get, run_id)
     caller.check_queue(run.spec.queue)
     return run
+
+
+async def check_queue(service: Service, caller: Principal, run_id: str) -> None:
+    """Refuse a run of a queue that is not the caller's."""
+    check_run_id(run_id)
+    if caller.queues:
+        await visible(service, caller, run_id)
 
 
 @router.post("", status_code=201, summary="Submit a run, or many")
@@ -89,6 +97,7 @@ async def get(
     When the time is over it is answered as it is, or with 304.
     """
     service = service_of(request)
+    check_run_id(run_id)
     if not wait:
         return views.tagged(request, views.run_view(await visible(service, caller, run_id)))
     conditional = "if-none-match" in request.headers
