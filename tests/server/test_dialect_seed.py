@@ -53,11 +53,23 @@ def test_a_run_goes_its_way_from_start_to_result(serving: Serving) -> None:
 
         started = http.post(f"/runner/runs/{run}/started", json={"runner_id": runner})
         assert (started.status_code, started.json()) == (200, {"ok": True})
-        begun = http.post("/sessions", json={"session_id": "5b1f-uuid", "session_name": "research-task"})
+        done = http.post(f"/runner/runs/{run}/completed", json={"runner_id": runner, "status": "success"})
+        assert (done.status_code, done.json()) == (200, {"ok": True})
+        ended = http.get(f"/runs/{run}").json()
+        assert (ended["status"], ended["runner_id"], ended["error"]) == ("completed", runner, None)
+        assert ended["completed_at"].endswith("+00:00")
+
+
+def test_an_executor_gives_its_session_an_id_and_tells_of_it(serving: Serving, parties: Parties) -> None:
+    client, hand = parties.client(), parties.hand("a")
+    run = client.start("a", session_name="talk")["run_id"]
+    hand.take()
+    with serving.client() as http:
+        begun = http.post("/sessions", json={"session_id": "5b1f-uuid", "session_name": "talk"})
         assert begun.status_code == 200
         assert begun.json()["ok"] is True
         assert begun.json()["session"]["session_id"] == "5b1f-uuid"
-        named = http.get("/sessions/by-name/research-task").json()["session"]
+        named = http.get("/sessions/by-name/talk").json()["session"]
         assert (named["session_id"], named["status"]) == ("5b1f-uuid", "running")
         early = http.get("/sessions/5b1f-uuid/result")
         assert (early.status_code, early.json()["detail"]) == (400, "Session not finished")
@@ -66,17 +78,13 @@ def test_a_run_goes_its_way_from_start_to_result(serving: Serving) -> None:
             {"event_type": "message", "role": "assistant", "content": [{"type": "text", "text": "Qubits."}]},
             {"event_type": "session_stop", "exit_code": 0, "reason": "done"},
         ):
-            body = {"session_id": "5b1f-uuid", "session_name": "research-task", "timestamp": "2026-01-01T00:00:00Z"}
+            body = {"session_id": "5b1f-uuid", "session_name": "talk", "timestamp": "2026-01-01T00:00:00Z"}
             kept = http.post("/sessions/5b1f-uuid/events", json={**body, **event})
             assert (kept.status_code, kept.json()["ok"]) == (200, True)
         assert http.get("/sessions/5b1f-uuid/status").json() == {"status": "finished"}
-        done = http.post(f"/runner/runs/{run}/completed", json={"runner_id": runner, "status": "success"})
-        assert (done.status_code, done.json()) == (200, {"ok": True})
-        ended = http.get(f"/runs/{run}").json()
-        assert (ended["status"], ended["runner_id"], ended["error"]) == ("completed", runner, None)
-        assert ended["completed_at"].endswith("+00:00")
+        hand.report(run, "completed", status="success")
         assert http.get("/sessions/5b1f-uuid/result").json()["result"] == "Qubits."
-        assert ended["outcome"]["result"] == "Qubits."
+        assert http.get(f"/runs/{run}").json()["outcome"]["result"] == "Qubits."
 
 
 def test_a_session_that_nobody_told_anything_of_has_no_result(parties: Parties) -> None:

@@ -15,6 +15,9 @@ WORK = Allowed(Scope.WORK, bound=True)
 class OrRunner(Allowed):
     """The scope of a route; or a token that is bound to a runner, which has to be that of what is looked at."""
 
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope, bound=True)
+
     async def __call__(self, connection: HTTPConnection) -> Principal:
         found = await service_of(connection).access.principal(connection)
         connection.state.token = found.token
