@@ -31,10 +31,10 @@ class Beginning(Allowed):
         assert isinstance(connection, Request), "a session is begun by a request"
         found = await service_of(connection).access.principal(connection)
         connection.state.token = found.token
-        return (WORK if is_executors(await connection.body()) else self).admit(found)
+        body = await connection.body()
+        return (WORK if is_executors(read(body) if body.strip() else {}) else self).admit(found)
 
 
-def is_executors(body: bytes) -> bool:
+def is_executors(body: object) -> bool:
     """Whether an executor says that it has begun: sessions of ours are begun without an id."""
-    value = read(body) if body.strip() else {}
-    return isinstance(value, dict) and "session_id" in value
+    return isinstance(body, dict) and "session_id" in body

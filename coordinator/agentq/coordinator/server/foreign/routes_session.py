@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
 
-from agentq.coordinator.errors import NotFound
-from agentq.coordinator.server import bodies, problems, views
+from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, allowed
-from agentq.coordinator.server.foreign.admitting import Beginning, OrRunner, is_executors
+from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.asking import Asked
 from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
-from agentq.coordinator.server.routers import sessions
 from agentq.coordinator.server.service import service_of
+from agentq.coordinator.sessions import Shelf
 from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["foreign sessions"])
@@ -147,52 +145,20 @@ async def submitted(request: Request, caller: Principal, body: Any) -> Response:
     return JSONResponse(accepted.body(), accepted.status, {"location": f"/runs/{accepted.run_id}"})
 
 
-# ---- what our own routes have, too: these come before them, and go on with them
+async def begun(request: Request, caller: Principal, body: Any) -> Response:
+    """The answer to a body of `POST /sessions` that is of an executor."""
+    return views.told(await service_of(request).ask(embassy_of(request).attending.begin, body, caller.bound))
 
 
-@router.post("/sessions", include_in_schema=False)
-async def begin(request: Request, caller: Annotated[Principal, Depends(Beginning(Scope.SUBMIT))]) -> Response:
-    """An executor of dialect A has begun a session, or somebody begins one of ours."""
-    body = await request.body()
-    if is_executors(body):
-        fields = await fields_of(request)
-        return views.told(await service_of(request).ask(embassy_of(request).attending.begin, fields, caller.bound))
-    try:
-        return await sessions.new(request, bodies.NewSession.model_validate_json(body))
-    except ValidationError as error:
-        raise problems.invalid(error) from error
+def shelved(request: Request, shelf: Shelf) -> list[dict[str, Any]]:
+    """Sessions in the words of all. It asks the store."""
+    conversing = embassy_of(request).conversing
+    return [conversing.also(each.name, conversing.about(each.name), each) for each in shelf.sessions]
 
 
-@router.get("/sessions", include_in_schema=False, dependencies=[allowed("read")])
-async def page(request: Request, limit: sessions.Limit = 100, cursor: sessions.Cursor = None) -> Response:
-    """Sessions in the words of all."""
-    service, conversing = service_of(request), embassy_of(request).conversing
-    sessions.check_cursor(cursor)
-
-    def look() -> dict[str, Any]:
-        shelf = service.sessions.list(limit=limit, cursor=cursor)
-        found = [conversing.also(each.name, conversing.about(each.name), each) for each in shelf.sessions]
-        shown = [also | views.session_view(each) for also, each in zip(found, shelf.sessions, strict=True)]
-        return {"sessions": shown, "next": shelf.cursor}
-
-    return views.told(await service.ask(look))
-
-
-@router.get("/sessions/{session_id}", include_in_schema=False)
-async def one(request: Request, caller: Reader, session_id: str) -> Response:
-    """A session in the words of all, by any of its names."""
-    service, conversing = service_of(request), embassy_of(request).conversing
-
-    def look() -> dict[str, Any] | None:
-        if not conversing.exists(session_id):
-            return None
-        session = embassy_of(request).attending.permitted(session_id, caller.bound)
-        fields = conversing.fields(session)
-        try:
-            own = views.session_view(service.sessions.get(session))
-        except NotFound:
-            own = {}
-        return {"session": fields, **fields, **own, "session_id": fields["session_id"]}
-
-    found = await service.ask(look)
-    return await sessions.get(request, session_id) if found is None else views.tagged(request, found)
+def named(request: Request, caller: Principal, name: str) -> dict[str, Any] | None:
+    """A session in the words of the dialects, by any of its names; None if there is none. It asks the store."""
+    embassy = embassy_of(request)
+    if not embassy.conversing.exists(name):
+        return None
+    return embassy.conversing.fields(embassy.attending.permitted(name, caller.bound))
