@@ -162,6 +162,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "noeviction.",
     ),
     "barred": (NotNow, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
+    "overfull": (Invalid, "The {subject} takes no more: {detail} is the most."),
     "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),
     "retiring": (NotNow, "The {subject} still has runs of an earlier life to give back; call again."),
     "recent": (
