@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
+from agentq.coordinator.server.access import Allowed
+from agentq.coordinator.server.documents import document
 from agentq.coordinator.server.envelope import Envelope
-from agentq.coordinator.server.routers import events, health, runs, webhooks, worker
+from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
+from agentq.coordinator.server.foreign.embassy import Embassy
+from agentq.coordinator.server.routers import (
+    events,
+    health,
+    limits,
+    queues,
+    run_details,
+    run_verbs,
+    runs,
+    schedules,
+    sessions,
+    tokens,
+    webhooks,
+    worker,
+    workers,
+)
 from agentq.coordinator.server.service import Service
 from agentq.coordinator.server.worker_line import Lines
 from agentq.coordinator.settings import ServerSettings, Settings
 
 ROUTERS: tuple[APIRouter, ...] = (
+    routes_session.router,
     runs.router,
+    run_verbs.router,
+    run_details.router,
+    sessions.router,
+    schedules.router,
+    limits.router,
+    queues.router,
+    workers.router,
+    tokens.router,
     events.router,
     webhooks.router,
-    health.router,
     worker.router,
+    routes_shelf.router,
+    routes_runner.router,
+    health.router,
 )
 """Those of the API, in the order in which the documents show them. The first that matches a path answers."""
 GZIP_BYTES = 1400
@@ -38,22 +69,46 @@ class App(FastAPI):
         service = self.service
         return Envelope(super().build_middleware_stack(), settings=service.server, observe=lambda *_: None)
 
+    def openapi(self) -> dict[str, Any]:
+        """Made when it is asked for, once."""
+        if self.openapi_schema is None:
+            routes = ((route, needed(route)) for route in every_route() if isinstance(route, APIRoute))
+            self.openapi_schema = document(self, routes)
+        return self.openapi_schema
+
+
+def every_route() -> Iterator[APIRoute | APIWebSocketRoute]:
+    """All that the API has, but for its documents."""
+    for router in ROUTERS:
+        yield from (route for route in router.routes if isinstance(route, APIRoute | APIWebSocketRoute))
+
+
+def needed(route: APIRoute | APIWebSocketRoute) -> Allowed | None:
+    """What a route takes; None if anybody may have it."""
+    calls = (dependency.call for dependency in route.dependant.dependencies)
+    return next((call for call in calls if isinstance(call, Allowed)), None)
+
 
 def create_app(settings: Settings, server: ServerSettings | None = None, *, open_to_all: bool = False) -> App:
     """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are."""
     server = server or ServerSettings()
     service = Service(settings, server, open_to_all=open_to_all)
+    embassy = Embassy(service.store, settings, service.tides, service.ask)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         service.start()
+        embassy.start()
         yield
+        await embassy.stop()
         await service.stop()
 
     app = App(title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None)
     app.service = app.state.service = service
+    app.state.embassy = embassy
     app.state.lines = Lines()
     problems.install(app)
+    refusing.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES, compresslevel=4)
     if server.cors_origins:
         app.add_middleware(

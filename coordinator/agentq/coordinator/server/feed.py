@@ -125,13 +125,13 @@ class Feed:
             self._ring.clear()
             self._before, self._now = {}, {}
 
-    async def news(self, timeout_s: float) -> None:
-        """Wait for something to be added; not for ever, and not once the server is to end."""
-        if self.tides.closing:
-            return
+    def news(self) -> asyncio.Future[None]:
+        """What is done once something is added, or the server is to end. Ask for it before you look."""
         if self._news is None:
             self._news = asyncio.get_running_loop().create_future()
-        await asyncio.wait({self._news}, timeout=timeout_s)
+            if self.tides.closing:
+                self._news.set_result(None)
+        return self._news
 
     def number_after(self, places: Places) -> int | None:
         """The number of the first item that may come after these places; None if older ones are wanted."""
@@ -226,9 +226,10 @@ class Reader:
 
     async def next(self, timeout_s: float) -> Batch:
         """What there is, or comes within a time, of interest or not; an empty batch then."""
+        news = self._feed.news()
         batch = await self._step()
         if batch is None:
-            await self._feed.news(timeout_s)
+            await asyncio.wait({news}, timeout=timeout_s)
             batch = await self._step()
         return batch or Batch([], self.place)
 
@@ -279,14 +280,12 @@ def parsed(text: str, partitions: list[int]) -> Places:
         return dict.fromkeys(partitions, BEGINNING)
     parts = text.split(",")
     if len(parts) != len(partitions):
-        raise Invalid(
-            f"{text[:80]!r} is not a place in these events: it has {len(parts)} parts, not {len(partitions)}."
-        )
+        raise Invalid(f"{text[:80]!r} is no place in these events: it has {len(parts)} parts, not {len(partitions)}.")
     for part in parts:
         try:
             order_of(part)
         except ValueError as error:
-            raise Invalid(f"{part[:80]!r} is not a place in these events; one looks like 1700000000000-0.") from error
+            raise Invalid(f"{part[:80]!r} is no place in these events; one looks like 1700000000000-0.") from error
     return dict(zip(partitions, parts, strict=True))
 
 

@@ -39,6 +39,7 @@ STATUS: dict[type[errors.AgentqError], int] = {
     errors.WaitTimedOut: 504,
     errors.Unreachable: 503,
     errors.TryLater: 503,
+    errors.NotNow: 409,
     errors.Incompatible: 503,
     errors.Refused: 409,
 }
@@ -85,10 +86,6 @@ class TooMany(errors.TryLater):
         self.wait_ms = wait_ms
 
 
-class Departed(Exception):
-    """The client has gone; there is nobody to answer."""
-
-
 def status_of(error: errors.AgentqError) -> int:
     """The status of an error of ours."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
@@ -128,7 +125,7 @@ def of_error(error: errors.AgentqError, request_id: str | None = None) -> Respon
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     elif isinstance(error, TooMany):
         status, headers = 429, {"Retry-After": str(max(1, -(-error.wait_ms // 1000)))}
-    elif status == 503:
+    elif isinstance(error, errors.TryLater) or status == 503:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
     if isinstance(error.__cause__, ValidationError):
         more["errors"] = faults_of(error.__cause__.errors(include_url=False, include_input=False))
@@ -157,7 +154,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.AgentqError, _ours)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _plain)
-    app.add_exception_handler(Departed, _departed)
     app.add_exception_handler(Exception, _unforeseen)
 
 
@@ -192,10 +188,6 @@ def _sentence(status: int, request: Request) -> str:
     if status == 405:
         return f"{request.url.path[:200]} does not take {request.method[:20]}."
     return HTTPStatus(status).phrase
-
-
-async def _departed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as it is called
-    return Response(status_code=499)
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:

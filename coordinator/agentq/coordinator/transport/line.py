@@ -53,7 +53,7 @@ PONG_S = 6.0
 BUSY_PONG_S = 60.0
 """On a line that carries large messages, behind which an answer to a ping may have to wait."""
 WAIT_MS = 200
-WAIT_MS_MAX = 10_000
+WAIT_MS_MAX = 5_000
 FAILURES_AT_FIRST = 4
 """After so many a worker that begins gives up; one that has begun never does."""
 LASTED_MS = 10_000

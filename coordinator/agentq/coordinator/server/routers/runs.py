@@ -11,9 +11,11 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.records import Filter
-from agentq.coordinator.server import submitting, views
+from agentq.coordinator.server import foreign, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.foreign import check_run_id
+from agentq.coordinator.server.foreign.routes_session import submitted
 from agentq.coordinator.server.service import Service, service_of
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -25,9 +27,17 @@ Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait 
 
 async def visible(service: Service, caller: Principal, run_id: str) -> Run:
     """A run that the caller may see."""
+    check_run_id(run_id)
     run = await service.ask(service.records.get, run_id)
     caller.check_queue(run.spec.queue)
     return run
+
+
+async def check_queue(service: Service, caller: Principal, run_id: str) -> None:
+    """Refuse a run of a queue that is not the caller's."""
+    check_run_id(run_id)
+    if caller.queues:
+        await visible(service, caller, run_id)
 
 
 @router.post("", status_code=201, summary="Submit a run, or many")
@@ -41,7 +51,10 @@ async def submit(
 ) -> Response:
     """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
     service, body = service_of(request), await request.body()
-    what = submitting.asked(body, submitting.read(body))
+    value = submitting.read(body)
+    if foreign.is_foreign(value):
+        return await submitted(request, caller, value)
+    what = submitting.asked(body, value)
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)
@@ -84,6 +97,7 @@ async def get(
     When the time is over it is answered as it is, or with 304.
     """
     service = service_of(request)
+    check_run_id(run_id)
     if not wait:
         return views.tagged(request, views.run_view(await visible(service, caller, run_id)))
     conditional = "if-none-match" in request.headers

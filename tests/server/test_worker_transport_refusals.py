@@ -1,0 +1,350 @@
+"""What a worker's connection to a coordinator is not good for: each is refused in words, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crew import Crew
+from servers import Server, until
+from serving import Serving
+from snapshot import take_snapshot
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.scripts import SCRIPTS
+from agentq.coordinator.tokens import Tokens
+from agentq.coordinator.transport.grants import CHECKS, OF_A_WORKER, PATTERNS
+
+_names = count()
+_open = ExitStack()
+
+
+@pytest.fixture(scope="module")
+def guarded(valkey: Server) -> Iterator[Serving]:
+    """A coordinator that asks everybody for a token."""
+    path = Path(tempfile.mkdtemp(prefix="aq"))
+    serving = Serving(valkey, path, "--require-tokens", heartbeat_ms=1000, lease_ms=60_000, forget_ms=6000).start()
+    yield serving
+    _open.close()
+    serving.stop()
+    serving.check()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+class Peer:
+    """Somebody who speaks the protocol, and may say anything."""
+
+    def __init__(self, serving: Serving, token: str | None = None, *, init: dict[str, Any] | str | None = None) -> None:
+        self.worker = f"peer-{next(_names)}"
+        self.numbers = count(1)
+        headers = {"Authorization": f"Bearer {token or serving.token('work', kind='worker')}"}
+        if token == "":
+            headers = {}
+        url = f"{serving.url.replace('http', 'ws')}/worker"
+        self.socket: ClientConnection = _open.enter_context(connect(url, additional_headers=headers, max_size=None))
+        said = {"type": "init", "protocol": 1, "version": "0", "worker": self.worker, "line": "work"}
+        init = init if isinstance(init, str) else {**said, **(init or {})}
+        self.socket.send(init if isinstance(init, str) else json.dumps(init))
+        self.welcome = json.loads(self.socket.recv(10))
+
+    def ask(self, kind: str, **fields: Any) -> Any:
+        """A question, and its answer or refusal."""
+        self.socket.send(json.dumps({"type": kind, "id": next(self.numbers), **fields}))
+        return json.loads(self.socket.recv(10))
+
+    def call(self, script: str, *words: object, partition: int = 0) -> Any:
+        return self.ask("call", script=script, partition=partition, words=words)
+
+    def register(self, queue: str = "default", **about: object) -> Peer:
+        identity = Identity.model_validate({"id": self.worker, "queues": [queue], **about}).model_dump_json()
+        self.epoch = (self.call("register", self.worker, "0", "op", 1, "0", identity).get("reply") or [0, "0"])[1]
+        return self
+
+
+def closed_with(serving: Serving, **how: Any) -> int:
+    """The code with which somebody is turned away."""
+    with pytest.raises(ConnectionClosed) as closed:
+        Peer(serving, **how)
+    assert closed.value.rcvd is not None
+    return int(closed.value.rcvd.code)
+
+
+def others_run(serving: Serving) -> Claim:
+    """A run that another worker holds."""
+    queue = f"other-{next(_names)}"
+    lease = Lease(serving.store, Identity(id=queue, queues=(queue,)), serving.settings)
+    lease.register()
+    serving.submit(queue=queue)
+    return lease.claim(1)[0]
+
+
+def own_run(serving: Serving, peer: Peer) -> tuple[str, str]:
+    """A run that this one holds, and its fence."""
+    queue = f"own-{next(_names)}"
+    run = serving.submit(queue=queue)
+    peer.register(queue)
+    lane = RunSpec.checked(kind="command", argv=["true"], queue=queue).lane
+    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
+    assert claimed[2] == run
+    return run, claimed[3]
+
+
+def everything(serving: Serving) -> dict[str, object]:
+    """All that is stored, but for times to live and what says when a token was used."""
+    found = take_snapshot(serving.store.connection, serving.store.keyspace.base(0)).values
+    return {f"{kind} {parts}": value for kind, values in found.items() for parts, value in values.items()
+            if not kind.startswith("token")}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("token", "status"),
+    [("", 401), ("aq_worker_000000000000_" + "0" * 72, 401), ("read", 403), ("submit", 403), ("expired", 401)],
+)
+def test_whoever_has_no_token_for_work_is_not_let_in(guarded: Serving, token: str, status: int) -> None:
+    if token in ("read", "submit"):
+        token = guarded.token(token)
+    elif token == "expired":
+        token = guarded.token("work", kind="worker", expires_ms=1)
+    with pytest.raises(InvalidStatus) as refused:
+        Peer(guarded, token)
+
+    assert refused.value.response.status_code == status
+    assert json.loads(refused.value.response.body or b"")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("init", "code"),
+    [
+        ("not json", 4400),
+        ("[]", 4400),
+        ('{"type":"call","id":1,"script":"lanes","partition":0,"words":[]}', 4400),
+        ({"protocol": 99}, 4426),
+        ({"worker": "../etc"}, 4400),
+        ({"line": "other"}, 4400),
+        ({"token": "x"}, 4400),
+    ],
+)
+def test_a_connection_that_does_not_begin_with_who_it_is_is_closed(
+    guarded: Serving, init: dict[str, Any] | str, code: int
+) -> None:
+    assert closed_with(guarded, init=init) == code
+
+
+def test_a_workers_name_belongs_to_the_token_that_it_was_registered_with(guarded: Serving) -> None:
+    first = Peer(guarded).register()
+    direct = others_run(guarded)
+
+    assert closed_with(guarded, init={"worker": first.worker}) == 4403
+    holder = guarded.records.get(direct.id).worker
+    assert closed_with(guarded, init={"worker": holder}) == 4403
+
+
+def test_a_newer_connection_takes_the_place_of_an_older_one_and_the_end_of_that_changes_nothing(
+    guarded: Serving,
+) -> None:
+    token = guarded.token("work", kind="worker")
+    older = Peer(guarded, token).register()
+    newer = Peer(guarded, token, init={"worker": older.worker})
+
+    with pytest.raises(ConnectionClosed) as closed:
+        older.socket.recv(10)
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4409
+    newer.worker = older.worker
+    assert newer.call("heartbeat", newer.worker, older.epoch, 1, 1, "0", "")["reply"][:2] == ["ok", "ready"]
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.keys() - OF_A_WORKER))
+def test_no_script_but_a_workers_can_be_called(peer: Peer, script: str) -> None:
+    refused = peer.call(script, *(["x"] * len(SCRIPTS[script].header.arguments)))
+
+    assert (refused["type"], refused["kind"]) == ("refusal", "NotAllowed")
+
+
+def test_every_script_that_shows_a_fence_is_a_workers_and_every_word_of_those_is_checked() -> None:
+    """A new one has to be thought about: what it may be told, by whom."""
+    fenced = {name for name, script in SCRIPTS.items() if "fence" in (*script.header.arguments, *script.header.rows)}
+    words = {name for each in OF_A_WORKER for name in (*SCRIPTS[each].header.arguments, *SCRIPTS[each].header.rows)}
+
+    assert fenced - OF_A_WORKER == {"cancel"}, "which is said of children"
+    others = {"worker", "identity", "dice", "lease_ms", "grace_ms", "lane", "lanes", "limit"}
+    assert words - PATTERNS.keys() - CHECKS.keys() == others
+
+
+@pytest.fixture(scope="module")
+def peer(guarded: Serving) -> Peer:
+    """One that is registered."""
+    return Peer(guarded).register()
+
+
+def test_a_worker_is_itself_and_nobody_else(guarded: Serving, peer: Peer) -> None:
+    other = guarded.records.get(others_run(guarded).id).worker
+    identity = Identity(id=other, queues=("default",)).model_dump_json()
+    before = everything(guarded)
+
+    for script, *words in (
+        ("register", other, "0", "op", 1, "0", identity),
+        ("register", peer.worker, "0", "op", 1, "0", identity),
+        ("heartbeat", other, "0", 1, 1, "0", ""),
+        ("claim", other, "0", "nonce", 1, 1, ""),
+        ("adopt", other, "0", "nonce", 1, 1, "default:5:", "1-1"),
+        ("drain", other, "", "", "hurry"),
+        ("deregister", other, "0"),
+        ("exchange", other, "0", 0, "nonce", 1, "0", ""),
+    ):
+        assert peer.call(str(script), *words)["kind"] == "NotAllowed", script
+    assert everything(guarded) == before
+
+
+def test_what_another_worker_holds_is_not_touched_not_even_with_its_fence(guarded: Serving, peer: Peer) -> None:
+    run, fence, *_ = others_run(guarded)
+    outcome = Outcome().to_wire()
+    before = everything(guarded)
+
+    assert peer.call("start", run, fence)["reply"] == ["fenced"]
+    assert peer.call("finish", run, fence, outcome)["reply"] == ["fenced"]
+    assert peer.call("log", run, fence, 1, "out", "mine")["reply"] == "fenced"
+    assert peer.call("release", run, fence, "mine")["reply"] == "fenced"
+    assert peer.call("converse", run, fence)["reply"] == "fenced"
+    assert peer.call("intended", run, fence)["reply"] == "fenced"
+    told = peer.call("exchange", peer.worker, peer.epoch, 0, "nonce", 0, "0", "", run, fence, "ok", outcome, "")
+    assert told["reply"][2:] == [1, 0, "fenced"]
+    for kind, more in (("look", {"child": run}), ("depth", {}), ("end", {"child": run, "reason": "mine"})):
+        assert peer.ask(kind, run=run, fence=fence, **more)["kind"] == "Fenced", kind
+    assert everything(guarded) == before
+
+
+def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving) -> None:
+    peer = Peer(guarded)
+    run, fence = own_run(guarded, peer)
+    stranger = guarded.submit(queue="elsewhere")
+    of = {"run": run, "fence": fence}
+
+    assert peer.ask("look", child=run, **of)["reply"]["id"] == run
+    for kind, more in (
+        ("look", {"child": stranger}),
+        ("end", {"child": stranger, "reason": ""}),
+        ("read", {"child": stranger, "after": "0-0", "characters": 10}),
+        ("await", {"child": stranger, "within_ms": 10}),
+        ("bear", {"spec": {"kind": "command", "argv": ["true"], "queue": "elsewhere"}, "most": 1}),
+        ("bear", {"spec": {"kind": "command", "argv": ["true"], "parent": stranger}, "most": 1}),
+        ("bear", {"spec": {"kind": "command", "argv": ["true"], "plan": "x"}, "most": 1}),
+        ("bear", {"spec": {"kind": "command", "argv": ["true"], "after": [stranger]}, "most": 1}),
+    ):
+        assert peer.ask(kind, **of, **more)["kind"] == "NotAllowed", kind
+    assert guarded.records.get(stranger).state == "pending"
+
+
+def test_lanes_of_queues_that_a_worker_does_not_serve_are_neither_shown_nor_given(guarded: Serving, peer: Peer) -> None:
+    guarded.submit(queue="secret-plans")
+    lane = RunSpec.checked(kind="command", argv=["true"], queue="secret-plans").lane
+
+    assert not [each for each in peer.call("lanes")["reply"] if "secret" in str(each)]
+    assert peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 1, "", lane)["kind"] == "NotAllowed"
+    assert peer.ask("watch", lanes={"0": [lane]}, block_ms=100)["kind"] == "NotAllowed"
+    assert peer.ask("pending", partition=0, lanes=[lane])["kind"] == "NotAllowed"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("claim", ["@", "@epoch", "nonce", "many", 0, ""]),
+        ("claim", ["@", "@epoch", "non ce", 1, 0, ""]),
+        ("claim", ["@", "@epoch"]),
+        ("claim", ["@", "@epoch", "nonce", 1, 0, "", "no lane"]),
+        ("heartbeat", ["@", "@epoch", 1, 1, "0", "1-1,*"]),
+        ("heartbeat", ["@", "@epoch", 1, 1, "0", "", "run_x", "1-a"]),
+        ("finish", ["run_00000000000000000000000", "1-a", "{}{"]),
+        ("finish", ["run_00000000000000000000000", "1-a", '{"class":"splendid"}']),
+        ("finish", ["../../etc", "1-a", "{}"]),
+        ("fail", ["run_00000000000000000000000", "1-a", "splendid", "{}", "0", ""]),
+        ("log", ["run_00000000000000000000000", "1-a", 1, "stdout", "x"]),
+        ("log", ["run_00000000000000000000000", "1-a", 1, "out"]),
+        ("exchange", ["@", "@epoch", "state", "nonce", 0, "0", ""]),
+        ("park", ["run_00000000000000000000000", "1-a", "", "", "", "", "some", ""]),
+        ("report", ["run_00000000000000000000000", "1-a", 1, "no json"]),
+        ("intend", ["run_00000000000000000000000", "1-a", '{"step":"done"}']),
+        ("line_up", ["run_00000000000000000000000", "1-a", "../line", "0" * 40, ""]),
+    ],
+)
+def test_words_that_a_script_would_stumble_over_do_not_reach_it(
+    guarded: Serving, peer: Peer, script: str, words: list[object]
+) -> None:
+    said = {"@": peer.worker, "@epoch": peer.epoch}
+    before = everything(guarded)
+
+    assert peer.call(script, *(said.get(str(word), word) for word in words))["kind"] == "Invalid"
+    assert peer.call("lanes", partition=7)["kind"] == "Invalid"
+    assert everything(guarded) == before
+
+
+@pytest.mark.parametrize("limit", ["queue:default", "global", "account:claude:default", "x"])
+def test_a_worker_shuts_no_gate_but_of_an_account_of_an_agent_that_it_has(peer: Peer, limit: str) -> None:
+    assert peer.call("gate", limit, 2_000_000_000_000, "mine")["kind"] == "NotAllowed"
+
+
+def test_the_times_of_a_lease_are_the_coordinators_to_say(guarded: Serving, peer: Peer) -> None:
+    peer.call("heartbeat", peer.worker, peer.epoch, 10**12, 10**12, "0", "")
+
+    (record,) = [each for each in guarded.records.workers() if each.id == peer.worker]
+    assert record.lease_until_ms - record.seen_at_ms == guarded.settings.lease_ms
+
+
+def test_a_token_of_some_queues_makes_no_worker_of_others(guarded: Serving) -> None:
+    peer = Peer(guarded, guarded.token("work", kind="worker", queues=["mine"]))
+    identity = Identity(id=peer.worker, queues=("mine", "default")).model_dump_json()
+
+    assert peer.call("register", peer.worker, "0", "op", 1, "0", identity)["kind"] == "NotAllowed"
+    assert peer.register("mine").epoch != "0"
+
+
+@pytest.mark.parametrize("said", ["{", '{"type":"sing","id":1}', '{"type":"init"}', "\x00", '{"type":"wake","id":-1}'])
+def test_garbage_in_the_middle_ends_the_connection_and_nothing_else(guarded: Serving, said: str) -> None:
+    peer = Peer(guarded).register()
+    peer.socket.send(said)
+
+    with pytest.raises(ConnectionClosed) as closed:
+        peer.socket.recv(10)
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4400
+    assert peer.worker in {each.id for each in guarded.records.workers()}
+
+
+def test_a_message_that_is_too_large_ends_the_connection_and_nothing_else(guarded: Serving) -> None:
+    peer = Peer(guarded)
+
+    with suppress(ConnectionClosed):
+        peer.socket.send("x" * (33 << 20))
+
+    with pytest.raises(ConnectionClosed) as closed:
+        peer.socket.recv(10)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1009
+    assert guarded.answers()
+
+
+def test_a_worker_whose_token_is_revoked_ends(guarded: Serving, valkey: Server, make_crew: Callable[..., Crew]) -> None:
+    crew = make_crew(valkey, namespace=guarded.settings.namespace)
+    token, text = Tokens(guarded.store).new("laptop", ["work"], kind="worker")
+    worker = crew.worker_through(guarded.url, {"AGENTQ_WORKER_TOKEN": text}, queue="revoked")
+    run = crew.submit("tr '\\0' '\\n' < /proc/$PPID/environ; sleep 60", queue="revoked", stop_grace_ms=100)
+    until(lambda: crew.effects("begin").total() == 1, "the run to begin")
+
+    Tokens(guarded.store).revoke(token.id)
+
+    assert worker.wait(30) == 4
+    assert crew.processes() == []
+    assert crew.state(run) == "running", "nobody could be told, and its lease goes on"
