@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from crew import Crew
-from servers import Server, until
+from servers import until
 from worker.workspace.depot import ALONE, Depot
 
 from agentq.coordinator.explanation import Explanation
@@ -17,19 +15,15 @@ from agentq.coordinator.logs import Logs
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Work
 
-PATIENT = {"heartbeat_ms": 1_000, "lease_ms": 8_000, "reap_grace_ms": 1_000, "forget_ms": 4_000, "tick_ms": 1_000}
-
 
 class Yard:
     """See above. The depot stands on `main`; the work goes to `work`, made from it."""
 
-    def __init__(
-        self, make_crew: Callable[..., Crew], server: Server, folder: Path, depot: Depot, **given: object
-    ) -> None:
-        self.crew = make_crew(server, namespace=folder.name, **given)
+    def __init__(self, crew: Crew, depot: Depot) -> None:
+        self.crew = crew
         self.depot = depot
-        self.home = self.crew.folder / "home"
-        self.told = folder / "told"
+        self.home = crew.folder / "home"
+        self.told = depot.path.with_name(f"{depot.path.name}-told")
         """Where scripts leave a word."""
         self.told.touch()
 
