@@ -164,9 +164,20 @@ OVERLAP_A_CALL = 100
 HISTORY_KEPT = 100
 DUE_A_CALL = 500
 
+NOTES_BYTES = 1 << 20
+"""What the submitter of a run wants to find again with it."""
+TOLD_KEPT = 10_000
+"""Events of a session that foreign executors tell."""
+TOLD_BYTES = 1 << 20
+"""Of one such event, or of one fact about a session."""
+FOREIGN_MS = 31 * 86_400_000
+"""How long foreign runners, and what they say of sessions, are remembered after they were last heard of."""
+SHELF_KEPT = 500
+"""Blueprints, capabilities, scripts and servers of tools."""
+SHELF_BYTES = 256 << 10
+"""Of one of them."""
 PLAN_BYTES = 64 << 20
 """Of a plan file; and of all that is written out of it."""
-PLAN_TASKS = 100_000
 PLAN_EDGES = 1_000_000
 PLAN_FILES = 1_000
 MATRIX_TASKS = 10_000

@@ -91,6 +91,8 @@ def again(repository: Repository, home: Path, run: str, worker: str = "") -> Wor
 
 def _seized(repository: Repository, path: Path, **changes: object) -> Worktree | None:
     """What stands there, now ours. What another worker has, whose attempt is superseded by ours, is put aside."""
+    if not path.exists():
+        return None
     deadline_ms = monotonic_ms() + GOING_MS
     while True:
         with repository.locked() as git:
@@ -135,12 +137,12 @@ def _taken(repository: Repository, folder: Path, path: Path) -> Worktree | None:
     """An idle one, which is now there."""
     if not any(folder.glob(f"idle-*{SUFFIX}")):
         return None
-    with repository.locked() as git:
+    with repository.locked():
         for file in sorted(folder.glob(f"idle-*{SUFFIX}")):
             note = Note.read(file)
             if note is None or note.state != "idle" or not note.path.is_dir() or not is_its_own(note):
                 continue
-            return moved(Worktree(replace(repository, git=git), note), path, state="open", keeper=_keeper())
+            return moved(Worktree(repository, note), path, state="open", keeper=_keeper())
     return None
 
 
