@@ -149,8 +149,10 @@ def test_a_setup_is_not_done_again_in_a_tree_in_which_it_has_succeeded(depot: De
     assert not job.prepared.setup_done
     shop.all.set_up(job.prepared, job.workspace)
 
-    same = {"same": True, "earlier": True}
-    assert shop.begin(depot.path, setup=("make", "deps"), **same).prepared.setup_done
-    assert not shop.begin(depot.path, setup=("make", "other"), **same).prepared.setup_done
+    def again(setup: tuple[str, ...]) -> bool:
+        return shop.begin(depot.path, same=True, earlier=True, setup=setup).prepared.setup_done
+
+    assert again(("make", "deps"))
+    assert not again(("make", "other"))
     assert not shop.begin(depot.path, setup=("make", "deps")).prepared.setup_done
     assert Path(job.path).exists()
