@@ -49,7 +49,7 @@ MUTATIONS = (
     M("the first of several parents is enough", "ending",
       "if call('EXISTS', key_needs(id)) == 0 and not call('HGET', run.key, 'open') then", "if true then"),
     M("a parent that failed counts as completed", "ending",
-      "if ended ~= 'completed' and policy ~= 'run' and", "if false and"),
+      "if policy ~= 'run' and", "if false and"),
     M("dependents are not told", "ending",
       "if #unsettled > 0 then settle(SETTLE_A_CALL) end", ""),
     M("a claim forgets its nonce", "claiming",
