@@ -67,7 +67,7 @@ class App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         service = self.service
-        return Envelope(super().build_middleware_stack(), settings=service.server, observe=lambda *_: None)
+        return Envelope(super().build_middleware_stack(), settings=service.server, observe=service.metrics.observe)
 
     def openapi(self) -> dict[str, Any]:
         """Made when it is asked for, once."""
