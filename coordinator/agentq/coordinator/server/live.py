@@ -32,6 +32,14 @@ async def events(service: Service, interest: Interest, places: Places) -> AsyncG
         yield words
 
 
+async def so_far(service: Service, interest: Interest, places: Places) -> AsyncGenerator[str]:
+    """What has happened after these places already, and no more."""
+    yield sse.opening(joined(places))
+    async for place, item in past(service, interest, places):
+        yield _words(place, item)
+    yield sse.told("{}", name=END)
+
+
 async def events_of(service: Service, run_id: str, places: Places) -> AsyncGenerator[str]:
     """The events of one run, until the one that ended it."""
     interest = Interest(runs=(run_id,))
