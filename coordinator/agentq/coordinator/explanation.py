@@ -200,6 +200,8 @@ class Explanation:
         else:
             when = f"{iso(since_ms)}, {spelled(now_ms - since_ms)} ago"
             yield f"It was given to {run.worker} at {when}; its process has not begun."
+        if run.spec.workspace is not None and isinstance(run.progress, dict) and run.progress.get("note"):
+            yield f"At the moment it {run.progress['note']}."
         worker = next((worker for worker in self._workers(run) if worker.id == run.worker), None)
         if run.stop_at_ms is not None:
             left_ms = run.stop_at_ms - now_ms

@@ -71,6 +71,16 @@ class Logs:
         self._state(run_id)
         return self._rest(run_id, self._place(run_id, after))
 
+    def tail(self, run_id: str, most: int) -> list[LogEntry]:
+        """The newest entries up to now, the oldest of them first."""
+        self._state(run_id)
+        items = self.store.connection.command("XREVRANGE", self._key(run_id), "+", "-", "COUNT", most)
+        return [_entry(item) for item in reversed(items)]
+
+    def is_over(self, run_id: str) -> bool:
+        """Whether its run has ended, so that nothing will be logged any more."""
+        return self._state(run_id) in TERMINAL
+
     def some(self, run_id: str, after: str, most: int) -> list[LogEntry]:
         """The first entries after a point, for whoever reads a piece at a time."""
         place = self._place(run_id, after)

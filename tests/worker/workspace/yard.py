@@ -29,6 +29,9 @@ class Yard:
         self.crew = make_crew(server, namespace=folder.name, **given)
         self.depot = depot
         self.home = self.crew.folder / "home"
+        self.told = folder / "told"
+        """Where scripts leave a word."""
+        self.told.touch()
 
     def worker(self, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
         return self.crew.worker(environment={**ALONE, **(environment or {})}, **options)
@@ -67,6 +70,10 @@ class Yard:
         """The runs whose work is in a branch, oldest first: once for each commit."""
         form = "%(trailers:key=Agentq-Run,valueonly,separator=%x20)"
         return self.depot.git("log", "--reverse", f"--format={form}", f"main..{branch}").split()
+
+    def hears(self, word: str) -> None:
+        """Wait until a script has left a word."""
+        until(lambda: word in self.told.read_text().split(), f"the word {word}", 40)
 
     def lines(self) -> list[str]:
         """The merge lines in which somebody stands."""

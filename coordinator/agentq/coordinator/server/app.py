@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
+from agentq.coordinator.server.access import Allowed
 from agentq.coordinator.server.envelope import Envelope
-from agentq.coordinator.server.routers import events, health, runs, webhooks, worker
+from agentq.coordinator.server.routers import (
+    events,
+    health,
+    limits,
+    queues,
+    run_details,
+    run_verbs,
+    runs,
+    schedules,
+    sessions,
+    tokens,
+    webhooks,
+    worker,
+    workers,
+)
 from agentq.coordinator.server.service import Service
 from agentq.coordinator.server.worker_line import Lines
 from agentq.coordinator.settings import ServerSettings, Settings
 
 ROUTERS: tuple[APIRouter, ...] = (
     runs.router,
+    run_verbs.router,
+    run_details.router,
+    sessions.router,
+    schedules.router,
+    limits.router,
+    queues.router,
+    workers.router,
+    tokens.router,
     events.router,
     webhooks.router,
-    health.router,
     worker.router,
+    health.router,
 )
 """Those of the API, in the order in which the documents show them. The first that matches a path answers."""
 GZIP_BYTES = 1400
@@ -37,6 +61,18 @@ class App(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         service = self.service
         return Envelope(super().build_middleware_stack(), settings=service.server, observe=lambda *_: None)
+
+
+def every_route() -> Iterator[APIRoute | APIWebSocketRoute]:
+    """All that the API has, but for its documents."""
+    for router in ROUTERS:
+        yield from (route for route in router.routes if isinstance(route, APIRoute | APIWebSocketRoute))
+
+
+def needed(route: APIRoute | APIWebSocketRoute) -> Allowed | None:
+    """What a route takes; None if anybody may have it."""
+    calls = (dependency.call for dependency in route.dependant.dependencies)
+    return next((call for call in calls if isinstance(call, Allowed)), None)
 
 
 def create_app(settings: Settings, server: ServerSettings | None = None, *, open_to_all: bool = False) -> App:

@@ -98,7 +98,8 @@ def _check_who_may_come(app: App, server: ServerSettings, *, insecure: bool) -> 
 def _listen(server: ServerSettings) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends without delay only on what is said to be TCP.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)

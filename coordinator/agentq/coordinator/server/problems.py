@@ -85,10 +85,6 @@ class TooMany(errors.TryLater):
         self.wait_ms = wait_ms
 
 
-class Departed(Exception):
-    """The client has gone; there is nobody to answer."""
-
-
 def status_of(error: errors.AgentqError) -> int:
     """The status of an error of ours."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
@@ -157,7 +153,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.AgentqError, _ours)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _plain)
-    app.add_exception_handler(Departed, _departed)
     app.add_exception_handler(Exception, _unforeseen)
 
 
@@ -192,10 +187,6 @@ def _sentence(status: int, request: Request) -> str:
     if status == 405:
         return f"{request.url.path[:200]} does not take {request.method[:20]}."
     return HTTPStatus(status).phrase
-
-
-async def _departed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as it is called
-    return Response(status_code=499)
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:

@@ -52,9 +52,9 @@ def read(body: bytes) -> Any:
         raise Invalid(f"The body is not JSON: {error}.") from error
 
 
-def asked(body: bytes, value: Any) -> Asked:
-    """The runs in a body that is one run, or `{"runs": […]}`."""
-    if isinstance(value, dict) and "runs" in value:
+def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:
+    """The runs in a body that is one run, or, unless there has to be `one`, `{"runs": […]}`."""
+    if not one and isinstance(value, dict) and "runs" in value:
         runs = value["runs"]
         if not isinstance(runs, list) or not runs or value.keys() != {"runs"}:
             raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')

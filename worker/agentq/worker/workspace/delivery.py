@@ -37,7 +37,8 @@ from agentq.worker.workspace.stacking import Conflict
 if TYPE_CHECKING:
     from agentq.worker.attempt import Attempt
 
-Execute = Callable[[RunSpec], Awaitable[Outcome]]
+Execute = Callable[[Callable[[RunSpec], RunSpec]], Awaitable[Outcome]]
+"""Executes the process; given how to say where."""
 NOTHING_CHANGED = "it changed nothing, and did not declare that that is right"
 
 
@@ -125,8 +126,9 @@ class Delivery:
             self._attempt.note(f"its work does not conflict with {self.workspace.target} any more")
             return outcome or Outcome()
         await self._errands.set_up()
+        self._attempt.progress(f"works in {self._place.path}")
         self._attempt.go_on()
-        return await execute(self._place.placed(self._spec))
+        return await execute(self._place.placed)
 
     async def _deliver(self, outcome: Outcome) -> Outcome:
         """The process has ended well, or had: bring in what it made."""

@@ -202,7 +202,7 @@ def set_idle(worktree: Worktree) -> None:
             git("update-ref", "-d", f"refs/heads/{worktree.branch}", patient=True)
         name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
         gone = {"run": "", "branch": None, "base": "", "ended_at_ms": wall_ms(), "furnished": (), "set_up": ""}
-        moved(Worktree(replace(worktree.repository, git=git), worktree.note), folder / name, state="idle", **gone)
+        moved(worktree, folder / name, state="idle", **gone)
 
 
 def remove(worktree: Worktree, *, branch: bool = True) -> None:

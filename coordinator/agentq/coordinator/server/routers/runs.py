@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
+from agentq.coordinator.identity import check_run_id
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
 from agentq.coordinator.limits import LIST_A_CALL
@@ -25,9 +26,17 @@ Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait 
 
 async def visible(service: Service, caller: Principal, run_id: str) -> Run:
     """A run that the caller may see."""
+    check_run_id(run_id)
     run = await service.ask(service.records.get, run_id)
     caller.check_queue(run.spec.queue)
     return run
+
+
+async def check_queue(service: Service, caller: Principal, run_id: str) -> None:
+    """Refuse a run of a queue that is not the caller's."""
+    check_run_id(run_id)
+    if caller.queues:
+        await visible(service, caller, run_id)
 
 
 @router.post("", status_code=201, summary="Submit a run, or many")
@@ -84,6 +93,7 @@ async def get(
     When the time is over it is answered as it is, or with 304.
     """
     service = service_of(request)
+    check_run_id(run_id)
     if not wait:
         return views.tagged(request, views.run_view(await visible(service, caller, run_id)))
     conditional = "if-none-match" in request.headers

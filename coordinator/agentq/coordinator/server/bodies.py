@@ -1,0 +1,134 @@
+"""What a request may bring: the models of bodies that are not runs, each strict about what it takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+
+from agentq.coordinator import limits as most
+from agentq.coordinator.fields import Model, Name, Text, Timeout
+from agentq.coordinator.flow import Rate, WhenFull
+from agentq.coordinator.lifecycle import QUEUED, State
+from agentq.coordinator.schedules import Overlap
+from agentq.coordinator.tokens import Kind, Scope
+from agentq.coordinator.turn import Budgets
+
+Why = Annotated[str, StringConstraints(max_length=most.ERROR_CHARACTERS)]
+
+
+class Body(BaseModel):
+    """What is not known is refused, rather than passed over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Cancel(Body):
+    """Why, and how long its worker may take to confirm it."""
+
+    reason: Annotated[Why, Field(examples=["not needed any more"])] = "cancelled on request"
+    stop_ms: Timeout = most.STOP_MS
+
+
+class Signal(Body):
+    """Something for a run to know."""
+
+    name: Annotated[Name, Field(examples=["deployed"])]
+    data: JsonValue = None
+
+
+class Judgement(Body):
+    """What there is to say beside yes or no."""
+
+    comment: Why = ""
+
+
+class Because(Body):
+    """Why it is done: shown to whoever asks."""
+
+    why: Why = ""
+
+
+class NewSession(Body):
+    """A conversation with an agent."""
+
+    name: Name | None = None
+    agent: Annotated[Name | None, Field(examples=["claude"])] = None
+    """May be left out for a fork, which has the agent of the session that it goes on from."""
+    cwd: Text | None = None
+    model: Model | None = None
+    budgets: Budgets | None = None
+    fork: Name | None = None
+
+
+class Fork(Body):
+    """What to call the other one."""
+
+    name: Name | None = None
+
+
+class Close(Body):
+    """Whether what is in its line is cancelled, rather than let go on."""
+
+    cancel: bool = False
+
+
+class NewSchedule(Body):
+    """When, by one of `cron`, `every_ms` and `at_ms`; and what. `run` is as a body of `POST /runs`."""
+
+    run: Annotated[dict[str, Any], Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
+    cron: Annotated[str | None, Field(examples=["30 2 * * *"])] = None
+    tz: str = "UTC"
+    every_ms: int | None = None
+    start_ms: int | None = None
+    at_ms: int | None = None
+    until_ms: int | None = None
+    jitter_ms: int = 0
+    missed: str = "none"
+    catch_up_ms: int | None = None
+    overlap: Overlap = Overlap.SKIP
+
+
+class NewLimit(Body):
+    """How much there is of a key: so many runs at once, or so many units in a time, or both."""
+
+    max: Annotated[int | None, Field(ge=0, examples=[3])] = None
+    rate: Rate | None = None
+    when_full: WhenFull = WhenFull.QUEUE
+
+
+class Shut(Body):
+    """Until when nobody is let in, and why."""
+
+    until_ms: Annotated[int, Field(ge=0, le=most.DUE_AT_MS_MAX)]
+    why: Why = ""
+
+
+class Purge(Body):
+    """Which of the runs that wait are cancelled."""
+
+    states: Annotated[tuple[State, ...], Field(examples=[["pending"]])] = QUEUED
+
+
+class Move(Body):
+    """Where to."""
+
+    to: Annotated[Name, Field(examples=["slow"])]
+
+
+class Weigh(Body):
+    """So many turns for a key where others get one."""
+
+    fair_key: str
+    weight: Annotated[float, Field(examples=[3])]
+
+
+class NewToken(Body):
+    """Who may do what, and until when."""
+
+    name: Annotated[str, Field(examples=["ci"])]
+    scopes: Annotated[tuple[Scope, ...], Field(examples=[["submit", "read"]])]
+    kind: Kind = "client"
+    queues: tuple[str, ...] = ()
+    expires_ms: Timeout | None = None
+    rate: Annotated[str | None, Field(examples=["100/1s"])] = None

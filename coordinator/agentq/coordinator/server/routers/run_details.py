@@ -1,0 +1,152 @@
+"""What is known of a run beside its record: what it wrote, how it ended, its tries, its children, why it waits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid, WrongState
+from agentq.coordinator.explanation import Explanation
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import TERMINAL
+from agentq.coordinator.logs import LogEntry, Logs, Stream
+from agentq.coordinator.server import views
+from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.routers.runs import RunId, Wait, check_queue, visible
+from agentq.coordinator.server.service import Service, service_of
+from agentq.coordinator.shapes import attempt_record, log_place, outcome_record
+
+router = APIRouter(prefix="/runs/{run_id}", tags=["runs"])
+
+Caller = Annotated[Principal, allowed("read", by_queue=True)]
+ENTRIES = 500
+Place = Annotated[str, Query(pattern=r"^\d{1,20}-\d{1,20}$", description="The `id` of an entry.")]
+
+
+@router.get("/logs", summary="What a run wrote")
+async def logs(
+    request: Request,
+    run_id: RunId,
+    caller: Caller,
+    after: Place | None = None,
+    before: Place | None = None,
+    limit: Annotated[int, Query(ge=1, le=ENTRIES, description="At most so many entries.")] = ENTRIES,
+    tail: Annotated[int | None, Query(ge=1, le=ENTRIES, description="The newest so many entries instead.")] = None,
+    stream: Annotated[list[Stream] | None, Query(description="Only these streams.")] = None,
+    wait: Wait = 0,
+) -> Response:
+    """Entries after a place, oldest first. `next` is where to go on; `ended` is true when no more will come.
+
+    With `wait`, if there is nothing after that place yet, it is answered as soon as there is.
+    """
+    if tail is not None and (after is not None or before is not None):
+        raise Invalid("`tail` is of the end, and goes with neither `after` nor `before`.")
+    service = service_of(request)
+    await check_queue(service, caller, run_id)
+    page = _Page(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
+    deadline_ms = monotonic_ms() + round(wait * 1000)
+    with service.tides.of_run(run_id) as watch:
+        async with departing(request) as gone:
+            found = await service.ask(page.read)
+            while not (found["entries"] or found["ended"] or gone.done() or service.tides.closing):
+                left_ms = deadline_ms - monotonic_ms()
+                if left_ms <= 0:
+                    break
+                bell = service.currents.bell(run_id, found["next"])
+                await watch.next(left_ms / 1000, bell, gone)
+                bell.cancel()
+                found = await service.ask(page.read)
+    return views.told(found)
+
+
+class _Page:
+    """Part of a log."""
+
+    def __init__(
+        self,
+        service: Service,
+        run_id: str,
+        after: str,
+        before: str | None,
+        limit: int,
+        tail: int | None,
+        streams: frozenset[str],
+    ) -> None:
+        self._service, self._run_id = service, run_id
+        self._after, self._before, self._limit, self._tail = after, before, limit, tail
+        self._streams = streams
+
+    def read(self) -> dict[str, Any]:
+        """Whether it has ended is read first: what is read then is all that there will be."""
+        logs = Logs(self._service.store)
+        ended = logs.is_over(self._run_id)
+        if self._tail is not None:
+            entries = logs.tail(self._run_id, self._tail)
+        else:
+            entries = logs.some(self._run_id, self._after, self._limit)
+        whole = self._tail is not None or len(entries) < self._limit
+        last = entries[-1].id if entries else self._after
+        if self._before is not None:
+            entries = [entry for entry in entries if _order(entry.id) < _order(self._before)]
+        shown = [_entry(entry) for entry in entries if not self._streams or entry.stream in self._streams]
+        return {"entries": shown, "next": last, "ended": ended and whole}
+
+
+def _entry(entry: LogEntry) -> dict[str, Any]:
+    return log_place(entry) | {"text": entry.text, "from_byte": entry.at}
+
+
+def _order(place: str) -> tuple[int, int]:
+    at_ms, _, number = place.partition("-")
+    return int(at_ms), int(number)
+
+
+@router.get("/result", summary="How a run ended")
+async def result(request: Request, run_id: RunId, caller: Caller, wait: Wait = 0) -> Response:
+    """Its outcome, with the end of what it wrote. 409 while it has not ended; with `wait`, as soon as it has."""
+    service = service_of(request)
+    with service.tides.of_run(run_id) as watch:
+        run = await visible(service, caller, run_id)
+
+        async def look() -> Run | None:
+            nonlocal run
+            run = await visible(service, caller, run_id)
+            return run if run.state in TERMINAL else None
+
+        if wait and run.state not in TERMINAL:
+            async with departing(request) as gone:
+                await service.until(watch, look, wait, gone)
+    if run.state not in TERMINAL:
+        raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
+    tail = run.outcome.tail if run.outcome is not None else None
+    told = {"id": run.id, "state": run.state.value, "outcome": outcome_record(run.outcome), "tail": tail}
+    return views.tagged(request, told)
+
+
+@router.get("/attempts", summary="The tries at a run")
+async def attempts(request: Request, run_id: RunId, caller: Caller) -> Response:
+    """All that are kept, the oldest first."""
+    run = await visible(service_of(request), caller, run_id)
+    return views.tagged(request, {"attempts": [attempt_record(attempt) for attempt in run.attempts]})
+
+
+@router.get("/children", summary="The live children of a run")
+async def children(request: Request, run_id: RunId, caller: Caller) -> Response:
+    """How many have not ended, and the oldest hundred of them."""
+    service = service_of(request)
+    await visible(service, caller, run_id)
+    number, ids = await service.ask(service.records.children, run_id)
+    return views.told({"live": number, "runs": ids})
+
+
+@router.get("/why", summary="Why a run is where it is")
+async def why(request: Request, run_id: RunId, caller: Caller) -> Response:
+    """In sentences, the most important one first."""
+    service = service_of(request)
+    await check_queue(service, caller, run_id)
+    run, sentences = await service.ask(Explanation(service.store, service.settings).of, run_id)
+    return views.told({"id": run.id, "state": run.state.value, "because": sentences})

@@ -1,0 +1,103 @@
+"""Sessions: conversations with agents, turn by turn."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Path, Query, Request
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.limits import LIST_A_CALL
+from agentq.coordinator.server import bodies, submitting, views
+from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.service import service_of
+
+router = APIRouter(prefix="/sessions", tags=["sessions"])
+
+Name = Annotated[str, Path(description="The name of a session.")]
+READ = allowed("read")
+SUBMIT = allowed("submit")
+Submitter = Annotated[Principal, allowed("submit")]
+Limit = Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")]
+Cursor = Annotated[str | None, Query(max_length=256, description="`next` of the page before.")]
+OF_THE_SESSION = ("kind", "agent", "session")
+
+
+@router.post("", status_code=201, summary="Begin a session", dependencies=[SUBMIT])
+async def new(request: Request, body: bodies.NewSession) -> Response:
+    """A conversation with an agent; with `fork`, one that goes on from where that one is."""
+    service = service_of(request)
+    agent = body.agent
+    if agent is None and body.fork is not None:
+        agent = (await service.ask(service.sessions.get, body.fork)).agent
+    if agent is None:
+        raise Invalid("agent: a session is with an agent; say which.")
+    more: dict[str, Any] = {"cwd": body.cwd, "model": body.model, "budgets": body.budgets, "fork": body.fork}
+    made = await service.ask(service.sessions.new, body.name, agent, **more)
+    return views.told(views.session_view(made), 201, {"location": f"/sessions/{made.name}"})
+
+
+@router.get("", summary="List sessions, the last used first", dependencies=[READ])
+async def page(request: Request, limit: Limit = 100, cursor: Cursor = None) -> Response:
+    """A page of sessions; the last has no `next`."""
+    service = service_of(request)
+    if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
+        raise Invalid("cursor: this is none that a list of sessions has given.")
+    shelf = await service.ask(service.sessions.list, limit=limit, cursor=cursor)
+    return views.told({"sessions": [views.session_view(each) for each in shelf.sessions], "next": shelf.cursor})
+
+
+@router.get("/{name}", summary="A session", dependencies=[READ])
+async def get(request: Request, name: Name) -> Response:
+    """All that is known of it."""
+    service = service_of(request)
+    return views.tagged(request, views.session_view(await service.ask(service.sessions.get, name)))
+
+
+@router.get("/{name}/turns", summary="The turns of a session, newest first", dependencies=[READ])
+async def turns(request: Request, name: Name, limit: Limit = 100, cursor: Cursor = None) -> Response:
+    """A page of its runs, and the line of those that have not ended, the first first."""
+    service = service_of(request)
+    found = await service.ask(service.sessions.turns, name, limit=limit, cursor=cursor)
+    line = await service.ask(service.sessions.line, name)
+    shown = [views.summary_view(run) for run in found.runs]
+    return views.told({"runs": shown, "line": line, "next": found.cursor})
+
+
+@router.post("/{name}/turns", status_code=201, summary="Say something in a session")
+async def say(
+    request: Request,
+    name: Name,
+    caller: Submitter,
+    body: Annotated[dict[str, Any], Body(examples=[{"prompt": "Why does tests/test_parser.py fail?"}])],
+    idempotency_key: Annotated[str | None, Header(max_length=255)] = None,
+) -> Response:
+    """A turn: `prompt`, and whatever else a run of `POST /runs` may have. It waits for those before it."""
+    given = [field for field in OF_THE_SESSION if field in body]
+    if given:
+        raise Invalid(f"{given[0]}: this is the session's; leave it away.")
+    service = service_of(request)
+    session = await service.ask(service.sessions.get, name)
+    run = to_json({**body, "kind": "agent", "agent": session.agent, "session": name})
+    what = submitting.asked(run, submitting.read(run))
+    answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=False)
+    return views.told(answer.body, answer.status, {"location": f"/runs/{answer.body['id']}"})
+
+
+@router.post("/{name}/fork", status_code=201, summary="Go on from where a session is, beside it", dependencies=[SUBMIT])
+async def fork(request: Request, name: Name, body: bodies.Fork | None = None) -> Response:
+    """Both go on by themselves."""
+    service = service_of(request)
+    agent = (await service.ask(service.sessions.get, name)).agent
+    made = await service.ask(service.sessions.new, (body or bodies.Fork()).name, agent, fork=name)
+    return views.told(views.session_view(made), 201, {"location": f"/sessions/{made.name}"})
+
+
+@router.post("/{name}/close", summary="Let a session take no more turns", dependencies=[SUBMIT])
+async def close(request: Request, name: Name, body: bodies.Close | None = None) -> Response:
+    """What is in its line goes on, or with `cancel` is cancelled."""
+    service = service_of(request)
+    closed = await service.ask(service.sessions.close, name, cancel=(body or bodies.Close()).cancel)
+    return views.told(views.session_view(closed))

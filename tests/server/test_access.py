@@ -1,0 +1,327 @@
+"""Who may ask: tokens and their scopes, over every route that there is; and who may not, whatever they show."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from servers import Server
+from serving import COMMAND, Serving
+
+from agentq.coordinator.server.app import every_route, needed
+from agentq.coordinator.server.problems import MEDIA_TYPE
+from agentq.coordinator.tokens import Scope, Tokens, presented
+
+PUBLIC = {"/health", "/ready"}
+BY_ITSELF = {"/worker"}
+"""It asks within, before it accepts, so that a refusal is an answer."""
+ROUTES = [(route, method) for route in every_route() if isinstance(route, APIRoute) for method in route.methods or ()]
+
+
+@pytest.fixture(scope="module")
+def guarded(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server that asks everybody for a token."""
+    serving = Serving(valkey, tmp_path_factory.mktemp("guarded"), "--require-tokens").start()
+    yield serving
+    serving.stop()
+    serving.check()
+
+
+def test_every_route_says_what_it_takes() -> None:
+    silent = {route.path for route in every_route() if needed(route) is None}
+
+    assert silent == PUBLIC | BY_ITSELF
+
+
+def path_of(route: APIRoute | APIWebSocketRoute) -> str:
+    return re.sub(r"\{[^}]*\}", "nothing", route.path)
+
+
+def test_a_route_is_open_to_its_scope_and_shut_to_all_others(guarded: Serving) -> None:
+    """401 without a token, 403 with one that lacks the scope; and past the door, whatever it says there, with it."""
+    tokens = {scope: guarded.token(scope) for scope in Scope}
+    with guarded.client() as client:
+        for route, method in ROUTES:
+            takes = needed(route)
+            if takes is None:
+                continue
+            path = path_of(route)
+            assert client.request(method, path).status_code == 401, path
+            for scope, token in tokens.items():
+                if (route.path, method) == ("/runs/{run_id}", "DELETE") and scope is Scope.ADMIN:
+                    continue
+                # Some answer for ever: their status is enough.
+                with client.stream(method, path, headers={"authorization": f"Bearer {token}"}) as answer:
+                    good = scope in (takes.scope, Scope.ADMIN)
+                    assert (answer.status_code not in (401, 403)) == good, (method, path, scope)
+                    assert answer.status_code < 500, (method, path)
+
+
+def test_a_token_is_kept_as_its_digest_and_told_once(guarded: Serving) -> None:
+    text = guarded.token("read")
+    shown = presented(text)
+    assert shown is not None
+    kept = guarded.store.connection.command("HGETALL", guarded.store.key(0, "token", shown.id))
+
+    assert not [value for value in kept if text.split("_")[3][:64] in value]
+    assert shown.digest in kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda token: token[:-1] + ("0" if token[-1] != "0" else "1"),
+        lambda token: token[:40],
+        lambda token: token.replace("client", "worker"),
+        lambda token: f"aq_client_{'0' * 12}_{token[-72:]}",
+        lambda token: token * 50,
+        lambda token: token.upper(),
+    ],
+)
+def test_what_is_not_a_token_is_refused(guarded: Serving, change: Callable[[str], str]) -> None:
+    with guarded.client(change(guarded.token("admin"))) as client:
+        answer = client.get("/runs")
+
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_a_revoked_token_is_refused_at_once_by_every_server(guarded: Serving, make_serving: Callable[..., Serving],
+                                                             valkey: Server) -> None:  # fmt: skip
+    other = make_serving(valkey, "--require-tokens", namespace=guarded.settings.namespace)
+    token = guarded.token("read")
+    with guarded.client(token) as one, other.client(token) as two:
+        assert (one.get("/runs").status_code, two.get("/runs").status_code) == (200, 200)
+        Tokens(guarded.store).revoke(token.split("_")[2])
+        assert (one.get("/runs").status_code, two.get("/runs").status_code) == (401, 401)
+
+
+def test_an_expired_token_is_refused(guarded: Serving) -> None:
+    token = guarded.token("read", expires_ms=1)
+    with guarded.client(token) as client:
+        answer = client.get("/runs")
+
+    assert answer.status_code == 401
+    assert "expired" in answer.json()["detail"]
+
+
+def test_a_token_makes_as_many_requests_as_it_may(guarded: Serving) -> None:
+    with guarded.client(guarded.token("read", rate="3/1h")) as client:
+        answers = [client.get("/runs") for _ in range(4)]
+
+    assert [each.status_code for each in answers] == [200, 200, 200, 429]
+    assert int(answers[-1].headers["retry-after"]) > 60
+
+
+def test_a_tokens_last_use_is_noted_once_a_minute(guarded: Serving) -> None:
+    token = guarded.token("read")
+    name = token.split("_")[2]
+    with guarded.client(token) as client:
+        assert Tokens(guarded.store).get(name).used_at_ms is None
+        client.get("/runs")
+        first = Tokens(guarded.store).get(name).used_at_ms
+        client.get("/runs")
+
+    assert first is not None
+    assert Tokens(guarded.store).get(name).used_at_ms == first
+
+
+def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
+    """Not by listing, not by id, not by moving, and nothing that is of no queue."""
+    mine, theirs = guarded.submit(queue="mine"), guarded.submit(queue="theirs")
+    with guarded.client(guarded.token("read", "submit", queues=["mine"])) as client:
+        assert [each["id"] for each in client.get("/runs").json()["runs"]] == [mine]
+        assert [each["queue"] for each in client.get("/queues").json()["queues"]] == ["mine"]
+        assert client.get(f"/runs/{mine}").status_code == 200
+        assert client.post("/runs", json={**COMMAND, "queue": "mine"}).status_code == 201
+        refused = [
+            client.get("/runs", params={"queue": "theirs"}),
+            client.post("/runs", json={**COMMAND, "queue": "theirs"}),
+            client.get("/queues/theirs"),
+            client.get("/schedules"),
+            client.get("/sessions"),
+            client.get("/workers"),
+            *(client.get(f"/runs/{theirs}{what}") for what in ("", "/logs", "/why", "/result", "/attempts")),
+            *(client.post(f"/runs/{theirs}/{verb}") for verb in ("cancel", "retry", "approve", "wake")),
+            client.post(f"/runs/{theirs}/signal", json={"name": "x"}),
+        ]
+
+    assert {each.status_code for each in refused} == {403}
+    assert guarded.records.get(theirs).state == "pending"
+
+
+def test_a_runners_token_is_good_for_nothing_but_a_runners_work(guarded: Serving) -> None:
+    token = guarded.token("work", kind="runner")
+    shut = [(route, method) for route, method in ROUTES if (takes := needed(route)) and not takes.bound]
+    with guarded.client(token) as client:
+        for route, method in shut:
+            assert client.request(method, path_of(route)).status_code == 403, route.path
+
+
+def test_a_token_file_lets_in_and_is_checked(
+    valkey: Server, folder: Path, make_serving: Callable[..., Serving]
+) -> None:
+    path = folder / "tokens"
+    path.write_text("a-secret-that-somebody-mounted-there\n")
+    serving = make_serving(valkey, "--require-tokens", "--token-file", str(path))
+
+    with serving.client("a-secret-that-somebody-mounted-there") as good, serving.client("another" * 9) as bad:
+        assert good.get("/tokens").status_code == 200
+        assert bad.get("/tokens").status_code == 401
+
+
+def serve(serving: Serving, *options: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "agentq.cli.main", "serve", "--port", "0", *options]
+    return subprocess.run(
+        argv, env={**serving.settings.to_environment()}, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_a_server_refuses_to_listen_to_others_while_nobody_needs_a_token(valkey: Server, tmp_path: Path) -> None:
+    nobody = Serving(valkey, tmp_path)
+    refused = serve(nobody, "--host", "0.0.0.0")
+
+    assert refused.returncode == 4
+    assert "agentq token new" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--tls-cert", "/nowhere"], "go together"),
+        (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "no file /nowhere"),
+        (["--token-file", "/nowhere"], "cannot be read"),
+        (["--log-level", "loud"], "log_level"),
+        (["--insecure-no-tokens", "--require-tokens"], "contradict"),
+    ],
+)
+def test_wrong_options_are_told_and_nothing_is_opened(
+    valkey: Server, tmp_path: Path, options: list[str], said: str
+) -> None:
+    refused = serve(Serving(valkey, tmp_path), *options)
+
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert said in refused.stderr
+
+
+# ---- browsers and proxies on the same machine
+
+
+def test_a_name_that_is_not_of_loopback_is_refused(serving: Serving) -> None:
+    """A page that has its own name resolved to this machine would else read all that is here."""
+    with serving.client() as client:
+        refused = client.get("/runs", headers={"host": f"evil.example:{serving.port}"})
+        good = [
+            client.get("/runs", headers={"host": host})
+            for host in ("localhost", f"127.0.0.1:{serving.port}", "[::1]:1")
+        ]
+
+    assert (refused.status_code, refused.headers["content-type"]) == (421, MEDIA_TYPE)
+    assert [each.status_code for each in good] == [200, 200, 200]
+
+
+def test_a_page_of_another_origin_is_refused_unless_it_may(serving: Serving, make_serving: Callable[..., Serving],
+                                                           valkey: Server) -> None:  # fmt: skip
+    friendly = make_serving(valkey, "--cors-origin", "https://ui.example")
+    page = {"origin": "https://ui.example"}
+    with serving.client() as client, friendly.client() as other:
+        assert client.post("/runs", json=COMMAND, headers=page).status_code == 403
+        assert "access-control-allow-origin" not in client.get("/health", headers=page).headers
+        assert client.post("/runs", json=COMMAND, headers={"origin": serving.url}).status_code == 201
+        assert other.get("/runs", headers=page).headers["access-control-allow-origin"] == "https://ui.example"
+        assert other.get("/runs", headers={"origin": "https://evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip"])
+def test_who_comes_through_a_proxy_on_this_machine_needs_a_token(serving: Serving, header: str) -> None:
+    with serving.client() as client:
+        assert client.get("/runs", headers={header: "203.0.113.7"}).status_code == 401
+
+
+def test_an_answer_says_nothing_of_what_made_it(serving: Serving) -> None:
+    with serving.client() as client:
+        answer = client.get("/health", headers={"x-request-id": "mine-1"})
+        other = client.get("/health", headers={"x-request-id": "not\tone"})
+
+    assert "server" not in answer.headers
+    assert (answer.headers["x-request-id"], answer.headers["x-content-type-options"]) == ("mine-1", "nosniff")
+    assert other.headers["x-request-id"].startswith("req_")
+
+
+def test_a_large_body_is_refused_before_it_is_read(serving: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as client:
+        client.sendall(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_a_body_of_no_said_length_is_cut_off_where_it_is_too_large(make_serving: Callable[..., Serving],
+                                                                   valkey: Server) -> None:  # fmt: skip
+    small = make_serving(valkey, environment={"AGENTQ_SERVER_BODY_BYTES": "2048"})
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(10):
+            yield b"x" * 1000
+
+    with small.client() as client:
+        answer = client.post("/runs", content=pieces())
+
+    assert answer.status_code == 413
+    assert answer.json()["detail"].startswith("The body is larger than 2048 bytes")
+
+
+def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[..., Serving], valkey: Server) -> None:
+    """Who sends half a head, half a body, or nothing at all, does not keep its connection."""
+    times = {"AGENTQ_SERVER_HEAD_TIMEOUT_MS": "500", "AGENTQ_SERVER_BODY_TIMEOUT_MS": "500"}
+    serving = make_serving(valkey, environment=times)
+    begun = (
+        b"",
+        b"GET /health HT",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 200_000,
+    )
+    clients = [socket.create_connection(("127.0.0.1", serving.port), timeout=10) for _ in begun]
+    for client, piece in zip(clients, begun, strict=True):
+        client.sendall(piece)
+    with serving.client() as other:
+        assert other.get("/health").status_code == 200
+    ends = []
+    for client in clients:
+        try:
+            ends.append(client.recv(100)[:12])
+        except ConnectionResetError:
+            ends.append(b"")
+        client.close()
+
+    assert ends == [b"", b"", b"", b"HTTP/1.1 408", b""]
+
+
+def test_nothing_secret_is_written_down(guarded: Serving) -> None:
+    token = guarded.token("submit")
+    with guarded.client(token) as client:
+        client.post("/runs", params={"key": "secret-in-a-query"}, json=COMMAND)
+        client.get("/runs", headers={"authorization": "Basic c2VjcmV0"})
+    said = guarded.said()
+
+    assert token not in said
+    assert "secret-in-a-query" not in said
+    assert f'"token": "{token.split("_")[2]}"' in said
+
+
+def test_tls_is_spoken_where_a_certificate_is_given(make_serving: Callable[..., Serving], valkey: Server,
+                                                    folder: Path) -> None:  # fmt: skip
+    made = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -keyout {folder}/key -out {folder}/cert"
+    subprocess.run(shlex.split(made), check=True, capture_output=True)
+    serving = make_serving(valkey, "--tls-cert", str(folder / "cert"), "--tls-key", str(folder / "key"))
+
+    with serving.client() as client:
+        assert client.get("/ready").json()["ready"]
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"http://127.0.0.1:{serving.port}/health")
