@@ -125,6 +125,11 @@ class Tides:
         for reader in self._readers:
             reader.stop()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(1 for _ in self._everyone())
+
     def quiet_ms(self) -> int:
         """For how long the reader that was heard of least recently has not been: seconds, in a server that works."""
         return max((monotonic_ms() - reader.heard_at_ms for reader in self._readers), default=0)
