@@ -127,8 +127,9 @@ def test_a_second_ctrl_c_does_not_wait_and_loses_nothing(desk: Desk) -> None:
     program = desk.begin("run", "plan.yaml", "--workers", "1")
     until(lambda: desk.began("one"), "the task to begin", 60)
     program.send_signal(signal.SIGINT)
-    assert program.stderr is not None
-    until(lambda: "nothing more begins" in program.stderr.readline(), "the first signal to be heard", 60)
+    said = program.stderr
+    assert said is not None
+    until(lambda: "nothing more begins" in said.readline(), "the first signal to be heard", 60)
     program.send_signal(signal.SIGINT)
     program.communicate(timeout=60)
 
