@@ -66,7 +66,9 @@ def test_a_run_that_changes_nothing_completes_and_adds_no_commit(yard: Yard) -> 
 def test_a_command_in_conflict_begins_anew_from_what_the_others_did(yard: Yard) -> None:
     """Both begin before either is merged: the second to come finds its file changed."""
     yard.worker(slots=2)
-    both = f"mkdir -p {yard.crew.folder}/in; touch {yard.crew.folder}/in/$$; while [ $(ls {yard.crew.folder}/in | wc -l) -lt 2 ]; do sleep 0.02; done"
+    seen = yard.crew.folder / "seen"
+    seen.mkdir()
+    both = f"touch {seen}/$$; while [ $(ls {seen} | wc -l) -lt 2 ]; do sleep 0.02; done"
     runs = yard.done(*(yard.submit(f"{both}; echo {number} >> a.txt") for number in range(2)))
 
     assert [run.state for run in runs] == ["completed"] * 2, [run.outcome for run in runs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Allowed
+from agentq.coordinator.server.documents import document
 from agentq.coordinator.server.envelope import Envelope
 from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
 from agentq.coordinator.server.foreign.embassy import Embassy
@@ -20,7 +22,9 @@ from agentq.coordinator.server.routers import (
     events,
     health,
     limits,
+    plans,
     queues,
+    records,
     run_details,
     run_verbs,
     runs,
@@ -41,10 +45,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     run_verbs.router,
     run_details.router,
     sessions.router,
+    plans.router,
     schedules.router,
     limits.router,
     queues.router,
     workers.router,
+    records.router,
     tokens.router,
     events.router,
     webhooks.router,
@@ -65,7 +71,14 @@ class App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         service = self.service
-        return Envelope(super().build_middleware_stack(), settings=service.server, observe=lambda *_: None)
+        return Envelope(super().build_middleware_stack(), settings=service.server, observe=service.metrics.observe)
+
+    def openapi(self) -> dict[str, Any]:
+        """Made when it is asked for, once."""
+        if self.openapi_schema is None:
+            routes = ((route, needed(route)) for route in every_route() if isinstance(route, APIRoute))
+            self.openapi_schema = document(self, routes)
+        return self.openapi_schema
 
 
 def every_route() -> Iterator[APIRoute | APIWebSocketRoute]:

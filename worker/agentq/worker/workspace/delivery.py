@@ -29,7 +29,7 @@ from agentq.worker.workspace.committing import Committed, Undeliverable
 from agentq.worker.workspace.errands import Errands, Stop
 from agentq.worker.workspace.git import GitFailed, Leash, Stopped
 from agentq.worker.workspace.landing import Rejected
-from agentq.worker.workspace.mending import asked, leftovers
+from agentq.worker.workspace.mending import asked, unresolved
 from agentq.worker.workspace.place import Place, Way
 from agentq.worker.workspace.queueing import MergeLine
 from agentq.worker.workspace.stacking import Conflict
@@ -153,8 +153,10 @@ class Delivery:
             return await self._goes_back(outcome, f"merged into {target}, {rejected}", mend)
 
     async def _committed(self, outcome: Outcome) -> Committed:
-        if self._mend is not None and (left := leftovers(self._place.worktree, self._mend.files)):
-            raise Undeliverable(f"conflict markers are left in {', '.join(left[:3])}", conflicts=left)
+        if self._mend is not None:
+            left = await self._calling(unresolved, self._place.worktree, self._mend)
+            if left:
+                raise Undeliverable(f"conflicts are left in {', '.join(left[:3])}", conflicts=left)
         self._attempt.progress("commits its work")
         await self._intend("executed", outcome=outcome)
         work = await self._calling(self._place.commit)

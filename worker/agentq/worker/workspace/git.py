@@ -166,7 +166,9 @@ class Git:
         self, words: Sequence[str], also: Sequence[int], given: bytes, variables: Mapping[str, str], limit_ms: int
     ) -> bytes:
         self.leash.check()
-        code, printed, said = self._run([*self._argv(), *words], given, variables, limit_ms, words[0])
+        code, printed, said = self._run(
+            [*self._argv(), *self.precautions.words(words)], given, variables, limit_ms, words[0]
+        )
         if code and code not in also:
             self.leash.check()
             text = _CREDENTIALS.sub("***@", said.decode("utf-8", "replace"))
