@@ -380,14 +380,13 @@ def test_a_dashboard_that_comes_back_misses_nothing(serving: Serving, parties: P
     assert seen[0]["data"]["sessions"][0]["session_id"] == session
     done(runner, runner.take(), "the answer")
 
-    def is_over(found: list[dict[str, Any]]) -> bool:
-        return bool(found) and found[-1]["data"].get("session", {}).get("status") == "finished"
-
-    again = read_sse(serving, {"last-event-id": seen[0]["id"]}, is_over, f"/sse/sessions?session_id={session}")
+    last = {"last-event-id": seen[0]["id"]}
+    again = read_sse(serving, last, lambda found: len(found) == 4, f"/sse/sessions?session_id={session}")
 
     assert [each["event"] for each in again] == ["session_updated"] * 2 + ["event", "session_updated"]
     assert again[2]["data"]["data"]["result_text"] == "the answer"
-    assert all(each["id"].split("-")[1] in ("sup", "evt") for each in again)
+    assert [each["id"].split("-")[1] for each in again] == ["sup", "sup", "evt", "sup"]
+    assert again[3]["data"]["session"]["status"] == "finished"
 
 
 def read_sse(
