@@ -186,9 +186,9 @@ class Place:
         """
         if mends is not None and mends.commit is not None and self.repository.commit(mends.commit):
             return self.workspace.model_copy(update={"base": mends.commit})
-        if self.goes_somewhere:
+        if self.workspace.target is not None:
             base = self.repository.resolved(self.workspace.base)
-            tip = self._look()
+            tip = self._look() if self.goes_somewhere else self.target().tip()
             start = tip.commit if tip.commit and self.repository.git.is_ancestor(base, tip.commit) else base
             return self.workspace.model_copy(update={"base": start})
         return self.workspace
@@ -285,7 +285,7 @@ class Place:
             commit=landed.commit if landed else work.commit if work and not work.is_empty else None,
             base=work.base if work else None,
             branch=self.branch,
-            target=self.workspace.target,
+            target=self.workspace.target if self.goes_somewhere else None,
             merged=landed is not None,
             files=work.files if work else 0,
             insertions=work.insertions if work else 0,
