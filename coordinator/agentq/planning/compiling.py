@@ -149,8 +149,11 @@ class _Compiler:
             if isinstance(step, Step):
                 fields[name] = step.command
                 fields |= {f"{name}_timeout_ms": step.timeout} if step.timeout is not None else {}
-        if fields.get("merge") != "none":
-            fields |= {"target": site.target} | ({"update_checkout": True} if site.update_checkout else {})
+        fields["target"] = site.target
+        if fields.get("merge") == "none":
+            fields.pop("update_checkout", None)
+        elif site.update_checkout:
+            fields["update_checkout"] = True
         try:
             return Workspace(repository=site.repository, base=site.base, **fields)
         except ValidationError as error:

@@ -49,6 +49,9 @@ async def submit(
     idempotency_key: Annotated[
         str | None, Header(description="Sent again with the same body within a day, it is answered as the first time.")
     ] = None,
+    run_id: Annotated[
+        str | None, Query(alias="id", description="The id that one run is to have; sent again it changes nothing.")
+    ] = None,
 ) -> Response:
     """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
     service, body = service_of(request), await request.body()
@@ -56,7 +59,7 @@ async def submit(
     if foreign.is_foreign(value):
         return await submitted(request, caller, value)
     what = submitting.asked(body, value)
-    answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable)
+    answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)
 
