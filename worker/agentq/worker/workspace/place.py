@@ -21,6 +21,7 @@ from agentq.worker.workspace.landing import Landed, Landing, Piece
 from agentq.worker.workspace.making import Wanted, made
 from agentq.worker.workspace.mending import brought_in, has_markers
 from agentq.worker.workspace.repository import Repository, found
+from agentq.worker.workspace.sheltering import brought
 from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
 from agentq.worker.workspace.target import Target, Tip
 from agentq.worker.workspace.workspaces import Prepared, Workspaces
@@ -127,7 +128,7 @@ class Place:
         commit = intent.commit
         if commit is not None and intent.step == "requeued":
             commit = self.repository.commit(f"refs/heads/{self.branch}") or commit
-        if commit is None or intent.base is None or self.repository.commit(commit) is None:
+        if commit is None or intent.base is None or not self._has(commit):
             return False
         self._again()
         self.kept = Committed(intent.base, commit)
@@ -146,6 +147,12 @@ class Place:
             self.landed = Landed(commit)
             self._again()
         return bool(commit)
+
+    def _has(self, commit: str) -> bool:
+        """Whether it is here; what another host has handed back, it has pushed."""
+        if self.repository.commit(commit) is None and self.repository.is_copy:
+            brought(self.repository, self.run)
+        return self.repository.commit(commit) is not None
 
     def _again(self) -> bool:
         """The worktree of an earlier attempt, if it is on this host."""
