@@ -179,7 +179,13 @@ def tell(serving: Serving, run: str, words: list[tuple[str, str]]) -> None:
     """Many events of a run, as if a lot had happened."""
     key = serving.store.key(0, "events")
     for worker, detail in words:
-        fields: dict[str, str | int] = {"event": "progressed", "run": run, "state": "running", "attempt": 1, "worker": worker}
+        fields: dict[str, str | int] = {
+            "event": "progressed",
+            "run": run,
+            "state": "running",
+            "attempt": 1,
+            "worker": worker,
+        }
         flat = [word for pair in {**fields, "detail": detail}.items() for word in pair]
         serving.store.connection.command("XADD", key, "MAXLEN", EVENTS_KEPT, "*", *flat)
 

@@ -8,6 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from agentq.cli.server import located, note, settings_of
+from agentq.coordinator import tracing
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.settings import ServerSettings
@@ -72,6 +73,7 @@ def serve(
     settings = located(ctx, start=True)
     if insecure_no_tokens:
         note(f"INSECURE: whoever reaches {server.host} may do everything, also run any command on the workers.")
+    ctx.call_on_close(tracing.export("agentq-server", note))
     listening.serve(
         settings, server, insecure=insecure_no_tokens, ready=lambda url: note(f"serving at {url}; Ctrl-C ends it.")
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
+from agentq.coordinator import tracing
 from agentq.coordinator.identity import check_run_id
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
@@ -51,6 +52,7 @@ async def submit(
     """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
     service, body = service_of(request), await request.body()
     what = submitting.asked(body, submitting.read(body))
+    what = what._replace(trace=tracing.valid(request.headers.get("traceparent")))
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)
