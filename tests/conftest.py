@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from crew import Crew
+from foreign import Parties
 from servers import Server, redis_binary, valkey_binary
 from serving import Serving
 from solitude import adopt_no_more, is_alone
@@ -145,6 +146,14 @@ def make_serving(folder: Path) -> Iterator[Callable[..., Serving]]:
         serving.stop()
     for serving in made:
         serving.check()
+
+
+@pytest.fixture
+def parties(serving: Serving) -> Iterator[Parties]:
+    """Foreign runners and clients."""
+    parties = Parties(serving)
+    yield parties
+    parties.close()
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from cli.conftest import Cli
 from cli.test_examples import EXAMPLES
 from servers import Server, until
 
+from agentq.cli.bench import PARTS
 from agentq.coordinator.bench import Figure
 from agentq.coordinator.connection import Connection
 
@@ -31,7 +32,7 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
 
     assert answer.code == 0, answer.err
     figures = [json.loads(line) for line in answer.lines]
-    assert {figure["part"] for figure in figures} == {"coordinator", "waiting", "worker", "functions", "agents", "cold"}
+    assert {figure["part"] for figure in figures} == {*PARTS}
     assert {tuple(figure) for figure in figures} == {
         ("part", "measure", "found", "value", "unit", "most", "least", "reached")
     }
@@ -41,7 +42,7 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("part", ["coordinator", "waiting", "worker", "agents"])
+@pytest.mark.parametrize("part", ["coordinator", "waiting", "plans", "worker", "agents"])
 def test_an_interrupted_bench_leaves_no_key_and_no_process(
     part: str, how: signal.Signals, valkey: Server, connection: Connection, fresh_home: dict[str, str]
 ) -> None:

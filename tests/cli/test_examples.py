@@ -18,6 +18,7 @@ from world import World
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.plans import Plans, Task
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.schedules import rule_of
 from agentq.coordinator.sessions import Sessions
@@ -30,7 +31,7 @@ EXAMPLES = [
 ]
 OF_LIVE_RUNS = ("cancel", "signal", "approve", "deny")
 UNTIL_STOPPED = ("up", "worker --")
-BY_THEMSELVES = ("demo", "bench", "serve")
+BY_THEMSELVES = ("run ", "resume", "plan resume", "demo", "bench", "serve")
 """These have tests of their own."""
 
 
@@ -48,16 +49,31 @@ def test_an_example_in_the_help_works(
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
     real.schedules.add("SCHEDULE", rule_of(cron="@daily"), RunSpec(kind="command", argv=["true"]))
     run = real.submit(queue="other") if example.startswith(OF_LIVE_RUNS) else done.id
+    if example.startswith("hint"):
+        run = real.submit(kind="agent", agent="claude", argv=(), prompt="x", queue="other")
+    plan = a_plan(real, here) if example.startswith("plan") or "PLAN" in example else ""
     Sessions(real.store).new("SESSION", "claude")
     Tokens(real.store).new("TOKEN", ["read"])
     real.flow.shut("some:limit", wall_ms() + 3_600_000)
     real.flow.limit("some:limit", most=1)
     real.flow.pause("other")
     words = example.replace("RUN", run).replace("WORKER", "w1").replace("LIMIT", "some:limit").replace("QUEUE", "other")
+    words = words.replace("PLAN", plan)
 
     answer = cli(*shlex.split(words))
 
     assert answer.code == 0, answer.err
+
+
+def a_plan(world: World, folder: Path) -> str:
+    """A plan of which a task failed, and files such as the examples name."""
+    (folder / "plan.yaml").write_text("tasks: [{id: parser, command: make}, {id: docs, needs: parser, command: make}]")
+    (folder / "TASKS.md").write_text("- [ ] Mend the parser")
+    tasks = [Task(name, RunSpec(kind="command", argv=["false"])) for name in ("parser", "docs")]
+    plan = Plans(world.queue).create("shop", tasks)
+    (claim, *_) = world.worker("w2").claim(1)
+    world.queue.fail(claim, Outcome(class_=OutcomeClass.EXIT))
+    return plan
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.startswith(UNTIL_STOPPED)])

@@ -14,7 +14,7 @@ from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import SETTLE_A_CALL, SWEEP_A_CALL, TICK_A_CALL
 from agentq.coordinator.run import RunSpec
 
-MANY = 2 * SETTLE_A_CALL + 50
+MANY = 2 * SWEEP_A_CALL + 50
 TIMERS = 2 * TICK_A_CALL + 200
 
 

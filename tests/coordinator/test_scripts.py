@@ -47,7 +47,7 @@ REFUSED_WHEN_FULL = {
     "schedule",
     "fire",
     "trigger",
-} | {"intake", "deliver", "begin", "carry", "plan", "retry"}
+} | {"intake", "deliver", "begin", "carry", "plan", "retry", "hook", "redeliver"}
 """What lets work, or words, in."""
 
 

@@ -111,7 +111,7 @@ def _print(event: Event, json: bool) -> None:
     if json:
         print_json(event_record(event))
         return
-    row = [iso(event.at_ms), event.run, event.event, event.worker, event.detail]
+    row = [iso(event.at_ms), event.run or event.plan, event.event, event.worker, event.detail]
     if on_terminal():
         print("  ".join(filter(None, row)).rstrip())
     else:

@@ -46,6 +46,12 @@ COMMANDS = {
         "agents": "See which coding agents are here, and check them.",
         "session": "Talk with agents, turn by turn.",
     },
+    "Plans": {
+        "run": "Carry out a plan: its tasks, as soon as what they need has completed, with workers of its own.",
+        "resume": "Go on with a plan that was interrupted, by Ctrl-C or by a crash of anything.",
+        "plan": "Look after plans, as files and as they are carried out.",
+        "hint": "Tell an agent something for its next attempt.",
+    },
     "Schedules": {
         "schedule": "Run something again and again, or at a time.",
     },

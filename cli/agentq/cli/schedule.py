@@ -29,7 +29,10 @@ Names = Annotated[list[str], typer.Argument(metavar="NAME", help="What the sched
 OPTIONS = {"every_ms": "--every", "jitter_ms": "--jitter", "catch_up_ms": "--catch-up", "until_ms": "--until"}
 KINDS = ("cron", "every", "at")
 HOW = ("cron", "tz", "every", "at", "until", "overlap", "catch_up", "missed", "jitter")
-NOT_FOR_US = {"delay", "at", "after", "on_failed", "from_jsonl", "durable", "wait", "follow", "json"}
+NOT_FOR_US = {
+    *("delay", "at", "after", "on_failed", "from_jsonl", "durable", "wait", "follow", "json"),
+    *("plan", "task", "needs"),
+}
 """Options of a submit that say when, or what to do then."""
 EXAMPLE = "`agentq schedule add nightly --cron '30 2 * * *' -- make test`"
 COMING = 5

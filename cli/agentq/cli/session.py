@@ -33,7 +33,7 @@ Folder = Annotated[str | None, Opt(metavar="FOLDER", help="Where it works; this 
 
 NOT_FOR_TURNS = {
     *("command", "agent", "session", "function", "from_jsonl", "stdin", "cwd"),
-    *("after", "on_failed", "parent", "child", "children", "wait", "follow", "json"),
+    *("plan", "task", "needs", "after", "on_failed", "parent", "child", "children", "wait", "follow", "json"),
 }
 """Options of a submit that a session answers, or that are not of a conversation."""
 

@@ -10,6 +10,7 @@ import typer
 
 from agentq.cli.asking import asked, check_agents
 from agentq.cli.options import Json, with_options_of
+from agentq.cli.planned import in_plan
 from agentq.cli.render import clean, print_json
 from agentq.cli.server import Server, note, reach, settings_of
 from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
@@ -36,6 +37,7 @@ IfLive = Annotated[str | None, Opt(metavar="MODE", help="If one has it: return, 
 
 
 @with_options_of(asked, without=set())
+@with_options_of(in_plan, without=set())
 def submit(
     ctx: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="What to run.")] = None,
@@ -83,7 +85,7 @@ def submit(
     wait: Annotated[bool, Opt("--wait", help="Wait for the end; the exit code is 1 if it failed.")] = False,
     follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it writes.")] = False,
     json: Json = False,
-    **of_agent: Any,
+    **others: Any,
 ) -> None:
     """Submit a run: a command with all that follows, a function, or a prompt for an agent. Prints its id.
 
@@ -94,7 +96,7 @@ def submit(
     Example: agentq submit --function shop:price '[1, "tea"]'
     Example: agentq submit --agent claude "Fix the failing test"
     """
-    given = _given(locals() | of_agent, without={"ctx", "of_agent"})
+    given = _given(locals() | others, without={"ctx", "others"})
     _submit(ctx, given, wait=wait or follow, json=json)
 
 
@@ -111,6 +113,10 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
     if how["follow"] and json:
         raise Invalid("--follow and --json contradict each other: one prints what the run writes, one its record.")
     path = given.pop("from_jsonl", None)
+    if "plan" in given or "task" in given or "needs" in given:
+        from agentq.cli.adding import add
+
+        raise typer.Exit(add(ctx, given, how, wait=wait, json=json))
     if path is None:
         after, parent = given.get("after", []), _parent(given)
         fields = fields_of(given)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from agentq.coordinator.turn import AGENT_LABEL
+from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT
 
 HOST, WORKER, VERSION = "host", "worker", "version"
 BUILT_IN = (HOST, WORKER, VERSION)
@@ -31,7 +31,13 @@ def is_built_in(name: str) -> bool:
 
 def meets(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
     """Whether a worker with these labels has all that is demanded."""
-    return all(_meets(labels.get(name), demand) for name, demand in demands.items())
+    return all(_meets(_offered(labels, name), demand) for name, demand in demands.items())
+
+
+def _offered(labels: Mapping[str, str], name: str) -> str | None:
+    """What a worker has to offer under a name."""
+    offered = labels.get(name)
+    return labels.get(ANY_AGENT) if offered is None and name.startswith(AGENT_LABEL) else offered
 
 
 def _meets(label: str | None, demand: str) -> bool:
@@ -61,7 +67,9 @@ def is_asked_for(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
 def unmet(workers: Iterable[Mapping[str, str]], demands: Mapping[str, str]) -> dict[str, str]:
     """The demands that no worker meets, given the labels of each."""
     everyone = list(workers)
-    return {name: each for name, each in demands.items() if not any(_meets(of.get(name), each) for of in everyone)}
+    return {
+        name: each for name, each in demands.items() if not any(_meets(_offered(of, name), each) for of in everyone)
+    }
 
 
 def spelled(demands: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@
     │   ├── Stale              it was changed since it was looked at: look again
     │   └── Incompatible       the data belong to another version of agentq
     ├── TryLater             the server is full, loading or busy: nothing changed   exit 75
+    │   └── NotNow             what is asked about takes it another time
     └── WaitTimedOut         what was waited for has not happened          exit 124
 
 Scripts answer in words; `refusal` is the one place where a word becomes an exception. The first line of a class's
@@ -106,6 +107,10 @@ class TryLater(AgentqError):
     exit_code = 75
 
 
+class NotNow(TryLater):
+    """It is refused as things stand, which pass; nothing was changed."""
+
+
 class WaitTimedOut(AgentqError):
     """What was waited for has not happened in time."""
 
@@ -124,7 +129,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "disowned": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
     "foreign": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
     "crowded": (
-        TryLater,
+        NotNow,
         "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",
     ),
     "no_session": (
@@ -140,9 +145,9 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "wrong_agent": (Invalid, "The {subject} is for another agent than the session {detail}."),
     "existing": (Duplicate, "The {subject} exists already, and is {detail}; give the new one another name."),
     "many_webhooks": (Refused, "The {subject} is refused: there are {detail} already; remove one first."),
-    "many_redeliveries": (TryLater, "The {subject} has {detail} messages to be delivered again already."),
+    "many_redeliveries": (NotNow, "The {subject} has {detail} messages to be delivered again already."),
     "unbound": (WrongState, "The {subject} has said nothing of its conversation yet, so there is none to carry."),
-    "full": (TryLater, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
+    "full": (NotNow, "The {subject} has {detail} signals that it has not taken yet, which is the most."),
     "cycle": (
         Invalid,
         "The {subject} cannot wait for {detail}, which was submitted after it and waits itself: the two could wait for "
@@ -156,11 +161,12 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "The {subject} throws keys away when its memory is full ({detail}), and runs with them; set maxmemory-policy "
         "noeviction.",
     ),
-    "barred": (TryLater, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
+    "barred": (NotNow, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
+    "overfull": (Invalid, "The {subject} takes no more: {detail} is the most."),
     "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),
-    "retiring": (TryLater, "The {subject} still has runs of an earlier life to give back; call again."),
+    "retiring": (NotNow, "The {subject} still has runs of an earlier life to give back; call again."),
     "recent": (
-        TryLater,
+        NotNow,
         "The {subject} ended less than a minute ago; what its submit may yet ask for is kept so long.",
     ),
     "planned": (WrongState, "The {subject} is a task of the plan {detail}, and is kept until that has ended."),
@@ -171,10 +177,10 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "go on.",
     ),
     "halting": (
-        TryLater,
+        NotNow,
         "The {subject} has to wait: the plan {detail} is being stopped; try again when its last task has ended.",
     ),
-    "settling": (TryLater, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
+    "settling": (NotNow, "The dependents of the {subject} are still being told how it ended; try again in a moment."),
 }
 
 

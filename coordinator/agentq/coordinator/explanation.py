@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.explanation_of_agents import limit_met, shut_accounts, stranded, turns_before
+from agentq.coordinator.explanation_of_plans import place_in_plan, skipped_for, task_of, turn_to_merge
 from agentq.coordinator.fitting import lack_of, may_take
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.identity import created_ms, partition_of
@@ -53,7 +54,8 @@ class Explanation:
             State.WAITING: self._waiting,
         }
         sentences = list(questions.get(run.state, self._ended)(run, now_ms))
-        return run, [*sentences, *(() if run.state in TERMINAL else _history(run)), *_origin(run)]
+        history = () if run.state in TERMINAL else _history(run)
+        return run, [*sentences, *history, *place_in_plan(self.store, run), *_origin(run)]
 
     def _blocked(self, run: Run, now_ms: int) -> Iterator[str]:
         if run.reason.startswith("follows "):
@@ -200,6 +202,9 @@ class Explanation:
         else:
             when = f"{iso(since_ms)}, {spelled(now_ms - since_ms)} ago"
             yield f"It was given to {run.worker} at {when}; its process has not begun."
+        yield from turn_to_merge(self.store, run)
+        if run.spec.workspace is not None and isinstance(run.progress, dict) and run.progress.get("note"):
+            yield f"At the moment it {run.progress['note']}."
         worker = next((worker for worker in self._workers(run) if worker.id == run.worker), None)
         if run.stop_at_ms is not None:
             left_ms = run.stop_at_ms - now_ms
@@ -241,6 +246,7 @@ class Explanation:
             yield f"The reason is {run.outcome.class_.value}{code}{said.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
             yield f"It was tried {_many(run.attempt, 'time')}; {_verdict_of_policy(run)}."
+        yield from skipped_for(self.records, run)
         if run.state is not State.COMPLETED:
             yield f"`agentq retry {run.id}` lets it begin again."
 
@@ -256,7 +262,8 @@ class Explanation:
             run = self.records.get(run_id)
         except NotFound:
             return "forgotten"
-        return f"{run.state} on {run.worker}" if run.state in HELD else run.state.value
+        where = f"{run.state} on {run.worker}" if run.state in HELD else run.state.value
+        return where + task_of(run)
 
     def _workers(self, run: Run) -> list[WorkerRecord]:
         partition = partition_of(run.id)

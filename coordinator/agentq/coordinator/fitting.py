@@ -9,7 +9,7 @@ from agentq.coordinator.demands import meets, spelled, starting, unmet
 from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.run import lane_parts
 from agentq.coordinator.serving import Identity, serves
-from agentq.coordinator.turn import AGENT_LABEL, READY, SHUT
+from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY, SHUT
 
 
 class Lack(NamedTuple):
@@ -24,7 +24,11 @@ def may_take(worker: WorkerRecord, lane: str) -> bool:
     """Whether a registered worker serves a lane, as it would judge itself."""
     described = worker.identity
     identity = Identity.model_construct(
-        id=worker.id, queues=described.queues, labels=described.labels, only_matching=described.only_matching
+        id=worker.id,
+        queues=described.queues,
+        labels=described.labels,
+        only_matching=described.only_matching,
+        only_agents=described.only_agents,
     )
     return bool(serves(identity, [lane]))
 
@@ -58,7 +62,8 @@ def lack_of(workers: Iterable[WorkerRecord], queue: str, demands: Mapping[str, s
 
 def _lack_of_agent(labels: Iterable[Mapping[str, str]], queue: str, name: str) -> Lack | None:
     """That no worker has an agent, or none with an account that is not at its limit."""
-    agent, told = name.removeprefix(AGENT_LABEL), {of[name] for of in labels if name in of}
+    agent = name.removeprefix(AGENT_LABEL)
+    told = {of.get(name, of.get(ANY_AGENT)) for of in labels if name in of or ANY_AGENT in of}
     if not told:
         remedy = f"Install {agent} where one of them runs; `agentq agents check` tells there what is missing."
         return Lack({name: READY}, f"No worker registered for its queue, {queue}, has the agent {agent}.", remedy)

@@ -96,6 +96,11 @@ class Lease:
         self._refresh(partition, revision)
         return list(zip(held[::2], held[1::2], strict=True))
 
+    def go_on(self, epochs: Sequence[str]) -> None:
+        """Act for a worker that another process has registered, in the life that it has now, by partition."""
+        for seat, epoch in zip(self._seats, epochs, strict=True):
+            seat.epoch = epoch
+
     def heartbeat(self, held: Sequence[Claim] = (), applied: Iterable[Order] = ()) -> Beat:
         """Renew the lease and say what is held; `applied` orders are forgotten by the server."""
         sent_ms = monotonic_ms()

@@ -59,8 +59,11 @@ TASKS_A_CALL = 100
 """Tasks of a plan in one call: each has dependencies to look at."""
 CLAIM_A_CALL = 1000
 LIST_A_CALL = 1000
-SETTLE_A_CALL = 200
-"""Dependents that one script settles; the rest is left to the settler, which goes on where it stopped."""
+SETTLE_A_CALL = 100
+"""Dependents that one script settles, or tasks of a plan; the rest is left to the duties, which go on where it stopped.
+So many take a few milliseconds."""
+WALK_A_CALL = 40
+"""Ended tasks of a plan that one script lets begin again, each with its dependencies to look at."""
 TICK_A_CALL = 250
 SWEEP_A_CALL = 200
 WORKERS_A_CALL = 10
@@ -164,9 +167,20 @@ OVERLAP_A_CALL = 100
 HISTORY_KEPT = 100
 DUE_A_CALL = 500
 
+NOTES_BYTES = 1 << 20
+"""What the submitter of a run wants to find again with it."""
+TOLD_KEPT = 10_000
+"""Events of a session that foreign executors tell."""
+TOLD_BYTES = 1 << 20
+"""Of one such event, or of one fact about a session."""
+FOREIGN_MS = 31 * 86_400_000
+"""How long foreign runners, and what they say of sessions, are remembered after they were last heard of."""
+SHELF_KEPT = 500
+"""Blueprints, capabilities, scripts and servers of tools."""
+SHELF_BYTES = 256 << 10
+"""Of one of them."""
 PLAN_BYTES = 64 << 20
 """Of a plan file; and of all that is written out of it."""
-PLAN_TASKS = 100_000
 PLAN_EDGES = 1_000_000
 PLAN_FILES = 1_000
 MATRIX_TASKS = 10_000

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable, WaitTimedOut
@@ -21,6 +21,7 @@ from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.records import Records
 from agentq.coordinator.store import Store
 
+T = TypeVar("T")
 FOLLOW_MS = 5000
 OUTAGE_MS = 1000
 """How long to wait, at the most, before the next look at a server that was out of reach."""
@@ -68,23 +69,23 @@ class Outcomes:
         if reader is not None:
             reader.leave(run_id, bell)
 
+    def wait_for(
+        self, name: str, partition: int, look: Callable[[], tuple[T | None, str]], timeout_ms: int | None
+    ) -> T:
+        """What a look finds, taken anew whenever what is named so may have ended; else it tells the present state."""
+        bell, reader = threading.Event(), self._reader(partition)
+        reader.enter(name, bell)
+        try:
+            return _patiently(name, look, bell, None if timeout_ms is None else monotonic_ms() + timeout_ms)
+        finally:
+            reader.leave(name, bell)
+
     def _ended(self, run_id: str, bell: threading.Event, deadline: int | None) -> Run:
-        state = "unknown, its server out of reach"
-        while True:
-            pause_ms: int | None = None
-            try:
-                run = self.records.get(run_id)
-                if run.state in TERMINAL:
-                    return run
-                state = f"{run.state}{': ' if run.reason else ''}{run.reason}"
-            except (Unreachable, TryLater):
-                pause_ms = OUTAGE_MS
-            left_ms = None if deadline is None else deadline - monotonic_ms()
-            if left_ms is not None and left_ms <= 0:
-                raise WaitTimedOut(f"The run {run_id} has not ended in time; it is {state}.")
-            times = [ms for ms in (left_ms, pause_ms) if ms is not None]
-            bell.wait(min(times) / 1000 if times else None)
-            bell.clear()
+        def look() -> tuple[Run | None, str]:
+            run = self.records.get(run_id)
+            return run if run.state in TERMINAL else None, f"{run.state}{': ' if run.reason else ''}{run.reason}"
+
+        return _patiently(f"run {run_id}", look, bell, deadline)
 
     def _reader(self, partition: int) -> _Reader:
         with self._lock:
@@ -98,6 +99,27 @@ class Outcomes:
             for reader in self._readers.values():
                 reader.stop()
             self._readers.clear()
+
+
+def _patiently(
+    subject: str, look: Callable[[], tuple[T | None, str]], bell: threading.Event, deadline: int | None
+) -> T:
+    """Look again whenever the bell rings, through outages, until something is found."""
+    state = "unknown, its server out of reach"
+    while True:
+        pause_ms: int | None = None
+        try:
+            found, state = look()
+            if found is not None:
+                return found
+        except (Unreachable, TryLater):
+            pause_ms = OUTAGE_MS
+        left_ms = None if deadline is None else deadline - monotonic_ms()
+        if left_ms is not None and left_ms <= 0:
+            raise WaitTimedOut(f"The {subject} has not ended in time; it is {state}.")
+        times = [ms for ms in (left_ms, pause_ms) if ms is not None]
+        bell.wait(min(times) / 1000 if times else None)
+        bell.clear()
 
 
 class _Reader(threading.Thread):
@@ -153,7 +175,7 @@ class _Reader(threading.Thread):
             self._ring(None)
         for event in events:
             if event.state in TERMINAL:
-                self._ring(event.run or event.plan)
+                self._ring(event.run or f"plan {event.plan}")
             self._after = event.id
 
     def _ring(self, run_id: str | None) -> None:

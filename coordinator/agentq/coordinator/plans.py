@@ -8,39 +8,27 @@ such, and the same words complete it. It has ended when it is sealed and none of
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple
-from zlib import compress, crc32, decompress
-
-from pydantic import TypeAdapter, ValidationError
+from zlib import compress
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, TryLater, WrongState, refusal
-from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.identity import new_nonce, task_run_id
-from agentq.coordinator.life import spending_of
-from agentq.coordinator.lifecycle import LIVE, OutcomeClass, State
 from agentq.coordinator.ordering import in_order
+from agentq.coordinator.outcomes import Outcomes
+from agentq.coordinator.plan_records import ON_FAILED as ON_FAILED
+from agentq.coordinator.plan_records import OnFailed as OnFailed
+from agentq.coordinator.plan_records import Plan as Plan
+from agentq.coordinator.plan_records import PlanRecords, checked_name
+from agentq.coordinator.plan_records import TaskRecord as TaskRecord
 from agentq.coordinator.queue import Queue
-from agentq.coordinator.run import RunSpec, Spending
+from agentq.coordinator.run import RunSpec
 
-OnFailed = Literal["skip", "run", "fail-plan"]
-ON_FAILED: dict[OnFailed, str] = {
-    "skip": "what depends on a task that did not complete is skipped; the rest goes on",
-    "run": "what depends on it runs all the same",
-    "fail-plan": "the first task that fails stops the plan: what has not ended is cancelled",
-}
 Which = Literal["failed", "all"]
-FIELDS = 4
-"""Of each plan in the reply of the script."""
-TASK_FIELDS = 12
 LATER = 0xFFFFFF
 """The place of tasks that were added to a plan: behind all others."""
-
-_name: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class Task(NamedTuple):
@@ -54,62 +42,12 @@ class Task(NamedTuple):
     """Tasks whose outcomes stand in it; it needs them, directly or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A plan as it stands."""
-
-    id: str
-    name: str
-    on_failed: OnFailed
-    sealed: bool
-    expected: int
-    """How many tasks it was to have when it was made."""
-    tasks: int
-    counts: dict[State, int]
-    """How many of its tasks are in each state in which there are any."""
-    created_at_ms: int
-    stopped: str | None
-    """The word that it ends with since it was stopped; None if it was not."""
-    stopped_why: str
-    retrying: bool
-    """Whether ended tasks of it are being let begin again."""
-    ended: str | None
-    ended_at_ms: int | None
-
-    @property
-    def live(self) -> int:
-        return sum(self.counts.get(state, 0) for state in LIVE)
-
-    @property
-    def state(self) -> str:
-        """`open` while tasks may be missing, `running`, `stopping`, or how it ended: completed, failed or cancelled."""
-        return self.ended or ("stopping" if self.stopped else "running" if self.sealed else "open")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
-    """A task as it stands."""
-
-    id: str
-    run: str
-    state: State
-    attempt: int
-    worker: str
-    reason: str
-    submitted_at_ms: int
-    claimed_at_ms: int | None
-    started_at_ms: int | None
-    finished_at_ms: int | None
-    class_: OutcomeClass | None
-    spending: Spending | None
-
-
-class Plans:
+class Plans(PlanRecords):
     """What anyone may say of plans."""
 
     def __init__(self, queue: Queue) -> None:
+        super().__init__(queue.store)
         self.queue = queue
-        self.store = queue.store
 
     def create(
         self,
@@ -178,65 +116,14 @@ class Plans:
         self._until_done(plan, lambda: self.store.call("retry", self.partition(plan), *words))
         return self.get(plan)
 
-    def get(self, plan: str) -> Plan:
-        """One plan."""
-        _, found = self._read(self.partition(plan), "", 1, plan)
-        if not found:
-            raise NotFound(f"There is no plan {plan[:80]}; `agentq plan ls` shows those that there are.")
-        return found[0]
+    def wait(self, plan: str, outcomes: Outcomes, timeout_ms: int | None = None) -> Plan:
+        """The plan, once it has ended."""
 
-    def ls(self, *, limit: int = 100, cursor: str | None = None) -> tuple[list[Plan], str | None]:
-        """A page of plans, the newest first, and where the next one goes on."""
-        if not 1 <= limit <= limits.LIST_A_CALL:
-            raise Invalid(f"A page has 1 to {limits.LIST_A_CALL} plans, not {limit}.")
-        pages = [self._read(partition, cursor or "", limit) for partition in self.store.partitions()]
-        floor = max((_place(floor) for floor, _ in pages if floor), default=None)
-        found = sorted((plan for _, plans in pages for plan in plans), key=_own_place, reverse=True)
-        if floor is not None:
-            found = [plan for plan in found if _own_place(plan) >= floor]
-        if len(found) > limit:
-            found, floor = found[:limit], _own_place(found[limit - 1])
-        return found, None if floor is None else f"{floor[0]} {floor[1]}"
+        def look() -> tuple[Plan | None, str]:
+            found = self.get(plan)
+            return found if found.ended else None, found.state
 
-    def counts(self, plan: str) -> dict[State, int]:
-        """How many of its tasks are in each state in which there are any."""
-        return self.get(plan).counts
-
-    def tasks(
-        self, plan: str, *states: State, limit: int = 100, cursor: str | None = None
-    ) -> tuple[list[TaskRecord], str | None]:
-        """A page of its tasks in the order of the plan, or of those in some states, and where the next one goes on."""
-        if not 1 <= limit <= limits.LIST_A_CALL:
-            raise Invalid(f"A page has 1 to {limits.LIST_A_CALL} tasks, not {limit}.")
-        cursor, *flat = self.store.call("tasks", self.partition(plan), plan, cursor or "", limit, *states)
-        rows = (flat[at : at + TASK_FIELDS] for at in range(0, len(flat), TASK_FIELDS))
-        return [_task(*row) for row in rows if row[1]], cursor or None
-
-    def all_tasks(self, plan: str, *states: State) -> Iterator[TaskRecord]:
-        """Every task of it, or those in some states."""
-        cursor: str | None = None
-        while True:
-            page, cursor = self.tasks(plan, *states, limit=limits.LIST_A_CALL, cursor=cursor)
-            yield from page
-            if cursor is None:
-                return
-
-    def runs(self, plan: str, tasks: Sequence[str]) -> dict[str, str]:
-        """The runs of some of its tasks; what it has no task of is left out."""
-        if not tasks:
-            return {}
-        names = list(dict.fromkeys(tasks))
-        key = self.store.key(self.partition(plan), "plan_tasks", plan)
-        self.store.guard()
-        found = self.store.connection.command("HMGET", key, *names)
-        return {name: run for name, run in zip(names, found, strict=True) if run}
-
-    def source(self, plan: str) -> str:
-        """What it was made from."""
-        self.get(plan)
-        key = self.store.key(self.partition(plan), "plan", plan)
-        packed = self.store.connection.command("HGET", key, "source")
-        return decompress(b64decode(packed)).decode() if packed else ""
+        return outcomes.wait_for(f"plan {plan}", self.partition(plan), look, timeout_ms)
 
     def forget(self, plan: str) -> None:
         """Delete an ended plan and its tasks before their time."""
@@ -251,10 +138,6 @@ class Plans:
             first = next((error for error in refused if error is not None and not isinstance(error, NotFound)), None)
             if first is not None:
                 raise first
-
-    def partition(self, plan: str) -> int:
-        """Where a plan lives, with its tasks."""
-        return crc32(_checked(plan).encode()) % self.store.keyspace.partitions
 
     # ---- how it is done
 
@@ -287,28 +170,19 @@ class Plans:
                 raise refused
             if reply == "ok 0":
                 return
+            # What is still to be told how a task ended is in its way.
+            self.store.call("settle", self.partition(plan))
         raise TryLater(f"The plan {plan} is still at it; the duties go on with it.")
-
-    def _read(self, partition: int, before: str, limit: int, *names: str) -> tuple[str, list[Plan]]:
-        cursor, *flat = self.store.call("plans", partition, before, limit, *names)
-        return cursor, [_plan(*flat[at : at + FIELDS]) for at in range(0, len(flat), FIELDS)]
 
 
 def new_plan_id(name: str) -> str:
     """Make the id of a new plan: its name, and something that no other has."""
-    return f"{_checked(name)[: limits.NAME_LENGTH - 10]}-{new_nonce()}"
-
-
-def _checked(name: str, what: str = "a plan") -> str:
-    try:
-        return _name.validate_python(name)
-    except ValidationError as error:
-        raise Invalid(f"{name[:80]!r} is not the name of {what}: {one_sentence(error)}") from error
+    return f"{checked_name(name)[: limits.NAME_LENGTH - 10]}-{new_nonce()}"
 
 
 def _ordered(tasks: Sequence[Task], known: Collection[str] = ()) -> list[Task]:
     for task in tasks:
-        _checked(task.id, "a task")
+        checked_name(task.id, "a task")
     return in_order(tasks, known)
 
 
@@ -332,51 +206,3 @@ def _spec(plan: str, task: Task, ids: dict[str, str], on_failed: OnFailed) -> Ru
     if on_failed == "run" and "on_failed" not in task.spec.model_fields_set:
         more["on_failed"] = "run"
     return task.spec.model_copy(update=more)
-
-
-def _plan(plan: str, told: str, tasks: int, counts: str) -> Plan:
-    fields: dict[str, Any] = json.loads(told)
-    by_state = (each.split("=") for each in counts.split())
-    return Plan(
-        id=plan,
-        name=fields["name"],
-        on_failed=fields["on_failed"],
-        sealed=fields["sealed"] == "1",
-        expected=int(fields["expected"]),
-        tasks=tasks,
-        counts={State(state): int(count) for state, count in by_state},
-        created_at_ms=int(fields["created_at_ms"]),
-        stopped=fields.get("stopped"),
-        stopped_why=fields.get("stopped_why", ""),
-        retrying="walking" in fields,
-        ended=fields.get("ended"),
-        ended_at_ms=int(fields["ended_at_ms"]) if "ended_at_ms" in fields else None,
-    )
-
-
-def _task(run: str, task: str, state: str, attempt: str, worker: str, reason: str, *rest: str) -> TaskRecord:
-    *times, class_, spending = rest
-    submitted, claimed, started, finished = (int(at_ms) if at_ms else None for at_ms in times)
-    return TaskRecord(
-        id=task,
-        run=run,
-        state=State(state),
-        attempt=int(attempt or 0),
-        worker=worker,
-        reason=reason,
-        submitted_at_ms=submitted or 0,
-        claimed_at_ms=claimed,
-        started_at_ms=started,
-        finished_at_ms=finished,
-        class_=OutcomeClass(class_) if class_ else None,
-        spending=spending_of(spending) if spending else None,
-    )
-
-
-def _place(cursor: str) -> tuple[int, str]:
-    at_ms, _, plan = cursor.partition(" ")
-    return int(at_ms), plan
-
-
-def _own_place(plan: Plan) -> tuple[int, str]:
-    return plan.created_at_ms, plan.id

@@ -63,6 +63,7 @@ class Described(BaseModel):
     labels: dict[str, str] = {}
     slots: int = 1
     only_matching: bool = False
+    only_agents: bool = False
     about: dict[str, JsonValue] = {}
 
 

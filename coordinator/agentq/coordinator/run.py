@@ -139,6 +139,10 @@ class RunSpec(_Strict):
     """The run whose child it is: one that can wait for it, and does not leave it behind."""
     children: Literal["cancel", "leave"] = "cancel"
     """What becomes of its own live children if it ends in any other way than completed."""
+    notes: Annotated[dict[str, JsonValue], bounded(most.NOTES_BYTES, "the JSON of the notes")] = Field(
+        default_factory=dict
+    )
+    """What its submitter wants to find again with it; nothing is decided by it."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

@@ -11,6 +11,7 @@ from agentq.coordinator.demands import is_asked_for, meets
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Label, Name
 from agentq.coordinator.run import is_front, lane_parts
+from agentq.coordinator.turn import AGENT_LABEL
 
 
 class Identity(BaseModel):
@@ -24,6 +25,8 @@ class Identity(BaseModel):
     slots: int = Field(default=1, ge=1)
     only_matching: bool = False
     """Take only runs that demand something it has, so that it is not filled with those that could run anywhere."""
+    only_agents: bool = False
+    """Take only runs of agents, where nothing else can be executed."""
     about: dict[str, JsonValue] = {}
     """Host, pid, version, executors: shown to people, never decided by."""
 
@@ -40,6 +43,7 @@ def serves(identity: Identity, lanes: Iterable[str]) -> list[str]:
         parts = lane_parts(lane)
         demands = parts["demands"]
         wanted = not identity.only_matching or is_asked_for(identity.labels, demands)
+        wanted = wanted and not (identity.only_agents and not any(name.startswith(AGENT_LABEL) for name in demands))
         if parts["queue"] in rank and wanted and meets(identity.labels, demands):
             mine.append((-parts["priority"], rank[parts["queue"]], not is_front(lane), lane))
     return [lane for *_, lane in sorted(mine)]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentq.coordinator.life import Attempt, Run
     from agentq.coordinator.logs import LogEntry
     from agentq.coordinator.overview import QueueRecord
+    from agentq.coordinator.plans import Plan, TaskRecord
     from agentq.coordinator.records import WorkerRecord
     from agentq.coordinator.run import AgentsWord, Outcome, Spending
     from agentq.coordinator.schedules import Happening, Schedule
@@ -45,6 +46,39 @@ def run_record(run: Run) -> dict[str, Any]:
         "outcome": outcome_record(run.outcome),
         "attempts": [attempt_record(attempt) for attempt in run.attempts],
         "spec": {"kind": run.spec.kind, **run.spec.model_dump(mode="json", exclude_defaults=True)},
+    }
+
+
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """A plan. `counts` has how many of its tasks are in each state in which there are any."""
+    return {
+        "id": plan.id,
+        "name": plan.name,
+        "state": plan.state,
+        "on_failed": plan.on_failed,
+        "tasks": plan.tasks,
+        "expected": plan.expected,
+        "counts": {state.value: count for state, count in plan.counts.items()},
+        "stopped_why": plan.stopped_why or None,
+        "created_at": iso(plan.created_at_ms),
+        "ended_at": _time(plan.ended_at_ms),
+    }
+
+
+def task_record(task: TaskRecord) -> dict[str, Any]:
+    """A task of a plan."""
+    return {
+        "id": task.id,
+        "run": task.run,
+        "state": task.state.value,
+        "reason": task.reason or None,
+        "attempt": task.attempt,
+        "worker": task.worker or None,
+        "claimed_at": _time(task.claimed_at_ms),
+        "started_at": _time(task.started_at_ms),
+        "finished_at": _time(task.finished_at_ms),
+        "class": task.class_.value if task.class_ else None,
+        "cost_usd": task.spending.cost_usd if task.spending else None,
     }
 
 

@@ -21,7 +21,7 @@ from agentq.coordinator.fields import TRACEPARENT
 from agentq.coordinator.run import RunSpec
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, SpanContext
+    from opentelemetry.trace import Span, SpanContext, Tracer
 
 VARIABLE = "TRACEPARENT"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -33,7 +33,16 @@ _NONE = "0" * 32
 
 def is_on() -> bool:
     """Whether there may be a trace to be in."""
-    return "opentelemetry.trace" in sys.modules or VARIABLE in os.environ
+    return VARIABLE in os.environ or tracer() is not None
+
+
+def tracer() -> Tracer | None:
+    """Where spans are made, if this program has said where they go. That OpenTelemetry is loaded does not say so."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
+        return None
+    found: Tracer = api.get_tracer("agentq", version("agentq"))
+    return found
 
 
 def valid(text: str | None) -> str | None:
@@ -60,9 +69,8 @@ def sending(queue: str = "") -> Iterator[tuple[str | None, Callable[[str, int], 
     """While something is submitted, to one queue or several: where in a trace that is, and what to tell of it then: the
     id of the run if it is one, and how many they are.
     """
-    api = sys.modules.get("opentelemetry.trace")
-    around = valid(os.environ.get(VARIABLE))
-    if api is None:
+    found, around = tracer(), valid(os.environ.get(VARIABLE))
+    if found is None:
         yield around, lambda *_: None
         return
     attributes = {
@@ -72,9 +80,10 @@ def sending(queue: str = "") -> Iterator[tuple[str | None, Callable[[str, int], 
     }
     if queue:
         attributes["messaging.destination.name"] = queue
-    parent = None if api.get_current_span().get_span_context().is_valid else context_of(around)
-    tracer = api.get_tracer("agentq", version("agentq"))
-    span = tracer.start_span(f"send {queue}".strip(), context=parent, kind=api.SpanKind.PRODUCER, attributes=attributes)
+    from opentelemetry.trace import SpanKind, get_current_span
+
+    parent = None if get_current_span().get_span_context().is_valid else context_of(around)
+    span = found.start_span(f"send {queue}".strip(), context=parent, kind=SpanKind.PRODUCER, attributes=attributes)
 
     def tell(run_id: str, count: int) -> None:
         named = {"messaging.message.id": run_id} if count == 1 else {"messaging.batch.message_count": count}

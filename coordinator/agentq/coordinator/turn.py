@@ -10,6 +10,8 @@ from agentq.coordinator.fields import Model, Name, Timeout
 
 AGENT_LABEL = "agent."
 """What the labels of workers begin with that tell which agents are there: `agent.claude=ready`."""
+ANY_AGENT = f"{AGENT_LABEL}@any"
+"""The label of a worker that takes runs of whatever agent; no agent can have that name."""
 READY, SHUT = "ready", "shut"
 """Whether a worker can take runs of an agent; or all accounts that it has there are at their limits."""
 

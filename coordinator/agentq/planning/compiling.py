@@ -63,6 +63,8 @@ class Compiled:
     """Each after those that it needs."""
     graph: Graph
     site: Site | None
+    workspace: Workspace | None
+    """What a task that is added later works in, if nothing else is said."""
 
 
 def compile_plan(expanded: Expanded, plan: str, site: Site | None = None, live: Sequence[str] = ()) -> Compiled:
@@ -75,7 +77,8 @@ def compile_plan(expanded: Expanded, plan: str, site: Site | None = None, live: 
     said = expanded.plan
     tasks = tuple(planned for task in graph.order() if (planned := made[task]) is not None)
     on_failed = FAIL_PLAN[said.on_failed or "skip"]
-    return Compiled(expanded.name, on_failed, said.max_parallel, said.budget, tasks, graph, site)
+    how = compiler.common()
+    return Compiled(expanded.name, on_failed, said.max_parallel, said.budget, tasks, graph, site, how)
 
 
 class _Compiler:
@@ -95,6 +98,13 @@ class _Compiler:
             self.faults += [_fault(one, each) for one in error.errors(include_url=False)]
             return None
         return Planned(each.task.id, spec, self._graph.needs[each.task.id], tuple(inputs))
+
+    def common(self) -> Workspace | None:
+        """How a task works of which nothing is said."""
+        sample = self._whole.sample
+        if self._site is None or sample is None or not self._has_worktree(sample.task):
+            return None
+        return self._workspace(sample)
 
     def _fields(self, each: Instance) -> dict[str, Any]:
         task = each.task

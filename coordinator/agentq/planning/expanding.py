@@ -50,6 +50,8 @@ class Expanded(NamedTuple):
     """Ids that were written down as completed; nothing is done for them again."""
     empty: frozenset[str]
     """Ids of those that a matrix or foreach without values spreads out to nothing."""
+    sample: Instance | None
+    """A task of which nothing is said, with what holds for all: how one works that is added later."""
 
 
 def expand(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> Expanded:
@@ -66,7 +68,8 @@ def expand(path: str, given: Mapping[str, str] | None = None, *, format_: str | 
         raise Faulty(faults)
     tasks = [each for each in found.tasks if each.task.state != COMPLETED]
     done = frozenset(each.task.id for each in found.tasks if each.task.state == COMPLETED)
-    return Expanded(plan, files[0].table, tasks, files[0].folder, plan.name or name, done, frozenset(found.empty))
+    empty = frozenset(found.empty)
+    return Expanded(plan, files[0].table, tasks, files[0].folder, plan.name or name, done, empty, found.sample())
 
 
 def _name(path: str) -> str:
@@ -141,6 +144,17 @@ class _Tasks:
         self._bytes = 0
         self.tasks: list[Instance] = []
         self.empty: list[str] = []
+
+    def sample(self) -> Instance | None:
+        """See `Expanded`; None if the defaults make no sense without a matrix."""
+        at, faults = self._first.table.at, list[Fault]()
+        table = Table(at, "")
+        for key, value in (("id", "sample"), ("command", "true")):
+            table.put(key, value, at, at)
+        scope = {"vars": _variables(self._first, self._given, faults), "plan": {"name": self._plan}}
+        filled = Filling(scope, faults).table(self._with_defaults(table, self._first, self._defaults(self._first)))
+        task = checked(Task, filled, faults)
+        return Instance(task, filled, "", ()) if task is not None and not faults else None
 
     def read(self, file: Gathered) -> None:
         """The tasks of one file."""

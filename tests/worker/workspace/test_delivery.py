@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+from servers import until
 from worker.workspace.yard import Yard, work
+
+from agentq.coordinator.policy import RetryPolicy
+
+NEVER = RetryPolicy(failures=0, crashes=0)
 
 
 def test_a_run_s_work_is_one_commit_in_the_target_and_the_checkout_is_left_alone(yard: Yard) -> None:
@@ -18,4 +25,194 @@ def test_a_run_s_work_is_one_commit_in_the_target_and_the_checkout_is_left_alone
     assert yard.delivered() == [run.id]
     assert yard.depot.git("ls-tree", "--name-only", "work").split() == ["a.txt", "c.txt"]
     assert (yard.depot.status(), yard.depot.git("branch", "--show-current")) == ("", "main")
+    assert yard.depot.git("branch", "--list", "agentq/*") == "", "its branch is gone, as all of it is in the target"
     assert yard.lines() == []
+
+
+def test_many_at_once_are_all_merged_once_and_each_has_what_those_before_it_did(yard: Yard) -> None:
+    yard.worker(slots=4)
+    first = [yard.submit(f"echo {number} > f{number}.txt", name=f"f{number}") for number in range(6)]
+    last = yard.submit("cat f?.txt | tr -d '\\n' > all.txt", name="all", after=first)
+
+    runs = yard.done(*first, last)
+
+    assert [run.state for run in runs] == ["completed"] * 7, [run.outcome for run in runs]
+    assert yard.commits()[0] == "all"
+    assert sorted(yard.delivered()) == sorted(run.id for run in runs)
+    assert yard.depot.read("work", "all.txt") == "012345"
+
+
+def test_what_failed_does_not_get_in_and_can_be_looked_at(yard: Yard) -> None:
+    yard.worker()
+
+    run = yard.run("echo half > half.txt; exit 3", retry=NEVER)
+
+    assert (run.state, run.outcome and run.outcome.exit_code) == ("failed", 3)
+    assert not yard.depot.git("branch", "--list", "work")
+    (kept,) = yard.home.glob(f"worktrees/*/{run.id}")
+    assert (kept / "half.txt").read_text() == "half\n"
+
+
+def test_a_run_that_changes_nothing_completes_and_adds_no_commit(yard: Yard) -> None:
+    yard.worker()
+
+    run = yard.run("true")
+
+    assert run.state == "completed"
+    assert (work(run).commit, work(run).merged, work(run).files) == (None, False, 0)
+    assert not yard.depot.git("branch", "--list", "work")
+
+
+def test_a_command_in_conflict_begins_anew_from_what_the_others_did(yard: Yard) -> None:
+    """Both begin before either is merged: the second to come finds its file changed."""
+    yard.worker(slots=2)
+    seen = yard.crew.folder / "seen"
+    seen.mkdir()
+    both = f"touch {seen}/$$; while [ $(ls {seen} | wc -l) -lt 2 ]; do sleep 0.02; done"
+    runs = yard.done(*(yard.submit(f"{both}; echo {number} >> a.txt") for number in range(2)))
+
+    assert [run.state for run in runs] == ["completed"] * 2, [run.outcome for run in runs]
+    ended = sorted([each.outcome.class_.value for each in run.attempts if each.outcome] for run in runs)
+    assert ended == [["conflict", "ok"], ["ok"]]
+    assert sorted(yard.depot.read("work", "a.txt").split()) == ["0", "1", "one", "three", "two"]
+
+
+def test_a_conflict_that_nobody_is_to_mend_ends_the_run_and_keeps_its_branch(yard: Yard) -> None:
+    yard.depot.git("update-ref", "refs/heads/work", yard.depot.commit_on("main", "theirs", a__txt="theirs\n"))
+    before = yard.depot.head("work")
+    yard.worker()
+
+    # Its base is not the target, so that it does not begin with what is there.
+    yard.depot.commit("elsewhere", d__txt="d\n")
+    run = yard.run("echo mine > a.txt", on_conflict="fail")
+
+    assert run.state == "failed"
+    assert run.outcome is not None
+    assert run.outcome.class_ == "conflict"
+    assert run.outcome.error == (
+        f"its work does not fit into work: conflict in a.txt; its work is on the branch agentq/{run.id}"
+    )
+    assert yard.depot.head("work") == before
+    assert yard.depot.read(f"agentq/{run.id}", "a.txt") == "mine"
+    assert yard.lines() == []
+
+
+def test_a_check_that_fails_keeps_the_target_as_it_was(yard: Yard) -> None:
+    yard.worker()
+    check = ["sh", "-c", "echo checking in $PWD; test ! -e bad.txt"]
+
+    good = yard.run("echo ok > good.txt", check=check)
+    bad = yard.run("echo no > bad.txt", check=check, on_check="fail", retry=NEVER)
+
+    assert good.state == "completed", good.outcome
+    assert (bad.state, bad.outcome and bad.outcome.class_) == ("failed", "check")
+    assert bad.outcome is not None
+    assert bad.outcome.error is not None
+    assert bad.outcome.error.startswith("merged into work, the check exited with code 1; its work is on the branch")
+    assert yard.delivered() == [good.id]
+    assert "check: sh -c" in yard.log(bad.id)
+    assert "checking in " in yard.log(bad.id)
+
+
+def test_nothing_is_begun_for_a_target_that_cannot_move(yard: Yard) -> None:
+    yard.worker()
+
+    run = yard.run("echo begun >> /dev/stderr; echo x > x.txt", target="main", retry=NEVER)
+
+    assert (run.state, run.outcome and run.outcome.class_) == ("failed", "rejected")
+    assert run.outcome is not None
+    assert run.outcome.error is not None
+    assert f"The branch main is checked out in {yard.depot.path}" in run.outcome.error
+    assert "begun" not in yard.log(run.id)
+
+
+def test_a_checkout_follows_where_the_user_asked_for_that(yard: Yard) -> None:
+    yard.worker()
+
+    run = yard.run("echo x > x.txt", target="main", update_checkout=True)
+
+    assert run.state == "completed", run.outcome
+    assert work(run).checkout_updated
+    assert (yard.depot.status(), (yard.depot.path / "x.txt").read_text()) == ("", "x\n")
+
+
+def test_work_that_had_to_wait_for_a_person_is_merged_without_being_done_again(yard: Yard) -> None:
+    yard.worker()
+    run = yard.submit(
+        f"echo x > x.txt; echo did >> {yard.told}; git -C {yard.depot.path} checkout -q work", base="main"
+    )
+    yard.depot.git("branch", "work")
+    (failed,) = yard.done(run)
+    assert (failed.state, failed.outcome and failed.outcome.class_) == ("failed", "rejected")
+
+    yard.depot.git("checkout", "-q", "main")
+    yard.crew.queue.requeue(run)
+    (again,) = yard.done(run)
+
+    assert again.state == "completed", again.outcome
+    assert yard.told.read_text().split() == ["did"]
+    assert yard.delivered() == [run]
+
+
+def test_the_command_after_the_merge_knows_what_was_merged(yard: Yard) -> None:
+    yard.worker()
+
+    run = yard.run("echo x > x.txt", after_merge=["sh", "-c", f"echo $AGENTQ_COMMIT $AGENTQ_TARGET > {yard.told}"])
+
+    assert yard.told.read_text().split() == [work(run).commit, "work"]
+
+
+def test_what_a_run_gives_stands_in_the_arguments_of_the_next_and_no_shell_sees_it(yard: Yard) -> None:
+    yard.worker()
+    first = yard.submit('printf \'"a b; $(touch evil)"\' > "$AGENTQ_RESULT"; echo x > x.txt', name="First")
+    words = [
+        "{{ tasks.first.result }}",
+        "-{{tasks.first.title}}-",
+        "{{ tasks.first.commit }}",
+        r"\{{ tasks.first.result }}",
+    ]
+    argv = ["sh", "-c", 'printf "%s\\n" "$@" > args.txt', "sh", *words]
+
+    second = yard.submit("", argv=argv, after=[first], inputs={"first": first})
+    runs = yard.done(first, second)
+
+    assert [run.state for run in runs] == ["completed"] * 2, [run.outcome for run in runs]
+    assert yard.depot.read("work", "args.txt").split("\n") == [
+        "a b; $(touch evil)", "-First-", work(runs[0]).commit, "{{ tasks.first.result }}",
+    ]  # fmt: skip
+
+
+def test_a_worker_that_leaves_hands_back_what_waits_to_merge_and_the_next_does_not_do_it_again(yard: Yard) -> None:
+    """The first in line is held up in its check; the second waits behind it, its process done."""
+    gate = yard.crew.folder / "gate"
+    check = ["sh", "-c", f"echo checks >> {yard.told}; while [ ! -e {gate} ]; do sleep 0.02; done"]
+    first = yard.worker(slots=2, drain_grace="100ms")
+    holder = yard.submit("echo 1 > one.txt", check=check)
+    yard.hears("checks")
+    waiter = yard.submit(f"echo did >> {yard.told}; echo 2 > two.txt")
+    until(lambda: "before it" in json.dumps(yard.crew.records.get(waiter).progress), "it to wait in line")
+    assert "is at it" in yard.why(waiter)
+
+    first.terminate()
+    assert first.wait(30) == 0
+    gate.touch()
+    yard.worker(slots=2)
+    runs = yard.done(holder, waiter)
+
+    assert [run.state for run in runs] == ["completed"] * 2, [run.outcome for run in runs]
+    assert [run.failures + run.crashes for run in runs] == [0, 0]
+    assert yard.told.read_text().split().count("did") == 1
+    assert sorted(yard.delivered()) == sorted([holder, waiter])
+
+
+def test_a_run_that_is_cancelled_in_its_check_is_not_merged(yard: Yard) -> None:
+    yard.worker()
+    run = yard.submit("echo 1 > one.txt", check=["sh", "-c", f"echo checks >> {yard.told}; sleep 1000"])
+    yard.hears("checks")
+
+    yard.crew.queue.cancel(run)
+    (cancelled,) = yard.done(run)
+    after = yard.run("echo 2 > two.txt")
+
+    assert (cancelled.state, after.state) == ("cancelled", "completed")
+    assert yard.delivered() == [after.id]

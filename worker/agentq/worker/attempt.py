@@ -133,22 +133,23 @@ class Attempt:
     async def _worked(self, resumption: Resumption | None) -> Outcome:
         """Execute; in a workspace, what comes before and after that, too."""
         if self.spec.workspace is None:
-            return await self._execute_as(self.spec, resumption)
+            return await self._execute_as(lambda spec: spec, resumption)
         from agentq.worker.workspace.delivery import Delivery  # which most runs never need
 
         self.delivery = Delivery(self, self.spec)
-        return await self.delivery.run(lambda spec: self._execute_as(spec, resumption))
+        return await self.delivery.run(lambda placed: self._execute_as(placed, resumption))
 
-    async def _execute_as(self, spec: RunSpec, resumption: Resumption | None) -> Outcome:
-        """With what the runs before it gave, where it stands for that."""
+    async def _execute_as(self, placed: Callable[[RunSpec], RunSpec], resumption: Resumption | None) -> Outcome:
+        """With what the runs before it gave, and where it is to work."""
+        spec = self.spec
         if spec.inputs or spec.context != "none":
             from agentq.worker.inputs import Inputs
 
             try:
-                spec = await self.decided(lambda: Inputs(self.around.queue.store).filled(spec))
+                spec = await self.decided(lambda: Inputs(self.around.queue, self.claim).filled(spec))
             except Invalid as invalid:
                 raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=str(invalid))) from invalid
-        self.spec = spec
+        self.spec = placed(spec)
         return await self._execute(resumption)
 
     def go_on(self) -> None:

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator import tracing
@@ -55,7 +53,7 @@ class Tracing:
     def found(cls, note: Callable[[str], None]) -> Tracing:
         """Where the environment says that traces go, if it does."""
         flush = tracing.export("agentq-worker", note)
-        return cls(_tracer(), flush)
+        return cls(tracing.tracer(), flush)
 
     def claimed(self, claim: Claim, spec: RunSpec) -> None:
         """An attempt begins."""
@@ -129,7 +127,7 @@ class Calling:
     def found(cls) -> Calling:
         """The same as the worker's, whose environment the child has."""
         flush = tracing.export("agentq-worker")
-        return cls(_tracer(), flush)
+        return cls(tracing.tracer(), flush)
 
     def around(self, function: Function, run: str, lane: str, traceparent: str | None) -> Function:
         """The function, called inside a span."""
@@ -163,15 +161,6 @@ class Calling:
             except BaseException as error:
                 tracing.fail(span, error)
                 raise
-
-
-def _tracer() -> Tracer | None:
-    """Where spans are made, if any are kept."""
-    api = sys.modules.get("opentelemetry.trace")
-    if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
-        return None
-    tracer: Tracer = api.get_tracer("agentq", version("agentq"))
-    return tracer
 
 
 def _process(tracer: Tracer, run: str, lane: str, traceparent: str | None) -> Span:

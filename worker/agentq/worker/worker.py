@@ -126,7 +126,7 @@ class Worker:
             narration=self.narration,
             door=Door(self.reach.kin(self.queue), home / "doors"),
             queue=self.queue,
-            workspaces=Workspaces(home, self.id),
+            workspaces=Workspaces(home, self.id, self.options.worktree_idle),
         )
 
     def _engine(self) -> Engine:

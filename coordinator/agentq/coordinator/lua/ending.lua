@@ -214,8 +214,8 @@ local function satisfy(id, parent, ended)
   local run = load(id)
   if not run or run.state ~= 'blocked' then return end
   if call('SREM', key_needs(id), parent) == 0 then return end
-  local policy = call('HGET', run.key, 'on_failed') or 'skip'
-  if ended ~= 'completed' and policy ~= 'run' and call('HGET', run.key, 'follows') ~= parent then
+  local policy = ended ~= 'completed' and (call('HGET', run.key, 'on_failed') or 'skip') or 'run'
+  if policy ~= 'run' and call('HGET', run.key, 'follows') ~= parent then
     local stopped = run.plan and stopped_why(run.plan)
     if stopped then return end_with(id, run, 'cancel', 'cancelled', 'cancelled', stopped) end
     local state = policy == 'fail' and 'failed' or 'skipped'

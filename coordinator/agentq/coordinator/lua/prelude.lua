@@ -90,10 +90,11 @@ end
 
 local function is_held(run) return run.state == 'claimed' or run.state == 'running' end
 
-local function is_ended(run)
-  local state = run.state
+local function is_end(state)
   return state == 'completed' or state == 'failed' or state == 'cancelled' or state == 'skipped'
 end
+
+local function is_ended(run) return is_end(run.state) end
 
 -- Load a run for a verb of its worker, or say by name why not. A verb sent twice is `ok`: it finds its mark in `op`, or,
 -- where the worker itself ended the attempt, the run in a state that the verb leads to.

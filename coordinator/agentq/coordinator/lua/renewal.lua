@@ -44,8 +44,8 @@ end
 local function live_parents(run)
   local ids = {}
   for id in string.gmatch(run.parents or '', '%S+') do
-    local parent = load(id)
-    if parent and not is_ended(parent) then ids[#ids + 1] = id end
+    local state = call('HGET', key_run(id), 'state')
+    if state and not is_end(state) then ids[#ids + 1] = id end
   end
   return ids
 end
@@ -91,9 +91,9 @@ end
 local function may_begin(run)
   if call('HGET', run.key, 'on_failed') == 'run' then return true end
   for id in string.gmatch(run.parents or '', '%S+') do
-    local parent = load(id)
-    if parent and is_ended(parent) and parent.state ~= 'completed' then return false end
-    if not parent and run.state == 'skipped' then return false end
+    local state = call('HGET', key_run(id), 'state')
+    if state and state ~= 'completed' and is_end(state) then return false end
+    if not state and run.state == 'skipped' then return false end
   end
   return true
 end
@@ -152,7 +152,7 @@ local function ring_plan(plan)
   if f[2] and not f[3] then
     halt(plan, SETTLE_A_CALL)
   elseif f[4] then
-    walk(plan, SETTLE_A_CALL)
+    walk(plan, WALK_A_CALL)
   elseif call('EXISTS', key_plan_tasks(plan)) == 0 then
     call('UNLINK', key_plan(plan))
     call('ZREM', key_plans(), plan)

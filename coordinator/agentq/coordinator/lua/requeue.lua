@@ -19,6 +19,6 @@ if refused then return refused end
 renew(id, run, 'requeue ' .. op)
 if run.plan then
   begin_walk(run.plan, 'skipped')
-  walk(run.plan, SETTLE_A_CALL)
+  walk(run.plan, WALK_A_CALL)
 end
 return 'ok ' .. run.state

@@ -10,11 +10,12 @@ have completed since. `op` names the call: with the same one it goes on. LEFT is
 with it, whether or not this is called again. Each task begins again once, however soon it fails. ]]
 
 local key = key_plan(plan)
-local f = call('HMGET', key, 'created_at_ms', 'stopped', 'ended', 'op')
+local f = call('HMGET', key, 'created_at_ms', 'stopped', 'ended', 'op', 'walking')
 if not f[1] then return 'not_found' end
 if f[2] and not f[3] then return 'halting ' .. plan end
-if f[4] ~= op then
+-- What a task that began again has set going is gone on with.
+if f[4] ~= op and not (which == 'skipped' and f[5]) then
   begin_walk(plan, which)
   call('HSET', key, 'op', op)
 end
-return walk(plan, SETTLE_A_CALL) and 'ok 0' or 'ok 1'
+return walk(plan, WALK_A_CALL) and 'ok 0' or 'ok 1'

@@ -164,6 +164,10 @@ class Allowed:
         service: Service = connection.app.state.service
         found = await service.access.principal(connection)
         connection.state.token = found.token
+        return self.admit(found)
+
+    def admit(self, found: Principal) -> Principal:
+        """Let somebody in, or refuse them."""
         if not found.may(self.scope):
             has = ", ".join(sorted(found.scopes)) or "none"
             raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
@@ -13,11 +14,15 @@ from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Allowed
+from agentq.coordinator.server.documents import document
 from agentq.coordinator.server.envelope import Envelope
+from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
+from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.routers import (
     events,
     health,
     limits,
+    plans,
     queues,
     run_details,
     run_verbs,
@@ -34,10 +39,12 @@ from agentq.coordinator.server.worker_line import Lines
 from agentq.coordinator.settings import ServerSettings, Settings
 
 ROUTERS: tuple[APIRouter, ...] = (
+    routes_session.router,
     runs.router,
     run_verbs.router,
     run_details.router,
     sessions.router,
+    plans.router,
     schedules.router,
     limits.router,
     queues.router,
@@ -46,6 +53,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     webhooks.router,
     worker.router,
+    routes_shelf.router,
+    routes_runner.router,
     health.router,
 )
 """Those of the API, in the order in which the documents show them. The first that matches a path answers."""
@@ -60,7 +69,14 @@ class App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         service = self.service
-        return Envelope(super().build_middleware_stack(), settings=service.server, observe=lambda *_: None)
+        return Envelope(super().build_middleware_stack(), settings=service.server, observe=service.metrics.observe)
+
+    def openapi(self) -> dict[str, Any]:
+        """Made when it is asked for, once."""
+        if self.openapi_schema is None:
+            routes = ((route, needed(route)) for route in every_route() if isinstance(route, APIRoute))
+            self.openapi_schema = document(self, routes)
+        return self.openapi_schema
 
 
 def every_route() -> Iterator[APIRoute | APIWebSocketRoute]:
@@ -79,17 +95,22 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
     """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are."""
     server = server or ServerSettings()
     service = Service(settings, server, open_to_all=open_to_all)
+    embassy = Embassy(service.store, settings, service.tides, service.ask)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         service.start()
+        embassy.start()
         yield
+        await embassy.stop()
         await service.stop()
 
     app = App(title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None)
     app.service = app.state.service = service
+    app.state.embassy = embassy
     app.state.lines = Lines()
     problems.install(app)
+    refusing.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES, compresslevel=4)
     if server.cors_origins:
         app.add_middleware(

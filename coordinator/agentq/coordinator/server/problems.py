@@ -39,6 +39,7 @@ STATUS: dict[type[errors.AgentqError], int] = {
     errors.WaitTimedOut: 504,
     errors.Unreachable: 503,
     errors.TryLater: 503,
+    errors.NotNow: 409,
     errors.Incompatible: 503,
     errors.Refused: 409,
 }
@@ -124,7 +125,7 @@ def of_error(error: errors.AgentqError, request_id: str | None = None) -> Respon
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     elif isinstance(error, TooMany):
         status, headers = 429, {"Retry-After": str(max(1, -(-error.wait_ms // 1000)))}
-    elif status == 503:
+    elif isinstance(error, errors.TryLater) or status == 503:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
     if isinstance(error.__cause__, ValidationError):
         more["errors"] = faults_of(error.__cause__.errors(include_url=False, include_input=False))

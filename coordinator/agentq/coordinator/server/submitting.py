@@ -63,11 +63,12 @@ def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:
             raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
         if len(runs) > SUBMIT_A_CALL:
             raise Invalid(f"A request has {SUBMIT_A_CALL} runs at the most, not {len(runs)}.")
-        return Asked([_spec(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
-    return Asked([_spec(body)], False, len(body))
+        return Asked([spec_of(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
+    return Asked([spec_of(body)], False, len(body))
 
 
-def _spec(body: bytes, place: str = "") -> RunSpec:
+def spec_of(body: bytes, place: str = "") -> RunSpec:
+    """A run, read strictly; `place` is where it stands in what came."""
     try:
         return RunSpec.model_validate_json(body)
     except ValidationError as error:

@@ -18,12 +18,12 @@ from agentq.coordinator.shapes import run_record, session_record
 
 def run_view(run: Run) -> dict[str, Any]:
     """A run, whole."""
-    return foreign.also(run) | run_record(run)
+    return foreign.also(run) | foreign.concealed(run_record(run))
 
 
 def summary_view(run: Summary) -> dict[str, Any]:
     """A run in a list."""
-    return foreign.also(run) | {
+    return foreign.also_brief(run) | {
         "id": run.id,
         "state": run.state.value,
         "reason": run.reason or None,

@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 from agentq.worker.workspace.git import GitFailed
 from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
+from agentq.worker.workspace.submodules import shelter_submodules
 from agentq.worker.workspace.worktree import UNDER_WAY, Worktree, drop_locks
 
 FILE_BYTES_MAX = 100 << 20
@@ -141,10 +142,12 @@ class _Committing:
     def _undo(self, where: Path, what: str) -> None:
         self._shelter_now()
         began = where.read_text().strip() if where.is_file() else ""
-        commit = began and self.git.answers("rev-parse", "--verify", "--quiet", f"{began}^{{commit}}")
+        names = (f"refs/heads/{began}", began) if began else ()
+        commits = (self.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") for name in names)
         self._forget_half_done()
-        if commit:
+        if commit := next(filter(None, commits), None):
             self.git("checkout", "-q", "-f", "--detach", commit, patient=True)
+            self.git("clean", "-q", "-ffd", *(word for path in self.worktree.note.furnished for word in ("-e", path)))
         self.notes.append(f"{what} was left half done and is undone; what it had come to is kept in its shelter")
 
     def _forget_half_done(self) -> None:
@@ -191,6 +194,7 @@ class _Committing:
             self.worktree.noted(holds=tuple(nested))
             self.notes.append(f"a repository within is no part of the work: {_named(nested)}")
         self._refuse_large(head)
+        self._keep_submodules()
         tree = self.git("write-tree", patient=True).strip()
         parents = [head, *self._merged()]
         if len(parents) == 1 and tree == self._tree(head):
@@ -213,6 +217,12 @@ class _Committing:
                 input="\0".join(f":(top,literal){path}" for path in unwanted), patient=True,
             )  # fmt: skip
         return nested
+
+    def _keep_submodules(self) -> None:
+        """What is new in them is in no other repository yet."""
+        if held := shelter_submodules(self.git, self.worktree.repository.modules, self.run):
+            self.worktree.noted(holds=tuple(held))
+            self.notes.append(f"what was done in a submodule is only in the worktree: {_named(held)}")
 
     def _submodules(self) -> set[str]:
         if not (self.worktree.path / ".gitmodules").is_file():

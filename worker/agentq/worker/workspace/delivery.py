@@ -29,7 +29,7 @@ from agentq.worker.workspace.committing import Committed, Undeliverable
 from agentq.worker.workspace.errands import Errands, Stop
 from agentq.worker.workspace.git import GitFailed, Leash, Stopped
 from agentq.worker.workspace.landing import Rejected
-from agentq.worker.workspace.mending import asked, leftovers
+from agentq.worker.workspace.mending import asked, unresolved
 from agentq.worker.workspace.place import Place, Way
 from agentq.worker.workspace.queueing import MergeLine
 from agentq.worker.workspace.stacking import Conflict
@@ -37,7 +37,8 @@ from agentq.worker.workspace.stacking import Conflict
 if TYPE_CHECKING:
     from agentq.worker.attempt import Attempt
 
-Execute = Callable[[RunSpec], Awaitable[Outcome]]
+Execute = Callable[[Callable[[RunSpec], RunSpec]], Awaitable[Outcome]]
+"""Executes the process; given how to say where."""
 NOTHING_CHANGED = "it changed nothing, and did not declare that that is right"
 
 
@@ -125,8 +126,9 @@ class Delivery:
             self._attempt.note(f"its work does not conflict with {self.workspace.target} any more")
             return outcome or Outcome()
         await self._errands.set_up()
+        self._attempt.progress(f"works in {self._place.path}")
         self._attempt.go_on()
-        return await execute(self._place.placed(self._spec))
+        return await execute(self._place.placed)
 
     async def _deliver(self, outcome: Outcome) -> Outcome:
         """The process has ended well, or had: bring in what it made."""
@@ -151,8 +153,10 @@ class Delivery:
             return await self._goes_back(outcome, f"merged into {target}, {rejected}", mend)
 
     async def _committed(self, outcome: Outcome) -> Committed:
-        if self._mend is not None and (left := leftovers(self._place.worktree, self._mend.files)):
-            raise Undeliverable(f"conflict markers are left in {', '.join(left[:3])}", conflicts=left)
+        if self._mend is not None:
+            left = await self._calling(unresolved, self._place.worktree, self._mend)
+            if left:
+                raise Undeliverable(f"conflicts are left in {', '.join(left[:3])}", conflicts=left)
         self._attempt.progress("commits its work")
         await self._intend("executed", outcome=outcome)
         work = await self._calling(self._place.commit)

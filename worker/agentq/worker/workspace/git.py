@@ -36,7 +36,10 @@ PATIENCE_MS = 10_000
 """How long a lock of somebody else's is waited for."""
 PAUSE_S = 0.05
 SHOWN = 300
-_LOCKED = ("index.lock", "Unable to create", "cannot lock ref", "could not lock", "File exists", "commondir")
+_LOCKED = (".lock", "cannot lock ref", "could not lock")
+"""What git says where somebody else is at it."""
+_PASSING = ("commondir",)
+"""What it says where a worktree of the repository comes or goes that moment: the next time it has not seen it."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -163,7 +166,9 @@ class Git:
         self, words: Sequence[str], also: Sequence[int], given: bytes, variables: Mapping[str, str], limit_ms: int
     ) -> bytes:
         self.leash.check()
-        code, printed, said = self._run([*self._argv(), *words], given, variables, limit_ms, words[0])
+        code, printed, said = self._run(
+            [*self._argv(), *self.precautions.words(words)], given, variables, limit_ms, words[0]
+        )
         if code and code not in also:
             self.leash.check()
             text = _CREDENTIALS.sub("***@", said.decode("utf-8", "replace"))
@@ -225,9 +230,8 @@ class Git:
             try:
                 return self._once(words, also, given, variables, FAR_MS if far else NEAR_MS)
             except GitFailed as failed:
-                if not patient or not failed.said or monotonic_ms() >= deadline_ms:
-                    raise
-                if not any(word in failed.said for word in _LOCKED):
+                passing = (*_PASSING, *_LOCKED) if patient else _PASSING
+                if not any(word in failed.said for word in passing) or monotonic_ms() >= deadline_ms:
                     raise
             self.leash.pause(PAUSE_S)
 

@@ -91,6 +91,8 @@ def again(repository: Repository, home: Path, run: str, worker: str = "") -> Wor
 
 def _seized(repository: Repository, path: Path, **changes: object) -> Worktree | None:
     """What stands there, now ours. What another worker has, whose attempt is superseded by ours, is put aside."""
+    if not path.exists():
+        return None
     deadline_ms = monotonic_ms() + GOING_MS
     while True:
         with repository.locked() as git:
@@ -135,12 +137,12 @@ def _taken(repository: Repository, folder: Path, path: Path) -> Worktree | None:
     """An idle one, which is now there."""
     if not any(folder.glob(f"idle-*{SUFFIX}")):
         return None
-    with repository.locked() as git:
+    with repository.locked():
         for file in sorted(folder.glob(f"idle-*{SUFFIX}")):
             note = Note.read(file)
             if note is None or note.state != "idle" or not note.path.is_dir() or not is_its_own(note):
                 continue
-            return moved(Worktree(replace(repository, git=git), note), path, state="open", keeper=_keeper())
+            return moved(Worktree(repository, note), path, state="open", keeper=_keeper())
     return None
 
 
@@ -163,11 +165,11 @@ def _brought(worktree: Worktree, wanted: Wanted) -> Worktree:
 
 def _added(repository: Repository, path: Path, wanted: Wanted) -> Worktree:
     clear(path)
-    where = ("-B", wanted.branch) if wanted.branch else ("--detach",)
+    where = ("--no-track", "-B", wanted.branch) if wanted.branch else ("--detach",)
     with repository.locked() as git:
         had = wanted.branch is not None and repository.commit(f"refs/heads/{wanted.branch}") is not None
         try:
-            git("worktree", "add", "-q", "--no-checkout", "--no-track", *where, str(path), wanted.commit, patient=True)
+            git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, patient=True)
             git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip())
             note = Note(path=path, common=repository.common, git_dir=git_dir, repository=hidden(wanted.asked))
             worktree = Worktree(repository, note).noted(**_about(wanted))

@@ -19,7 +19,7 @@ from agentq.worker.workspace.committing import Committed, committed, message_of
 from agentq.worker.workspace.git import Git
 from agentq.worker.workspace.landing import Landed, Landing, Piece
 from agentq.worker.workspace.making import Wanted, made
-from agentq.worker.workspace.mending import brought_in
+from agentq.worker.workspace.mending import brought_in, has_markers
 from agentq.worker.workspace.repository import Repository, found
 from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
 from agentq.worker.workspace.target import Target, Tip
@@ -159,7 +159,7 @@ class Place:
         self.prepared = self._workspaces.prepare(
             self._git,
             self.run,
-            self._from_where(),
+            self._from_where(intent if mend is not None else None),
             same=same and earlier,
             earlier=earlier,
             base=intent.base if intent is not None and earlier else None,
@@ -173,8 +173,12 @@ class Place:
         assert self.prepared is not None
         self._workspaces.set_up(self.prepared, self.workspace)
 
-    def _from_where(self) -> Workspace:
-        """The base; or the target, where that has all of it: so a run has what those before it did."""
+    def _from_where(self, mends: Intent | None) -> Workspace:
+        """The base; or the target, where that has all of it: so a run has what those before it did. To mend its work,
+        it begins with that, should its worktree be gone.
+        """
+        if mends is not None and mends.commit is not None and self.repository.commit(mends.commit):
+            return self.workspace.model_copy(update={"base": mends.commit})
         if self.goes_somewhere:
             base = self.repository.resolved(self.workspace.base)
             tip = self._look()
@@ -193,9 +197,11 @@ class Place:
         if tip is None:
             return mend
         files = brought_in(self.worktree, tip)
+        files += tuple(file for file in mend.files if file not in files and has_markers(self.worktree, file))
         assert self.prepared is not None
         self.prepared = replace(self.prepared, worktree=self.worktree.noted(base=tip))
-        return mend.model_copy(update={"target": tip, "files": files})
+        unmarked = tuple(file for file in files if not has_markers(self.worktree, file))
+        return mend.model_copy(update={"target": tip, "files": files, "unmarked": unmarked})
 
     def placed(self, spec: RunSpec) -> RunSpec:
         """The run's spec, in its worktree."""

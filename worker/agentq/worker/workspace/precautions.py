@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,7 @@ ENVIRONMENT = {
     "GIT_PAGER": "cat",
     "GIT_EDITOR": ":",
     "GIT_SEQUENCE_EDITOR": ":",
+    "GIT_PROXY_COMMAND": "",
     "LC_ALL": "C",
 }
 KEPT = (
@@ -76,13 +77,11 @@ HARMLESS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"merge\..*\.driver", _MERGE),
         (r"diff\..*\.textconv", "cat"),
         (r"diff\.(external|.*\.command)", _NOT_NEEDED),
-        (r"core\.(gitproxy|askpass|alternaterefscommand|editor)", _NOT_NEEDED),
+        (r"core\.(askpass|alternaterefscommand|editor)", _NOT_NEEDED),
         (r"core\.sshcommand", SSH),
         (r"sequence\.editor", _NOT_NEEDED),
         (r"gpg\.(.*\.)?(program|defaultkeycommand)", _NOT_NEEDED),
         (r"credential\.(.*\.)?helper", ""),
-        (r"remote\..*\.uploadpack", "git-upload-pack"),
-        (r"remote\..*\.receivepack", "git-receive-pack"),
         (r"remote\..*\.vcs", "none"),
         (r"trailer\..*\.(command|cmd)", _NOT_NEEDED),
         (r"submodule\..*\.update", "checkout"),
@@ -90,6 +89,8 @@ HARMLESS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 """Settings that name a program, and what stands in place of those that are a repository's; see also `SETTINGS`."""
+AT_THE_OTHER_END = {"fetch": "--upload-pack=git-upload-pack", "push": "--receive-pack=git-receive-pack"}
+"""What the other end of a connection runs. Of these settings the first counts, so only an option overrides them."""
 _HELPER = re.compile(r"credential\.(.*\.)?helper", re.IGNORECASE | re.DOTALL)
 """Of these there may be several, all of which count."""
 _INCLUDES = ("include.", "includeif.")
@@ -114,6 +115,11 @@ class Precautions:
         if self.sign:
             settings += [(key, "true") for key in SIGNING]
         return settings + self._of_repository(folder, git_dir)
+
+    def words(self, words: Sequence[str]) -> list[str]:
+        """A command with the options that it needs to be harmless."""
+        option = AT_THE_OTHER_END.get(words[0])
+        return list(words) if option is None or self.trust else [words[0], option, *words[1:]]
 
     def _of_repository(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
         """What its configuration makes necessary; looked at again when that has changed."""

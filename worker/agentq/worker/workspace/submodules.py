@@ -2,6 +2,9 @@
 
 Git makes a worktree without any. What a checkout has never had, its worktrees do not get; a copy of a repository with
 an address has no checkout, and gets them all from where they say they are.
+
+Each worktree has repositories of its own for them, which go with it: so what was done in them is brought to those of
+the repository first.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentq.worker.workspace.git import Git
+from agentq.worker.workspace.sheltering import SHELTERS, sheltered, snapshot
 
 DEPTH = 8
 """How deep submodules of submodules are followed."""
@@ -47,3 +51,31 @@ def submodules(git: Git) -> Iterator[tuple[str, str]]:
         name = key.removeprefix("submodule.").removesuffix(".path")
         if mark and ".." not in Path(name).parts and not Path(name).is_absolute():
             yield name, path
+
+
+def shelter_submodules(git: Git, store: Path | None, run: str) -> list[str]:
+    """Bring what was done in them to where they come from, under the run's ref; those that come from nowhere near."""
+    assert git.git_dir is not None
+    held = []
+    for name, path in submodules(git) if (git.git_dir / "modules").is_dir() else ():
+        own = git.git_dir / "modules" / name
+        if not (own / "HEAD").is_file() or not (git.folder / path).is_dir():
+            continue
+        inside = git.within(git.folder / path, own)
+        tips = [inside.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), snapshot(inside, run)]
+        home = git.within(store / name) if store is not None and (store / name / "HEAD").is_file() else None
+        new = [tip for tip in tips if tip and not (home and _has(home, tip))]
+        if new and home is None:
+            held.append(path)
+        elif new and home is not None:
+            kept = sheltered(inside, run, *new)
+            into = f"refs/agentq-fetched/{run}"
+            home("fetch", "-q", "--no-tags", "--no-write-fetch-head", str(own), f"+{SHELTERS}{run}:{into}")
+            sheltered(home, run, kept or new[-1])
+            home("update-ref", "-d", into, patient=True)
+    return held
+
+
+def _has(git: Git, commit: str) -> bool:
+    """Whether a repository has a commit for good."""
+    return git.answers("rev-list", "-1", commit, "--not", "--all") == ""

@@ -18,6 +18,7 @@ from agentq.worker.workspace.git import Git, GitFailed
 from agentq.worker.workspace.note import SUFFIX, Note
 from agentq.worker.workspace.repository import Repository
 from agentq.worker.workspace.sheltering import repositories_within, sheltered, snapshot
+from agentq.worker.workspace.submodules import shelter_submodules
 
 BRANCHES = "agentq/"
 UNDER_WAY = (
@@ -176,7 +177,8 @@ def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
     if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
         tips.append(made)
     sheltered(git, worktree.note.run, *tips, target=target)
-    return [*repositories_within(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
+    held = shelter_submodules(git, worktree.repository.modules, worktree.note.run)
+    return [*held, *repositories_within(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
 
 
 def _tips(worktree: Worktree) -> Iterator[str]:
@@ -202,7 +204,7 @@ def set_idle(worktree: Worktree) -> None:
             git("update-ref", "-d", f"refs/heads/{worktree.branch}", patient=True)
         name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
         gone = {"run": "", "branch": None, "base": "", "ended_at_ms": wall_ms(), "furnished": (), "set_up": ""}
-        moved(Worktree(replace(worktree.repository, git=git), worktree.note), folder / name, state="idle", **gone)
+        moved(worktree, folder / name, state="idle", **gone)
 
 
 def remove(worktree: Worktree, *, branch: bool = True) -> None:

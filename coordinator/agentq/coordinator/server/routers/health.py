@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.server import views
+from agentq.coordinator.server.access import allowed
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.tides import FOLLOW_MS, OUTAGE_MS
 from agentq.coordinator.store import MARKER
@@ -21,6 +23,13 @@ QUIET_MS_MAX = 3 * (FOLLOW_MS + OUTAGE_MS)
 async def health() -> Response:
     """It answers; what it needs to be of use is at `/ready`."""
     return views.told({"status": "healthy"})
+
+
+@router.get("/metrics", summary="What Prometheus reads", dependencies=[allowed("read")])
+async def metrics(request: Request) -> Response:
+    """How much waits where, how fast it goes, and how the server is."""
+    service = service_of(request)
+    return Response(await service.ask(service.read_metrics), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/ready", summary="Whether the server is of use")

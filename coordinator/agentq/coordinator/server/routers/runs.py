@@ -8,14 +8,15 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator import tracing
-from agentq.coordinator.identity import check_run_id
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.records import Filter
-from agentq.coordinator.server import submitting, views
+from agentq.coordinator.server import foreign, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.foreign import check_run_id
+from agentq.coordinator.server.foreign.routes_session import submitted
 from agentq.coordinator.server.service import Service, service_of
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -51,8 +52,10 @@ async def submit(
 ) -> Response:
     """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
     service, body = service_of(request), await request.body()
-    what = submitting.asked(body, submitting.read(body))
-    what = what._replace(trace=tracing.valid(request.headers.get("traceparent")))
+    value = submitting.read(body)
+    if foreign.is_foreign(value):
+        return await submitted(request, caller, value)
+    what = submitting.asked(body, value)._replace(trace=tracing.valid(request.headers.get("traceparent")))
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)

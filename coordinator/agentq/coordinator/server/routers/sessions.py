@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
+from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.limits import LIST_A_CALL
-from agentq.coordinator.server import bodies, submitting, views
+from agentq.coordinator.server import bodies, problems, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
-from agentq.coordinator.server.service import service_of
+from agentq.coordinator.server.foreign.admitting import Beginning, OrRunner, is_executors
+from agentq.coordinator.server.foreign.routes_session import begun, named, shelved
+from agentq.coordinator.server.service import Service, service_of
+from agentq.coordinator.tokens import Scope
 
 router = APIRouter(prefix="/sessions", tags=["sessions"])
 
@@ -20,15 +24,34 @@ Name = Annotated[str, Path(description="The name of a session.")]
 READ = allowed("read")
 SUBMIT = allowed("submit")
 Submitter = Annotated[Principal, allowed("submit")]
+Looker = Annotated[Principal, Depends(OrRunner(Scope.READ))]
 Limit = Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")]
 Cursor = Annotated[str | None, Query(max_length=256, description="`next` of the page before.")]
 OF_THE_SESSION = ("kind", "agent", "session")
 
 
-@router.post("", status_code=201, summary="Begin a session", dependencies=[SUBMIT])
-async def new(request: Request, body: bodies.NewSession) -> Response:
-    """A conversation with an agent; with `fork`, one that goes on from where that one is."""
-    service = service_of(request)
+@router.post(
+    "",
+    status_code=201,
+    summary="Begin a session",
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": bodies.NewSession.model_json_schema()}}}},
+)
+async def new(request: Request, caller: Annotated[Principal, Depends(Beginning(Scope.SUBMIT))]) -> Response:
+    """A conversation with an agent; with `fork`, one that goes on from where that one is.
+
+    An executor of another system says in this way, with its `session_id`, that it has begun one.
+    """
+    content = await request.body()
+    value = submitting.read(content) if content.strip() else {}
+    if is_executors(value):
+        return await begun(request, caller, value)
+    try:
+        return await _begin(service_of(request), bodies.NewSession.model_validate_json(content))
+    except ValidationError as error:
+        raise problems.invalid(error) from error
+
+
+async def _begin(service: Service, body: bodies.NewSession) -> Response:
     agent = body.agent
     if agent is None and body.fork is not None:
         agent = (await service.ask(service.sessions.get, body.fork)).agent
@@ -45,15 +68,32 @@ async def page(request: Request, limit: Limit = 100, cursor: Cursor = None) -> R
     service = service_of(request)
     if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
         raise Invalid("cursor: this is none that a list of sessions has given.")
-    shelf = await service.ask(service.sessions.list, limit=limit, cursor=cursor)
-    return views.told({"sessions": [views.session_view(each) for each in shelf.sessions], "next": shelf.cursor})
+
+    def look() -> dict[str, Any]:
+        shelf = service.sessions.list(limit=limit, cursor=cursor)
+        also = shelved(request, shelf)
+        shown = [told | views.session_view(each) for told, each in zip(also, shelf.sessions, strict=True)]
+        return {"sessions": shown, "next": shelf.cursor}
+
+    return views.told(await service.ask(look))
 
 
-@router.get("/{name}", summary="A session", dependencies=[READ])
-async def get(request: Request, name: Name) -> Response:
-    """All that is known of it."""
+@router.get("/{name}", summary="A session")
+async def get(request: Request, name: Name, caller: Looker) -> Response:
+    """All that is known of it; `session` is the same in the words of other systems, whose ids lead here, too."""
     service = service_of(request)
-    return views.tagged(request, views.session_view(await service.ask(service.sessions.get, name)))
+
+    def look() -> dict[str, Any]:
+        also = named(request, caller, name)
+        if also is None:
+            return views.session_view(service.sessions.get(name))
+        try:
+            own = views.session_view(service.sessions.get(also["session_name"]))
+        except NotFound:
+            own = {}  # that of a single run, which is none of ours
+        return {**also, **own, "session_id": also["session_id"], "session": also}
+
+    return views.tagged(request, await service.ask(look))
 
 
 @router.get("/{name}/turns", summary="The turns of a session, newest first", dependencies=[READ])

@@ -1,4 +1,4 @@
-"""Workers: who is registered, what they hold, and sending them away; and the agents that they offer."""
+"""Workers: who is registered, what they hold and offer, and sending them away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.shapes import everyone, worker_record, worker_state
-from agentq.coordinator.turn import AGENT_LABEL, READY
+from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY
 
 router = APIRouter(tags=["workers"])
 
@@ -71,28 +71,14 @@ async def _send_away(request: Request, worker: str, caller: Principal, *, hurry:
     return views.told({"id": worker, "state": "draining"}, 202)
 
 
-@router.get("/agents", summary="List the agents that workers offer", dependencies=[READ])
-async def agents(request: Request) -> Response:
-    """Of each, who offers it, and whether they can take its runs now: `ready`, or `shut` while at a usage limit."""
-    return views.told({"agents": list((await _offers(service_of(request))).values())})
-
-
-@router.get("/agents/{agent}", summary="An agent that workers offer", dependencies=[READ])
-async def agent(request: Request, agent: str) -> Response:
-    """Who offers it, and whether they can take its runs now."""
-    found = await _offers(service_of(request))
-    if agent not in found:
-        raise NotFound(f"No worker offers the agent {agent[:80]!r}; /agents shows those that are.")
-    return views.told(found[agent])
-
-
-async def _offers(service: Service) -> dict[str, dict[str, Any]]:
+async def offers(service: Service) -> dict[str, dict[str, Any]]:
+    """The agents that workers offer: who does, and whether they can take its runs now, or are at a usage limit."""
     found: dict[str, dict[str, Any]] = {}
     for worker, records in (await _everyone(service)).items():
         if worker_state(records) == "silent":
             continue
         for label, state in sorted(records[0].identity.labels.items()):
-            if label.startswith(AGENT_LABEL):
+            if label.startswith(AGENT_LABEL) and label != ANY_AGENT:
                 name = label.removeprefix(AGENT_LABEL)
                 offer = found.setdefault(name, {"name": name, "ready": False, "slots": 0, "workers": {}})
                 offer["ready"] |= state == READY

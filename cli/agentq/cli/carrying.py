@@ -1,0 +1,170 @@
+"""A plan carried out: workers here or elsewhere do its tasks, and somebody looks on until it has ended.
+
+The first Ctrl-C lets nothing more begin and waits for what runs; the second one does not wait. Either way, and after a
+crash of anything at any point, `agentq resume` goes on: all that is known of the plan is with the server.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+from types import FrameType
+from typing import Any
+
+from agentq.cli.crewing import Crew
+from agentq.cli.ending import Summary
+from agentq.cli.plan_view import spent_usd
+from agentq.cli.planned import plans_of
+from agentq.cli.progress import Progress, progress
+from agentq.cli.server import Server, brought, home_of, note
+from agentq.cli.watching import Watch
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import NotFound, TryLater, Unreachable
+from agentq.coordinator.lifecycle import State
+from agentq.planning.submitting import Head, complete_plan, unbound
+
+LOOK_MS = 250
+OUTAGE_MS = 60_000
+"""How long a server may be away before we give up; the plan is not hurt by that."""
+INTERRUPTED = 130
+
+
+class Carrying:
+    """One plan, from here until it has ended or somebody has had enough."""
+
+    def __init__(self, server: Server, plan: str, head: Head, *, embedded: bool) -> None:
+        self._server = server
+        self._plan = plan
+        self._head = head
+        self._embedded = embedded
+        self._signals = 0
+        self._told = 0
+        self._away_since_ms: int | None = None
+        self._trouble = ""
+        self._pause = Event()
+
+    def carry_out(self, workers: int, *, json: bool) -> int:
+        """Work on it and look on; the exit code."""
+        self._complete()
+        watch = Watch(self._server, self._plan)
+        crew = self._crew(watch)
+        if workers and watch.record.ended is None:
+            workers = self._engage(crew, workers)
+        try:
+            with self._heard(), progress(self._server, watch, self._head, quiet=json) as shown:
+                self._look_on(watch, crew, shown, workers)
+        finally:
+            crew.end()
+        summary = Summary(self._server, watch, self._head, self._trouble, interrupted=bool(self._signals))
+        watch.close()
+        if watch.record.ended is not None:
+            unbound(plans_of(self._server), self._plan, self._head)
+        return summary.tell(json=json)
+
+    def _complete(self) -> None:
+        """Submit what is missing, if its submit was cut."""
+        plans = plans_of(self._server)
+        record = plans.get(self._plan)
+        if not record.sealed and record.tasks < record.expected:
+            complete_plan(plans, self._plan)
+            note(f"the submit of {self._plan} was cut; it is complete now.")
+
+    def _crew(self, watch: Watch) -> Crew:
+        queues = {"default": None} if not watch.tasks else {}
+        for task in watch.tasks.values():
+            if task.state not in (State.COMPLETED, State.SKIPPED):
+                queues[self._server.records.get(task.run).spec.queue] = None
+        settings = self._server.settings
+        return Crew(settings, home_of(settings), self._plan, list(queues or {"default": None}), alone=self._head.crewed)
+
+    def _engage(self, crew: Crew, workers: int) -> int:
+        if not crew.take():
+            note(f"somebody on this machine works on {self._plan} already; this only looks on.")
+            return 0
+        crew.start(workers)
+        return workers
+
+    def _look_on(self, watch: Watch, crew: Crew, shown: Progress, workers: int) -> None:
+        """Until it has ended, or those who work on it have."""
+        while watch.record.ended is None:
+            self._obey(crew, shown, workers)
+            if self._is_over(crew, workers):
+                return
+            try:
+                shown.tell(watch.look(LOOK_MS))
+                self._away_since_ms = None
+            except (Unreachable, TryLater) as error:
+                self._outage(error, watch, shown)
+            self._keep_to_budget(watch)
+
+    def _is_over(self, crew: Crew, workers: int) -> bool:
+        """Whether there is nothing to look at any more, though the plan goes on."""
+        if not workers:
+            return self._signals > 0
+        if crew.draining:
+            return not crew.works
+        self._trouble = crew.look()
+        return bool(self._trouble)
+
+    def _obey(self, crew: Crew, shown: Progress, workers: int) -> None:
+        """Do as the signals say that have come since."""
+        while self._told < self._signals and workers:
+            self._told += 1
+            crew.drain()
+            if self._told == 1:
+                shown.say("nothing more begins; what runs is finished. Ctrl-C once more stops it now.")
+            elif self._told == 2:
+                shown.say("what runs is stopped now, and begins again when you resume.")
+
+    def _outage(self, error: Exception, watch: Watch, shown: Progress) -> None:
+        """The server is away: bring ours back, or wait for it."""
+        now_ms = monotonic_ms()
+        if self._away_since_ms is None:
+            self._away_since_ms = now_ms
+            shown.say(f"{error} It goes on when the server is back.")
+        if now_ms - self._away_since_ms > OUTAGE_MS:
+            raise error
+        if self._embedded:
+            brought(self._server.settings).start()
+        try:
+            shown.tell(watch.again())
+        except (Unreachable, TryLater):
+            self._pause.wait(LOOK_MS / 1000)
+
+    def _keep_to_budget(self, watch: Watch) -> None:
+        """A plan that has cost as much as it may begins nothing more."""
+        budget = self._head.budget_usd
+        if budget is None or watch.record.ended is not None or watch.record.stopped:
+            return
+        spent, _ = spent_usd(watch.tasks.values())
+        if spent >= budget:
+            plans_of(self._server).cancel(self._plan, f"it has cost ${spent:.2f}, of ${budget:.2f} that it may cost")
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Count the signals instead of dying of them."""
+
+        def count(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as it is called
+            self._signals += 1
+
+        before: dict[int, Any] = {number: signal.signal(number, count) for number in HEARD}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def head_of_plan(server: Server, plan: str) -> Head:
+    """What is kept of a plan."""
+    from agentq.planning.submitting import head_in
+
+    try:
+        return head_in(plans_of(server), plan)
+    except NotFound:
+        return Head(name=plan)

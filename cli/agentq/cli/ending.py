@@ -1,0 +1,107 @@
+"""What is said of a plan when it has ended, or when nobody works on it any more: what became of each task, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from agentq.cli.plan_view import bringing_home, cost_of, counted, state_word, took
+from agentq.cli.render import clean, paint, print_json
+from agentq.cli.server import Server, note
+from agentq.cli.watching import Watch
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import NotFound
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.moments import spelled
+from agentq.coordinator.plans import TaskRecord
+from agentq.coordinator.shapes import plan_record, task_record
+from agentq.planning.submitting import Head
+
+NAMED = 50
+"""Tasks that are named one by one."""
+UNDONE = (State.FAILED, State.CANCELLED, State.SKIPPED)
+
+
+class Summary:
+    """The end of it."""
+
+    def __init__(self, server: Server, watch: Watch, head: Head, trouble: str, *, interrupted: bool) -> None:
+        self._server = server
+        self._watch = watch
+        self._head = head
+        self._trouble = trouble
+        self._interrupted = interrupted
+
+    @property
+    def code(self) -> int:
+        """0 if every task completed, 130 if it was interrupted, and else 1."""
+        record = self._watch.record
+        if record.ended is None:
+            return 1 if self._trouble else 130 if self._interrupted else 1
+        return 0 if record.counts.keys() <= {State.COMPLETED} else 1
+
+    def tell(self, *, json: bool) -> int:
+        """Print it; the exit code."""
+        if json:
+            print_json(self._record())
+        else:
+            for line in self._lines():
+                print(line, flush=True)
+        plan = self._watch.plan
+        if self._trouble:
+            note(f"{self._trouble}.")
+        if self._watch.record.ended is None:
+            note(f"the plan has not ended; `agentq resume {plan}` goes on with it, and nothing that is done is redone.")
+        return self.code
+
+    def _record(self) -> dict[str, Any]:
+        tasks = [{**task_record(task), "because": self._because(task)} for task in self._watch.tasks.values()]
+        head = self._head.model_dump(mode="json", include={"repository", "base", "target"})
+        lasted_ms = (self._watch.record.ended_at_ms or wall_ms()) - self._watch.record.created_at_ms
+        return {**plan_record(self._watch.record), **head, "duration_ms": lasted_ms, "tasks": tasks}
+
+    def _lines(self) -> Iterator[str]:
+        record, tasks = self._watch.record, list(self._watch.tasks.values())
+        lasted = spelled((record.ended_at_ms or wall_ms()) - record.created_at_ms)
+        words = [f"{record.id} {state_word(record)} after {lasted}", counted(record.counts), cost_of(tasks)]
+        yield ": ".join(filter(None, [words[0], ", ".join(filter(None, words[1:]))])) + "."
+        undone = [task for task in tasks if task.state in UNDONE]
+        width = max((len(task.id) for task in undone), default=0)
+        for task in undone[:NAMED]:
+            state = task.state.value
+            yield f"  {paint(state)}{'':{10 - len(state)}}{task.id:{width}}  {clean(self._because(task))}".rstrip()
+        if len(undone) > NAMED:
+            yield f"  and {len(undone) - NAMED} more; `agentq plan show {record.id}` names them."
+        if any(task.state is State.FAILED for task in undone) and record.ended is not None:
+            again = f"`agentq resume {record.id} --retry` lets what failed begin again"
+            yield f"{again}; `agentq logs RUN` tells what a run wrote."
+        home = bringing_home(self._head)
+        if home and any(task.state is State.COMPLETED for task in tasks):
+            yield home
+
+    def _because(self, task: TaskRecord) -> str:
+        """Why a task did not complete."""
+        if task.state not in UNDONE:
+            return ""
+        try:
+            run = self._server.records.get(task.run)
+        except NotFound:
+            return task.reason
+        if task.state is State.SKIPPED:
+            return self._skipped(run)
+        outcome = run.outcome
+        error = (outcome.error if outcome else None) or run.reason
+        class_ = f"{outcome.class_}" if outcome and task.state is State.FAILED else ""
+        times = f"after {run.attempt} attempts" if run.attempt > 1 else ""
+        lasted = f"in {took(task)}" if took(task) and task.state is State.FAILED else ""
+        return "; ".join(
+            filter(None, [": ".join(filter(None, [class_, error])), " ".join(filter(None, [times, lasted])), run.id])
+        )
+
+    def _skipped(self, run: Run) -> str:
+        """Which of the tasks that it needs did not complete."""
+        by_run = self._watch.tasks
+        missing = [by_run[each] for each in run.spec.after if each in by_run and by_run[each].state in UNDONE]
+        told = ", ".join(f"{task.id} ({task.state.value})" for task in missing[:5])
+        return f"needs {told}" if told else run.reason

@@ -1,0 +1,50 @@
+"""`agentq hint`: something for an agent to know when it tries the next time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.options import Json, RunId
+from agentq.cli.prompts import prompt_of
+from agentq.cli.render import paint, print_json
+from agentq.cli.server import note, reach
+from agentq.cli.signal import sender
+from agentq.coordinator.errors import Invalid, WrongState
+from agentq.coordinator.lifecycle import TERMINAL, State
+
+
+def hint(
+    ctx: typer.Context,
+    run: RunId,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="What it should know; - for what comes in here.")],
+    retry: Annotated[bool, typer.Option("--retry", help="Let it begin again, if it has ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Tell an agent something for its next attempt, which finds it after its prompt. What runs now is not disturbed.
+
+    \b
+    Example: agentq hint RUN "The fixture is in tests/data."
+    """
+    said = prompt_of(text, None)
+    server = reach(ctx)
+    (run_id,) = server.find([run])
+    found = server.records.get(run_id)
+    if found.spec.kind != "agent":
+        raise Invalid(f"{run_id} is a {found.spec.kind}, which nobody can give a hint; an agent can be told something.")
+    if found.state in TERMINAL:
+        if not retry:
+            raise WrongState(f"{run_id} is {found.state.value}; with --retry it begins again and knows this.")
+        server.queue.requeue(run_id)
+    state = server.queue.signal(run_id, HINT, said, by=sender())
+    if state in (State.CLAIMED, State.RUNNING):
+        note("an attempt goes on at the moment; the next one knows this, if there is one.")
+    if json:
+        print_json({"id": run_id, "state": state.value})
+    else:
+        print(f"{run_id}  {paint(state.value)}")
+
+
+HINT = "hint"
+"""The name of the signals that the worker adds to the prompt of an attempt."""

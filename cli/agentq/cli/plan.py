@@ -1,0 +1,306 @@
+"""`agentq plan`: look after plans, as files and as they are carried out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from agentq.cli.options import STYLE, Json
+from agentq.cli.planned import (
+    Base,
+    FailFast,
+    File,
+    KeepGoing,
+    PlanId,
+    Target,
+    UpdateCheckout,
+    Vars,
+    Wanted,
+    find,
+    is_file,
+    plans_of,
+    read,
+)
+from agentq.cli.planned import (
+    submit as submit_read,
+)
+from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.server import note, reach
+from agentq.coordinator.errors import Invalid
+
+Opt = typer.Option
+
+plan = typer.Typer(**STYLE, no_args_is_help=True, help="Look after plans, as files and as they are carried out.")
+
+
+@plan.callback(epilog="Example: agentq plan validate plan.yaml")
+def _plan() -> None:
+    """Look after plans, as files and as they are carried out. `agentq run` carries one out here and now."""
+
+
+@plan.command("validate")
+def validate(file: File, var: Vars = None, base: Base = None, target: Target = None, json: Json = False) -> None:
+    """Say what is wrong with a plan file, with the place of each fault; the exit code is 2 if anything is.
+
+    \b
+    Example: agentq plan validate plan.yaml
+    """
+    from agentq.planning.faults import Faulty
+
+    try:
+        found = read(file, Wanted(var, base, target))
+    except Faulty as faulty:
+        if not json:
+            raise
+        for fault in faulty.faults:
+            print_json(fault.record())
+        raise typer.Exit(2) from None
+    compiled = found.compiled
+    if json:
+        print_json({"name": compiled.name, "tasks": len(compiled.tasks), "valid": True})
+        return
+    where = f"; the work goes to {compiled.site.target} in {compiled.site.repository}" if compiled.site else ""
+    print(f"{compiled.name} is fine: {_count(len(compiled.tasks), 'task')}{where}.")
+
+
+@plan.command("schema")
+def schema() -> None:
+    """Print the JSON schema of plan files, with which editors complete keys and tell what they are for.
+
+    \b
+    Example: agentq plan schema
+    """
+    from json import dumps
+
+    from agentq.planning.schema import plan_schema
+
+    print(dumps(plan_schema(), indent=2, ensure_ascii=False))
+
+
+@plan.command("import")
+def import_plan(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Markdown, beads or other JSON lines; - for stdin.")],
+    from_: Annotated[
+        str | None, Opt("--from", metavar="markdown|jsonl", help="What it is, if its name does not tell.")
+    ] = None,
+    agent: Annotated[str | None, Opt(metavar="NAME", help="The agent that is to do the tasks.")] = None,
+    name: Annotated[str | None, Opt(metavar="NAME", help="What to call the plan.")] = None,
+    format_: Annotated[
+        str, Opt("--format", metavar="yaml|json|jsonl", help="How to write it; yaml if not given.")
+    ] = "yaml",
+) -> None:
+    """Write a plan from a list of tasks: Markdown, the issues of beads, or other JSON lines.
+
+    \b
+    Example: agentq plan import TASKS.md --agent claude
+    """
+    from agentq.cli.plan_files import imported
+    from agentq.planning.writing import written
+
+    print(written(imported(file, from_, agent=agent, name=name), _format(format_)), end="")
+
+
+@plan.command("submit")
+def submit(
+    ctx: typer.Context,
+    file: File,
+    var: Vars = None,
+    base: Base = None,
+    target: Target = None,
+    update_checkout: UpdateCheckout = False,
+    fail_fast: FailFast = False,
+    keep_going: KeepGoing = False,
+    durable: Annotated[bool, Opt("--durable", help="Return only when it is on the server's disk.")] = False,
+    json: Json = False,
+) -> None:
+    """Submit a plan, for the workers that there are. Prints its id.
+
+    \b
+    Example: agentq plan submit plan.yaml
+    """
+    found = read(file, Wanted(var, base, target, update_checkout, fail_fast, keep_going))
+    server = reach(ctx, start=True)
+    made = submit_read(server, found, durable=durable)
+    if json:
+        print_json({"id": made, "tasks": len(found.compiled.tasks)})
+    else:
+        print(made)
+
+
+@plan.command("ls")
+def ls(
+    ctx: typer.Context,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=1000, help="At most so many.")] = 20,
+    cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on there, as the last page said.")] = None,
+    json: Json = False,
+) -> None:
+    """List plans, newest first.
+
+    \b
+    Example: agentq plan ls
+    """
+    from agentq.cli.plan_view import plan_row
+    from agentq.coordinator.shapes import plan_record
+
+    found, more = plans_of(reach(ctx)).ls(limit=limit, cursor=cursor)
+    if json:
+        for each in found:
+            print_json(plan_record(each))
+        return
+    print_table(["plan", "state", "done", "made", "tasks"], [plan_row(each) for each in found])
+    if on_terminal() and not found:
+        note("there are no plans; `agentq run plan.yaml` begins one.")
+    if on_terminal() and more:
+        note(f"there may be more: --cursor {more!r}, or a larger --limit.")
+
+
+@plan.command("show")
+def show(ctx: typer.Context, plan: PlanId, json: Json = False) -> None:
+    """Show all that is known of a plan: how far it is, each task, and where the work goes.
+
+    \b
+    Example: agentq plan show PLAN
+    """
+    from agentq.cli.plan_view import print_plan
+    from agentq.coordinator.shapes import plan_record, task_record
+    from agentq.planning.submitting import head_in
+
+    server = reach(ctx)
+    found, plans = find(server, plan), plans_of(server)
+    head = head_in(plans, found.id)
+    if json:
+        tasks = [task_record(each) for each in plans.all_tasks(found.id)]
+        said = head.model_dump(mode="json", include={"file", "repository", "base", "target", "budget_usd"})
+        print_json({**plan_record(found), **said, "tasks": tasks})
+        return
+    print_plan(found, head, list(plans.all_tasks(found.id)))
+
+
+@plan.command("graph")
+def graph(
+    ctx: typer.Context,
+    plan: Annotated[str, typer.Argument(metavar="PLAN|FILE", help="A plan that was submitted, or a plan file.")],
+    format_: Annotated[
+        str, Opt("--format", metavar="text|dot|mermaid|json", help="How to draw it; text if not given.")
+    ] = "text",
+    var: Vars = None,
+) -> None:
+    """Draw which task needs which, with the state of each.
+
+    \b
+    Example: agentq plan graph plan.yaml --format mermaid
+    Example: agentq plan graph PLAN
+    """
+    from agentq.cli.plan_graph import FORMATS, Node, draw
+
+    if format_ not in FORMATS:
+        raise Invalid(f"--format takes {', '.join(FORMATS)}, not {format_[:40]!r}.")
+    if is_file(plan):
+        needs = read(plan, Wanted(var)).compiled.graph.needs
+        nodes = [Node(task, "", tuple(of)) for task, of in needs.items()]
+    else:
+        from agentq.cli.plan_files import standing
+
+        server = reach(ctx)
+        nodes = [Node(each.id, each.state, tuple(each.needs)) for each in standing(server, find(server, plan).id)]
+    print(draw(nodes, format_), end="")
+
+
+@plan.command("cancel")
+def cancel(
+    ctx: typer.Context,
+    plan: PlanId,
+    reason: Annotated[str | None, Opt(metavar="TEXT", help="Why, for whoever looks later.")] = None,
+    json: Json = False,
+) -> None:
+    """Cancel a plan: nothing more of it begins, and what runs is stopped.
+
+    \b
+    Example: agentq plan cancel PLAN
+    """
+    server = reach(ctx)
+    _tell(plans_of(server).cancel(find(server, plan).id, reason or "cancelled on request"), json=json)
+
+
+@plan.command("retry")
+def retry(
+    ctx: typer.Context,
+    plan: PlanId,
+    task: Annotated[str | None, Opt(metavar="ID", help="Only this task, and what was skipped for it.")] = None,
+    all_: Annotated[bool, Opt("--all", help="Those that were cancelled, too.")] = False,
+    json: Json = False,
+) -> None:
+    """Let the tasks that failed begin again, and with them what was skipped for them.
+
+    \b
+    Example: agentq plan retry PLAN
+    Example: agentq plan retry PLAN --task parser
+    """
+    if task is not None and all_:
+        raise Invalid("--task and --all contradict each other; give one of them.")
+    server = reach(ctx)
+    found = find(server, plan)
+    again = plans_of(server).retry(found.id, "all" if all_ else "failed", task=task)
+    _tell(again, json=json)
+    if not json and again.ended is None:
+        note(f"`agentq resume {found.id}` works on it here.")
+
+
+@plan.command("resume")
+def resume(
+    ctx: typer.Context,
+    plan: PlanId,
+    workers: Annotated[int | None, Opt(metavar="N", help="Tasks at the same time here; 0 only looks on.")] = None,
+    json: Json = False,
+) -> None:
+    """Go on with a plan, as `agentq resume` does.
+
+    \b
+    Example: agentq plan resume PLAN
+    """
+    from agentq.cli.resume import go_on
+
+    raise typer.Exit(go_on(ctx, plan, workers, json=json))
+
+
+@plan.command("export")
+def export(
+    ctx: typer.Context,
+    plan: PlanId,
+    format_: Annotated[
+        str, Opt("--format", metavar="yaml|json|jsonl", help="How to write it; yaml if not given.")
+    ] = "yaml",
+) -> None:
+    """Write a plan that was submitted as a file, with the state of each task.
+
+    What has completed is not done again when the file is submitted.
+
+    \b
+    Example: agentq plan export PLAN
+    """
+    from agentq.cli.plan_files import exported
+    from agentq.planning.writing import written
+
+    server = reach(ctx)
+    print(written(exported(server, find(server, plan).id), _format(format_)), end="")
+
+
+def _format(text: str) -> str:
+    if text not in ("yaml", "json", "jsonl"):
+        raise Invalid(f"--format takes yaml, json or jsonl, not {text[:40]!r}.")
+    return text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _tell(found: Any, *, json: bool) -> None:
+    from agentq.cli.plan_view import state_word
+    from agentq.coordinator.shapes import plan_record
+
+    if json:
+        print_json(plan_record(found))
+    else:
+        print(f"{found.id}  {state_word(found)}")

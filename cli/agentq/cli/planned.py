@@ -1,0 +1,139 @@
+"""Plans as the command line takes them: files that are read, and ids that may be cut short."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentq.cli.pairs import pairs_of
+from agentq.cli.server import Server
+from agentq.coordinator.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from agentq.coordinator.plans import Plan, Plans
+    from agentq.planning.compiling import Compiled
+
+Opt = typer.Option
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="A plan: YAML, JSON or JSON lines; - for what comes in here.")
+]
+PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="Its id, or a beginning that only one id has.")]
+Vars = Annotated[list[str] | None, Opt(metavar="K=V", help="The value of a variable. Repeat for more.")]
+Base = Annotated[str | None, Opt(metavar="REF", help="What the work starts from, such as main.")]
+Target = Annotated[str | None, Opt(metavar="BRANCH", help="The branch that the work goes to.")]
+UpdateCheckout = Annotated[bool, Opt("--update-checkout", help="The checkout may follow, if it is clean and on it.")]
+FailFast = Annotated[bool, Opt("--fail-fast", help="The first task that fails stops the plan.")]
+KeepGoing = Annotated[bool, Opt("--keep-going", help="What does not need a task that failed goes on.")]
+SOUGHT = 10_000
+"""Plans among which one is looked for by the beginning of its id."""
+
+
+def in_plan(
+    plan: Annotated[str | None, Opt(metavar="PLAN", help="Make it a task of this plan, which may have begun.")] = None,
+    task: Annotated[str | None, Opt(metavar="ID", help="What it is called in that plan.")] = None,
+    needs: Annotated[list[str] | None, Opt(metavar="ID", help="A task of the plan that it needs. Repeat.")] = None,
+) -> None:
+    """These are options of `agentq submit`, which takes them over by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was said on the command line of how a plan is to be carried out."""
+
+    variables: Sequence[str] | None = None
+    base: str | None = None
+    target: str | None = None
+    update_checkout: bool = False
+    fail_fast: bool = False
+    keep_going: bool = False
+
+    @property
+    def on_failed(self) -> str | None:
+        if self.fail_fast and self.keep_going:
+            raise Invalid("--fail-fast and --keep-going contradict each other; give one of them.")
+        return "fail-plan" if self.fail_fast else "skip" if self.keep_going else None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A plan that was read from a file, with the id that it will have."""
+
+    id: str
+    compiled: Compiled
+    file: str
+    folder: str
+    on_failed: str
+
+
+def read(file: str, wanted: Wanted) -> Read:
+    """Read a plan, and look at the repository that it is for."""
+    from agentq.coordinator.plans import new_plan_id
+    from agentq.planning.compiling import compile_plan
+    from agentq.planning.expanding import expand
+    from agentq.planning.site import Wishes, site_of
+
+    on_failed = wanted.on_failed
+    whole = expand(file, pairs_of(wanted.variables or (), "--var"))
+    if (wanted.base or wanted.target or wanted.update_checkout) and whole.plan.repository == "none":
+        raise Invalid("--base, --target and --update-checkout are for a plan with a repository; this one has none.")
+    site = site_of(whole, Wishes(wanted.base, wanted.target, wanted.update_checkout))
+    plan = new_plan_id(whole.name)
+    compiled = compile_plan(whole, plan, site)
+    if not compiled.tasks:
+        raise Invalid(f"{file} has no task that is left to do.")
+    path = "" if file == "-" else os.path.abspath(file)
+    return Read(plan, compiled, path, str(whole.folder), on_failed or compiled.on_failed)
+
+
+def submit(server: Server, plan: Read, *, crewed: bool = False, durable: bool = False) -> str:
+    """Submit a plan that was read; its id."""
+    from agentq.cli.asking import check_agents
+    from agentq.coordinator.plans import Plans
+    from agentq.planning.submitting import head_of, submit_plan
+
+    check_agents(server, [task.spec for task in plan.compiled.tasks])
+    head = head_of(plan.compiled, file=plan.file, folder=plan.folder, host=socket.gethostname(), crewed=crewed)
+    head = head.model_copy(update={"on_failed": plan.on_failed})
+    return submit_plan(Plans(server.queue), plan.id, head, plan.compiled.tasks, durable=durable)
+
+
+def plans_of(server: Server) -> Plans:
+    from agentq.coordinator.plans import Plans
+
+    return Plans(server.queue)
+
+
+def find(server: Server, text: str) -> Plan:
+    """The plan of that id; or the only one, or of several of one name the newest that has not ended."""
+    plans = plans_of(server)
+    try:
+        return plans.get(text)
+    except (NotFound, Invalid):
+        pass
+    found: list[Plan] = []
+    cursor: str | None = None
+    seen = 0
+    while seen < SOUGHT:
+        page, cursor = plans.ls(limit=1000, cursor=cursor)
+        found += [plan for plan in page if text and plan.id.startswith(text)]
+        seen += len(page)
+        if cursor is None:
+            break
+    if not found:
+        raise NotFound(f"There is no plan {text[:80]!r}; `agentq plan ls` shows those that there are.")
+    live = [plan for plan in found if plan.ended is None]
+    if len(found) == 1 or len(live) == 1:
+        return (live or found)[0]
+    names = ", ".join(plan.id for plan in found[:10])
+    raise Invalid(f"Several plans have an id that begins so: {names}; write more of it.")
+
+
+def is_file(text: str) -> bool:
+    """Whether a file is meant, rather than a plan that was submitted."""
+    return text == "-" or Path(text).suffix in (".yaml", ".yml", ".json", ".jsonl", ".ndjson") or os.path.isfile(text)

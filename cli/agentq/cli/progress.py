@@ -1,0 +1,185 @@
+"""How a plan goes on, shown: on a terminal a picture that is drawn over itself, in a pipe a line for each thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from shutil import get_terminal_size
+from typing import Any
+
+from agentq.cli.plan_view import cost_of, counted, took
+from agentq.cli.record import ending
+from agentq.cli.render import clean, on_terminal
+from agentq.cli.server import Server, note
+from agentq.cli.watching import Change, LastLines, Watch
+from agentq.coordinator.clock import monotonic_ms, wall_ms
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.plans import TaskRecord
+from agentq.planning.submitting import Head
+
+DRAW_MS = 300
+WAITING_SHOWN = 5
+ENDED_SHOWN = 4
+BAR = 24
+MARKS = {"running": "●", "claimed": "○", "completed": "✓", "failed": "✗", "cancelled": "⊘", "skipped": "⊘"}
+RUNS = (State.RUNNING, State.CLAIMED, State.WAITING)
+QUIET = ("submitted", "unblocked", "promoted", "claimed", "reported")
+"""Events that a line in a log would only lengthen."""
+
+
+class Progress:
+    """Tells nothing: for those who want one answer at the end."""
+
+    def __init__(self, server: Server, watch: Watch, head: Head) -> None:
+        self.server, self.watch, self.head = server, watch, head
+
+    def tell(self, changes: Iterable[Change]) -> None:
+        """Show what has happened."""
+
+    def say(self, sentence: str) -> None:
+        """Say something that is not of a task."""
+        note(sentence)
+
+    def close(self) -> None:
+        """That was it."""
+
+
+class Lines(Progress):
+    """A line for each thing that happens."""
+
+    def __init__(self, server: Server, watch: Watch, head: Head) -> None:
+        super().__init__(server, watch, head)
+        record = watch.record
+        print(f"{record.id}  {record.tasks} tasks, {counted(record.counts)}", flush=True)
+
+    def tell(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            if change.event not in QUIET:
+                at = iso(change.at_ms or wall_ms())[11:19]
+                print(f"{at}  {change.task.id}  {clean(told(change))}", flush=True)
+
+
+def told(change: Change) -> str:
+    """What happened to a task, in words."""
+    if change.event == "progressed":
+        return noted(change.detail)
+    if change.run is None:
+        where = f"on {change.task.worker}" if change.event == "started" and change.task.worker else ""
+        detail = f"({change.detail})" if change.detail and change.event != "started" else ""
+        return " ".join(filter(None, [change.event, where, detail]))
+    outcome, work = change.run.outcome, None
+    if change.task.state is State.SKIPPED:
+        return "skipped"
+    words = [change.task.state.value, ending(change.run)]
+    if outcome is not None:
+        work = outcome.work
+        words.append(outcome.error or "")
+    if work is not None and work.merged and work.commit:
+        files = f"{work.files} file{'' if work.files == 1 else 's'} +{work.insertions} -{work.deletions}"
+        words.append(f"merged as {work.commit[:10]}, {files}")
+    return ", ".join(filter(None, [*words, took(change.task), cost_of([change.task])]))
+
+
+def noted(progress: str) -> str:
+    """What a task said of how far it is."""
+    try:
+        said = json.loads(progress)
+    except ValueError:
+        return progress
+    return str(said.get("note") or said.get("message") or progress) if isinstance(said, dict) else str(said)
+
+
+class Picture(Progress):
+    """A picture of the whole, drawn over itself."""
+
+    def __init__(self, server: Server, watch: Watch, head: Head) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(server, watch, head)
+        self._last_lines = LastLines(server)
+        self._needs = watch.needs()
+        self._drawn_ms = 0
+        self._live = Live(
+            console=Console(highlight=False, markup=False, emoji=False), auto_refresh=False, transient=True
+        )
+        self._live.start()
+        self.tell(())
+
+    def tell(self, changes: Iterable[Change]) -> None:
+        changes = list(changes)
+        for change in changes:
+            if change.run is not None:
+                self._live.console.print(
+                    self._cut(f"{MARKS[change.task.state]} {change.task.id}  {clean(told(change))}")
+                )
+        now_ms = monotonic_ms()
+        if changes or now_ms - self._drawn_ms >= DRAW_MS:
+            if any(change.task.state in TERMINAL for change in changes):
+                self._needs = self.watch.needs()
+            self._drawn_ms = now_ms
+            self._live.update(self._drawing(), refresh=True)
+
+    def say(self, sentence: str) -> None:
+        self._live.console.print(self._cut(f"agentq: {sentence}"))
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _drawing(self) -> Any:
+        from rich.text import Text
+
+        lines = [self._first(), *self._running(), *self._waiting()]
+        return Text("\n".join(self._cut(line) for line in lines), no_wrap=True)
+
+    def _first(self) -> str:
+        """How far it is, what it has cost, how long it takes."""
+        record = self.watch.record
+        ended = sum(count for state, count in record.counts.items() if state in TERMINAL)
+        filled = BAR * ended // max(1, record.tasks)
+        lasted = spelled(wall_ms() - record.created_at_ms)
+        words = [f"{ended}/{record.tasks}", counted(record.counts), cost_of(self.watch.tasks.values()), lasted]
+        return f"{record.name}  {'━' * filled}{'╌' * (BAR - filled)}  {'  ·  '.join(filter(None, words))}"
+
+    def _running(self) -> Iterator[str]:
+        running = self.watch.in_state(*RUNS)
+        shown = running[: max(3, get_terminal_size().lines - WAITING_SHOWN - ENDED_SHOWN - 4)]
+        lines = self._last_lines.of(task for task in shown if task.state is not State.CLAIMED)
+        width = max((len(task.id) for task in shown), default=0)
+        for task in shown:
+            doing = lines.get(task.run) or task.reason or task.state.value
+            yield f"  {MARKS.get(task.state, '◷')} {task.id:{width}}  {took(task):>9}  {clean(doing)}"
+        if len(running) > len(shown):
+            yield f"    and {len(running) - len(shown)} more"
+
+    def _waiting(self) -> Iterator[str]:
+        waiting = self.watch.in_state(State.PENDING, State.SCHEDULED, State.BLOCKED)
+        for task in waiting[:WAITING_SHOWN]:
+            yield f"  · {task.id}  {clean(self._why(task))}"
+        if len(waiting) > WAITING_SHOWN:
+            yield f"    and {len(waiting) - WAITING_SHOWN} more that wait"
+
+    def _why(self, task: TaskRecord) -> str:
+        if task.state is State.PENDING:
+            return "waits for a worker"
+        needs = self._needs.get(task.id, ())
+        if task.state is State.BLOCKED and needs:
+            return f"needs {', '.join(needs)}"
+        return task.reason or task.state.value
+
+    def _cut(self, line: str) -> str:
+        width = get_terminal_size().columns
+        return line if len(line) < width else line[: width - 2] + "…"
+
+
+@contextmanager
+def progress(server: Server, watch: Watch, head: Head, *, quiet: bool) -> Iterator[Progress]:
+    """The way that fits to where it is shown."""
+    kind: Sequence[type[Progress]] = [Progress] if quiet else [Picture] if on_terminal() else [Lines]
+    shown = kind[0](server, watch, head)
+    try:
+        yield shown
+    finally:
+        shown.close()

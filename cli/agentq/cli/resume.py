@@ -1,0 +1,52 @@
+"""`agentq resume`: go on with a plan that was interrupted, however that happened."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.options import Json
+from agentq.cli.planned import find, plans_of
+from agentq.cli.run import WORKERS, Workers, unfinished
+from agentq.cli.server import note, reach, settings_of
+from agentq.coordinator.errors import NotFound
+
+
+def resume(
+    ctx: typer.Context,
+    plan: Annotated[
+        str | None, typer.Argument(metavar="[PLAN]", help="Its id, or a beginning; the newest that has not ended.")
+    ] = None,
+    workers: Workers = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Let the tasks that failed begin again.")] = False,
+    json: Json = False,
+) -> None:
+    """Go on with a plan that was interrupted, by Ctrl-C or by a crash of anything. What is done is not redone.
+
+    With --workers 0 it only looks on; so it does while somebody on this machine works on the plan already.
+
+    \b
+    Example: agentq resume PLAN
+    Example: agentq resume PLAN --retry
+    """
+    raise typer.Exit(go_on(ctx, plan, workers, retry=retry, json=json))
+
+
+def go_on(ctx: typer.Context, plan: str | None, workers: int | None, *, retry: bool = False, json: bool) -> int:
+    """See above; the exit code."""
+    from agentq.cli.carrying import Carrying, head_of_plan
+    from agentq.planning.submitting import bound
+
+    server = reach(ctx, start=True)
+    record = find(server, plan) if plan else unfinished(server, "")
+    if record is None:
+        raise NotFound("There is no plan that has not ended; `agentq plan ls` shows all, `agentq run` begins one.")
+    head = head_of_plan(server, record.id)
+    if retry:
+        bound(plans_of(server), record.id, head)
+        record = plans_of(server).retry(record.id)
+    if record.ended is None and not plan:
+        note(f"going on with {record.id}.")
+    carrying = Carrying(server, record.id, head, embedded=not settings_of(ctx).settings.url)
+    return carrying.carry_out(WORKERS if workers is None else workers, json=json)

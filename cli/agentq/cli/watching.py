@@ -1,0 +1,142 @@
+"""A plan watched while it is carried out: the events of its tasks, and what is known of each.
+
+The tasks are read once, page by page, and from then on the events tell; a run is read again when it ends. Whoever has
+missed events, because the stream was trimmed or the server was away, reads all tasks anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from agentq.cli.planned import plans_of
+from agentq.cli.server import Server
+from agentq.coordinator.events import BEGINNING, Event, Events
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.logs import LogEntry, Logs
+from agentq.coordinator.plans import Plan, TaskRecord
+
+LOG_A_LOOK = 200
+
+
+class Change(NamedTuple):
+    """Something that happened to a task; `run` is there when it has ended."""
+
+    task: TaskRecord
+    event: str
+    at_ms: int
+    detail: str
+    run: Run | None
+
+
+@dataclass
+class Watch:
+    """What is known of a plan, and kept up to date."""
+
+    server: Server
+    plan: str
+
+    def __post_init__(self) -> None:
+        self._plans = plans_of(self.server)
+        self._events = Events(self.server.store, self._plans.partition(self.plan))
+        self._read_all()
+
+    def _read_all(self) -> list[Change]:
+        """Every task, and what has changed since they were read before."""
+        before: dict[str, TaskRecord] = getattr(self, "tasks", {})
+        self._after = self._events.last_id()
+        self.record: Plan = self._plans.get(self.plan)
+        self.tasks: dict[str, TaskRecord] = {task.run: task for task in self._plans.all_tasks(self.plan)}
+        changed = [task for run, task in self.tasks.items() if run in before and before[run].state != task.state]
+        return [Change(task, task.state.value, 0, "", self._ended(task)) for task in changed]
+
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """What each task that has not begun waits for, as the server knows it."""
+        return {
+            task.id: tuple(self.tasks[run].id for run in self.server.records.needs(task.run, 5) if run in self.tasks)
+            for task in self.tasks.values()
+            if task.state is State.BLOCKED
+        }
+
+    def look(self, wait_ms: int) -> list[Change]:
+        """What has happened since the last look; waits for something to happen."""
+        if self._events.missed(self._after):
+            return self._read_all()
+        found = self._events.follow(self._after, wait_ms)
+        if found:
+            self._after = found[-1].id
+        changes = [change for event in found if (change := self._heard(event)) is not None]
+        self.record = self._plans.get(self.plan)
+        if len(self.tasks) < self.record.tasks:
+            self._read_all()
+        return changes
+
+    def again(self) -> list[Change]:
+        """After an outage: what has changed meanwhile."""
+        return self._read_all()
+
+    def _heard(self, event: Event) -> Change | None:
+        task = self.tasks.get(event.run)
+        if task is None:
+            return None
+        began_ms = event.at_ms if event.event == "started" else task.started_at_ms
+        state, attempt = State(event.state), event.attempt or task.attempt
+        task = replace(task, state=state, attempt=attempt, worker=event.worker, started_at_ms=began_ms)
+        run = None
+        if event.state in TERMINAL:
+            run = self._ended(task)
+            if run is not None:
+                task = replace(task, finished_at_ms=run.finished_at_ms, spending=run.spending, reason=run.reason)
+                task = replace(task, class_=run.outcome.class_ if run.outcome else None)
+        self.tasks[event.run] = task
+        return Change(task, event.event, event.at_ms, event.detail, run)
+
+    def _ended(self, task: TaskRecord) -> Run | None:
+        return self.server.records.get(task.run) if task.state in TERMINAL else None
+
+    def in_state(self, *states: State) -> list[TaskRecord]:
+        """The tasks in some states, in the order of the plan."""
+        return [task for task in self.tasks.values() if task.state in states]
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class LastLines:
+    """The last line that each running task wrote, read on from where the last look ended."""
+
+    def __init__(self, server: Server) -> None:
+        self._logs = Logs(server.store)
+        self._places: dict[str, str] = {}
+        self._told: dict[str, _Heard] = {}
+
+    def of(self, tasks: Iterable[TaskRecord]) -> dict[str, str]:
+        """By run."""
+        found = {}
+        for task in tasks:
+            entries = self._logs.some(task.run, self._places.get(task.run, BEGINNING), LOG_A_LOOK)
+            heard = self._told.setdefault(task.run, _Heard())
+            for entry in entries:
+                self._places[task.run] = entry.id
+                heard.take(entry)
+            found[task.run] = heard.line
+        return found
+
+
+class _Heard:
+    """What one task has written last, in words."""
+
+    def __init__(self) -> None:
+        from agentq.cli.doings import Teller
+        from agentq.coordinator.story import Story
+
+        self.line = ""
+        self._story, self._teller = Story(), Teller(lambda: None)
+
+    def take(self, entry: LogEntry) -> None:
+        lines = [line for told in self._story.read(entry) for line in self._teller.tell(told)]
+        if entry.stream in ("out", "err"):
+            lines += entry.text.splitlines()
+        self.line = next((line.strip() for line in reversed(lines) if line.strip()), self.line)

@@ -1,0 +1,104 @@
+"""What plans cost, for `agentq bench`: a task of a large one, and the release of very many dependents at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from statistics import median
+
+from agentq.coordinator.bench import BATCH, SPEC, Bench, Figure, Place, Scale, timed
+from agentq.coordinator.duties.promoter import Promoter
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.plans import Plans, Task
+from agentq.coordinator.run import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class PlanScale:
+    """How much of everything."""
+
+    rounds: int = 3
+    tasks: tuple[int, int] = (1_000, 10_000)
+    needs: int = 3
+    dependents: int = 100_000
+
+
+PLANS_QUICK = PlanScale(rounds=1, tasks=(100, 500), dependents=2_000)
+
+
+def a_plan(tasks: int, needs: int) -> list[Task]:
+    """No-op tasks of which each needs some of those before it, the same each time."""
+    chance = Random(tasks)
+    names = [f"task-{number}" for number in range(tasks)]
+    return [
+        Task(name, SPEC, tuple(chance.sample(names[max(0, at - 1000) : at], min(needs, at))))
+        for at, name in enumerate(names)
+    ]
+
+
+class PlanBench(Bench):
+    """The same server and namespace as the core's bench."""
+
+    def __init__(self, place: Place, scale: PlanScale) -> None:
+        super().__init__(place, Scale())
+        self.much = scale
+
+    def figures(self) -> Iterator[Figure]:
+        """Every figure, one after the other."""
+        yield from self.tasks()
+        yield from self.release()
+        self.connection.close()
+
+    def tasks(self) -> Iterator[Figure]:
+        """A whole plan, from its submit to its end, by its size."""
+        costs: dict[int, list[float]] = {size: [] for size in self.much.tasks}
+        bytes_each: dict[int, float] = {}
+        submitted = list[float]()
+        for _ in range(self.much.rounds):
+            for size, found in costs.items():
+                with self.fresh():
+                    plans, tasks = Plans(self.queue), a_plan(size, self.much.needs)
+                    self._submit(1)
+                    before = self.raw.info("memory")["used_memory"]
+                    ids = list[str]()
+                    submit = timed(lambda: ids.append(plans.create("bench", tasks)))  # noqa: B023 - run at once
+                    found.append((submit + timed(lambda: self._complete(plans, ids[0]))) / size)  # noqa: B023
+                    bytes_each[size] = (self.raw.info("memory")["used_memory"] - before) / size
+                    submitted.append(submit / size)
+        few, many = self.much.tasks
+        edges = sum(len(task.needs) for task in a_plan(many, self.much.needs))
+        found_ms = f"{many:,} tasks, {edges:,} edges; {median(submitted) * 1e3:.2f} ms of it to submit"
+        yield Figure("a no-op task of a plan, all in all", found_ms, median(costs[many]) * 1e3, "ms", most=1)
+        each = f"{median(costs[few]) * 1e6:.0f} µs of {few:,}, {median(costs[many]) * 1e6:.0f} µs of {many:,}"
+        yield Figure("the same, by the size of the plan", each, median(costs[many]) / median(costs[few]), most=1.3)
+        each = f"{bytes_each[few]:,.0f} bytes of {few:,}, {bytes_each[many]:,.0f} of {many:,}"
+        yield Figure("server memory per task, by its size", each, bytes_each[many] / bytes_each[few], most=1.1)
+
+    def release(self) -> Iterator[Figure]:
+        """One task that very many wait for ends: how long the longest call takes, and how many are let go a second."""
+        with self.fresh():
+            plans, store = Plans(self.queue), self.queue.store
+            after = (Task(f"t{number}", SPEC, ("first",)) for number in range(self.much.dependents - 1))
+            plan = plans.create("bench", [Task("first", SPEC), *after])
+            held = self._lease().claim(1)
+            calls = [timed(lambda: self.queue.finish([(held[0], Outcome(exit_code=0))]))]
+            left = list[int]([1])
+            while left[-1]:
+                calls.append(timed(lambda: left.append(store.call("settle", 0))))
+            let_go = plans.counts(plan)[State.PENDING]
+        found = f"{let_go:,} dependents in {len(calls):,} calls, median {median(calls) * 1e3:.1f} ms"
+        yield Figure("release of dependents, the longest call", found, max(calls) * 1e3, "ms", most=10)
+        yield Figure("release of dependents", found, let_go / sum(calls), "/s", least=20_000)
+
+    def _complete(self, plans: Plans, plan: str) -> None:
+        """A worker does all of it, as fast as it can be told."""
+        lease, promoter, done = self._lease(), Promoter(self.queue.store, 1_000), Outcome(exit_code=0)
+        while True:
+            claims = lease.claim(BATCH)
+            if claims:
+                assert not any(self.queue.finish([(claim, done) for claim in claims]))
+            elif plans.get(plan).ended:
+                return
+            else:
+                promoter.run_once(0)

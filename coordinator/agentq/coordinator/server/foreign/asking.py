@@ -1,0 +1,322 @@
+"""What foreign clients ask for: a body of `POST /runs` in any dialect, and the turn of a session that it becomes.
+
+    A   session_name, prompt, parent_session_name                     the name is the session's id; it must be new
+    B   prompt, session_id?, parent_session_id, execution_mode, …     without an id the session gets one
+    C   the same, with `parameters` in place of `prompt`
+
+A start begins a session; a resume is the next turn of one, and waits in its line while another is under way. What goes
+with a run is put down before the run, so that a crash in between leaves something that nobody misses.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from itertools import count
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from agentq.coordinator.errors import Duplicate, Invalid, NotFound
+from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.identity import new_run_id, partition_of
+from agentq.coordinator.queue import Queue
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Dialect, Said
+from agentq.coordinator.server.foreign.shelf import Blueprint, Hook, Shelf
+from agentq.coordinator.server.foreign.speaking import NOTES, START, Notes
+from agentq.coordinator.server.foreign.timing import Timing
+from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, check_parameters
+from agentq.coordinator.sessions import Sessions, partition_of_session
+from agentq.coordinator.store import Store
+
+
+class Asked(BaseModel):
+    """A body, in the union of the dialects."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type: Literal["start_session", "resume_session"]
+    session_name: Name | None = None
+    session_id: Name | None = None
+    prompt: str | None = None
+    parameters: dict[str, JsonValue] | None = None
+    agent_name: Name | None = None
+    project_dir: Said | None = None
+    parent_session_name: Name | None = None
+    parent_session_id: Name | None = None
+    execution_mode: Literal["sync", "async_poll", "async_callback"] = "sync"
+    additional_demands: dict[str, JsonValue] | None = None
+    scope: dict[str, JsonValue] | None = None
+    queue: Name = "default"
+    priority: Annotated[int, Field(ge=0, le=9)] = 5
+
+    @classmethod
+    def read(cls, body: Any) -> Asked:
+        """Read a body, or say in one sentence what is wrong with it."""
+        try:
+            return cls.model_validate(body)
+        except ValidationError as error:
+            raise Invalid(one_sentence(error)) from error
+
+    @property
+    def dialect(self) -> Dialect:
+        if self.session_name is not None:
+            return "a"
+        return "b" if self.parameters is None else "c"
+
+    def given(self) -> dict[str, JsonValue]:
+        """The parameters, wherever the dialect has them."""
+        if self.parameters is not None:
+            return self.parameters
+        if self.prompt is None:
+            raise Invalid('parameters: a run needs them, as in {"parameters": {"prompt": "…"}}.')
+        return {"prompt": self.prompt}
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a client is told of its run."""
+
+    run_id: str
+    session_id: str
+    dialect: Dialect
+
+    def body(self) -> dict[str, str]:
+        return {
+            "run_id": self.run_id,
+            "session_id": self.session_id,
+            "session_name": self.session_id,
+            "status": "pending",
+        }
+
+    @property
+    def status(self) -> int:
+        """The code that clients of the dialect are used to."""
+        return 200 if self.dialect == "a" else 201
+
+
+class Absent(Invalid):
+    """What the request needs is not in it."""
+
+
+class Asking:
+    """Takes in what clients ask for."""
+
+    def __init__(self, store: Store, timing: Timing, shelf: Shelf, conversing: Conversing) -> None:
+        self.store = store
+        self.timing = timing
+        self.shelf = shelf
+        self.conversing = conversing
+        self.queue = Queue(store)
+        self.sessions = Sessions(store)
+
+    def submit(self, body: Any) -> Accepted:
+        """Take in a run."""
+        asked = Asked.read(body)
+        return self._start(asked) if asked.type == START else self._resume(asked)
+
+    def _start(self, asked: Asked) -> Accepted:
+        blueprint = self.shelf.check_agent(asked.agent_name) if asked.agent_name is not None else None
+        parameters = asked.given()
+        check_parameters(parameters, asked.agent_name, blueprint.parameters_schema if blueprint else None)
+        parent = self._parent(asked)
+        session = asked.session_name or asked.session_id or self._new_session()
+        wanted = self._wanted(asked, blueprint)
+        agent = asked.agent_name or self.timing.runner_agent
+        spec = self._spec(asked, session, agent, parameters, blueprint, wanted, parent)
+        try:
+            self.sessions.new(session, agent, cwd=asked.project_dir)
+        except Duplicate as taken:
+            raise Duplicate(
+                f"Session '{session}' already exists. Please use a different session name."
+                if asked.session_name is not None
+                else f"Session '{session}' already exists"
+            ) from taken
+        self.conversing.note(
+            session,
+            project_dir=asked.project_dir or "",
+            agent_name=asked.agent_name or "",
+            parent=parent or "",
+            dialect=asked.dialect,
+        )
+        return self._put(asked, spec, session, blueprint)
+
+    def _resume(self, asked: Asked) -> Accepted:
+        named = asked.session_id or asked.session_name
+        if named is None:
+            raise Absent("session_id is required for resume_session")
+        session = self.conversing.resolve(named)
+        if session is None:
+            raise NotFound("Session not found")
+        stored = self.sessions.get(session)
+        about = self.conversing.about(session)
+        blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
+        if blueprint is not None and blueprint.type == PROCEDURAL:
+            raise Absent("procedural_agent_no_resume")
+        parameters = asked.given()
+        check_parameters(parameters, asked.agent_name, PROMPT_ONLY)
+        asked = asked.model_copy(
+            update={
+                "agent_name": about.get("agent_name") or asked.agent_name,
+                "project_dir": about.get("project_dir") or asked.project_dir,
+            }
+        )
+        parent = self._parent(asked) or about.get("parent") or None
+        wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
+        spec = self._spec(asked, session, stored.agent, parameters, blueprint, wanted, parent)
+        self.conversing.note(session, last_resumed_at=self.conversing.now(), **({"parent": parent} if parent else {}))
+        return self._put(asked, spec, session, blueprint)
+
+    def _put(self, asked: Asked, spec: RunSpec, session: str, blueprint: Blueprint | None) -> Accepted:
+        """Hand in the run; before it, the hook that it waits for, and that its end is owed to somebody."""
+        start = blueprint.hooks.on_run_start if blueprint is not None and blueprint.hooks is not None else None
+        if start is not None:
+            spec = self._behind(spec, start, session)
+        run_id = new_run_id(partition_of_session(self.store, session))
+        if spec.notes and _owes(spec):
+            self.conversing.owe(run_id)
+        receipt = self.queue.submit(spec, run_id=run_id)
+        return Accepted(receipt.id, session, asked.dialect)
+
+    def _behind(self, spec: RunSpec, hook: Hook, session: str) -> RunSpec:
+        """The run behind the one of its start hook, which is a run as any other: nobody is kept waiting for it."""
+        notes = Notes.of(spec)
+        parameters: dict[str, JsonValue] = {**notes.parameters}
+        if "prompt" not in parameters and spec.prompt is not None:
+            parameters["prompt"] = spec.prompt
+        asked = self.ask_hook(hook, parameters, near=session)
+        kept = notes.model_copy(update={"hook": asked}).kept()
+        return spec.model_copy(
+            update={
+                "after": (asked,),
+                "on_failed": "fail" if hook.on_error == "block" else "run",
+                "demands": {**spec.demands, HOOKS: YES},
+                "notes": kept,
+            }
+        )
+
+    def ask_hook(self, hook: Hook, parameters: dict[str, JsonValue], *, near: str, run_id: str | None = None) -> str:
+        """Submit a run of a hook's agent, in the partition of a session; returns its id."""
+        partition = partition_of_session(self.store, near)
+        blueprint = self.shelf.check_agent(hook.agent_name)
+        wanted = self._demands(blueprint)
+        spec = RunSpec.checked(
+            kind="agent",
+            agent=hook.agent_name,
+            prompt=prompt_of(parameters),
+            demands=self._all(wanted, hook.agent_name),
+            timeout_ms=round(hook.timeout_seconds * 1000),
+            notes=Notes(
+                agent=hook.agent_name,
+                parameters=_beside_prompt(parameters),
+                prompted=_is_prompted(parameters),
+            ).kept(),
+        )
+        return self.queue.submit(spec, run_id=run_id or new_run_id(partition)).id
+
+    def _spec(
+        self,
+        asked: Asked,
+        session: str,
+        agent: str,
+        parameters: dict[str, JsonValue],
+        blueprint: Blueprint | None,
+        wanted: Wanted,
+        parent: str | None,
+    ) -> RunSpec:
+        finish = blueprint.hooks.on_run_finish if blueprint is not None and blueprint.hooks is not None else None
+        notes = Notes(
+            dialect=asked.dialect,
+            type=asked.type,
+            mode=asked.execution_mode,
+            agent=asked.agent_name,
+            parameters=_beside_prompt(parameters),
+            prompted=_is_prompted(parameters),
+            project=asked.project_dir,
+            parent=parent,
+            scope=asked.scope or {},
+            wanted=wanted.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+            finish=finish.model_dump(mode="json") if finish is not None else None,
+        )
+        return RunSpec.checked(
+            kind="agent",
+            agent=agent,
+            prompt=prompt_of(parameters),
+            session=session,
+            cwd=asked.project_dir,
+            queue=asked.queue,
+            priority=asked.priority,
+            demands=self._all(wanted, agent),
+            expires_ms=self.timing.expires_ms,
+            notes=notes.kept(),
+        )
+
+    def _wanted(self, asked: Asked, blueprint: Blueprint | None) -> Wanted:
+        """What the request demands, and above it what its agent does."""
+        return Wanted.read(asked.additional_demands).below(self._demands(blueprint))
+
+    def _demands(self, blueprint: Blueprint | None) -> Wanted:
+        if blueprint is None:
+            return Wanted()
+        kind = Wanted(executor_type=blueprint.type if blueprint.type == PROCEDURAL else None)
+        return kind.below(Wanted.read(blueprint.demands))
+
+    def _all(self, wanted: Wanted, agent: str) -> dict[str, str]:
+        owner = self.shelf.owner(agent)
+        return wanted.demands() | ({f"{OWNS}{agent}": YES} if owner is not None else {})
+
+    def _parent(self, asked: Asked) -> str | None:
+        named = asked.parent_session_id or asked.parent_session_name
+        return named and (self.conversing.resolve(named) or named)
+
+    def _new_session(self) -> str:
+        names = (f"ses_{secrets.token_hex(6)}" for _ in count())
+        return next(name for name in names if not self.conversing.exists(name))
+
+    def call_back(self, parent: str, text: str, answers: tuple[str, ...], run_id: str) -> None:
+        """Hand the parent a turn that tells it how its children ended; sent twice it is one."""
+        stored, about = self.sessions.get(parent), self.conversing.about(parent)
+        asked = Asked(
+            type="resume_session",
+            session_id=parent,
+            prompt=text,
+            project_dir=about.get("project_dir") or None,
+            agent_name=about.get("agent_name") or None,
+        )
+        blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
+        wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
+        spec = self._spec(asked, parent, stored.agent, {"prompt": text}, blueprint, wanted, about.get("parent") or None)
+        told = Notes.of(spec).model_copy(update={"answers": answers}).kept()
+        assert partition_of(run_id) == partition_of_session(self.store, parent)
+        self.queue.submit(spec.model_copy(update={"notes": told}), run_id=run_id)
+
+
+def prompt_of(parameters: dict[str, JsonValue]) -> str:
+    """What an agent is told that takes nothing but a prompt: that, or all parameters by name."""
+    if _is_prompted(parameters):
+        return str(parameters["prompt"])
+    lines = "\n".join(f"{name}: {value}" for name, value in parameters.items())
+    return f"<inputs>\n{lines}\n</inputs>"
+
+
+def _beside_prompt(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The parameters that a spec has no place for; all of them where the prompt is made of them."""
+    if _is_prompted(parameters):
+        return {name: value for name, value in parameters.items() if name != "prompt"}
+    return parameters
+
+
+def _is_prompted(parameters: dict[str, JsonValue]) -> bool:
+    prompt = parameters.get("prompt")
+    return isinstance(prompt, str) and bool(prompt.strip())
+
+
+def _owes(spec: RunSpec) -> bool:
+    notes = spec.notes[NOTES]
+    assert isinstance(notes, dict)
+    return notes.get("finish") is not None or (
+        notes.get("mode") == "async_callback" and notes.get("parent") is not None
+    )

@@ -1,0 +1,315 @@
+"""Foreign sessions: ours, with what only the dialects have beside them.
+
+A session of ours has a name, an agent and a line of turns. What foreign executors and clients say of it stands beside
+it (`about`), what they tell of it in a stream of its own (`told`), and another id that an executor gave it leads to it
+(`alias`). Its status is never stored: it follows from its turns, so that it cannot be out of date.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound, WrongState, refusal
+from agentq.coordinator.fields import Name
+from agentq.coordinator.identity import new_nonce, partition_of
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import HELD, LIVE, TERMINAL, State
+from agentq.coordinator.limits import FOREIGN_MS, LIST_A_CALL, TOLD_BYTES
+from agentq.coordinator.link import fields_of
+from agentq.coordinator.queue import Queue
+from agentq.coordinator.records import Filter, Records
+from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.registration import is_runner_id
+from agentq.coordinator.server.foreign.speaking import moment, result_fields, result_of
+from agentq.coordinator.sessions import Session, Sessions, partition_of_session
+from agentq.coordinator.store import Store
+
+About = dict[str, str]
+NOT_EXISTENT = "not_existent"
+PENDING, RUNNING, IDLE, FINISHED, FAILED, STOPPING, STOPPED = (
+    *("pending", "running", "idle", "finished", "failed", "stopping", "stopped"),
+)
+ENDED = {State.COMPLETED: FINISHED, State.FAILED: FAILED, State.SKIPPED: FAILED, State.CANCELLED: STOPPED}
+ENDING_EVENTS = ("session_stop", "run_completed")
+"""Events of an executor after which its session is finished, whether its run has been reported or not."""
+EVENTS_A_PAGE = 1000
+SEARCHED = 2000
+"""How many of the newest events are looked through for a result."""
+RUN_OF = "run"
+"""The fact about a session that it is that of a single run."""
+
+_name: TypeAdapter[str] = TypeAdapter(Name)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event that an executor told."""
+
+    id: str
+    run: str
+    event: dict[str, Any]
+
+
+class Conversing:
+    """What is said of foreign sessions, and what can be known of them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.sessions = Sessions(store)
+        self.records = Records(store)
+        self.queue = Queue(store)
+
+    # ---- which session
+
+    def resolve(self, named: str) -> str | None:
+        """The session that an id, a name or another id leads to."""
+        try:
+            name = _name.validate_python(named)
+        except ValidationError:
+            return None
+        command, partition = self.store.connection.command, partition_of_session(self.store, name)
+        self.store.guard()
+        keys = (self.store.key(partition, "session", name), self.store.key(partition, "about", name))
+        if command("EXISTS", *keys):
+            return name
+        found: str | None = command("GET", self.store.key(self._home(name), "alias", name))
+        return found
+
+    def exists(self, named: str) -> bool:
+        return self.resolve(named) is not None
+
+    def found(self, named: str) -> str:
+        """The same, or a refusal."""
+        session = self.resolve(named)
+        if session is None:
+            raise NotFound("Session not found")
+        return session
+
+    def give_alias(self, alias: str, session: str) -> None:
+        """Let another id lead to a session, too."""
+        refused = refusal(
+            self.store.call("alias", self._home(alias), alias, session, FOREIGN_MS), f"session id {alias}"
+        )
+        if refused is not None:
+            raise refused
+
+    def _home(self, alias: str) -> int:
+        return crc32(alias.encode()) % self.store.keyspace.partitions
+
+    # ---- what is said of it
+
+    def now(self) -> str:
+        return moment(wall_ms()) or ""
+
+    def about(self, session: str) -> About:
+        """What is known of a session beside it."""
+        key = self.store.key(partition_of_session(self.store, session), "about", session)
+        return fields_of(self.store.connection.command("HGETALL", key))
+
+    def note(self, session: str, /, **facts: str) -> None:
+        """Keep facts about a session; an empty one goes."""
+        if any(len(value) > TOLD_BYTES for value in facts.values()):
+            raise Invalid(f"A fact about a session has {TOLD_BYTES} characters at the most.")
+        words = [word for pair in facts.items() for word in pair]
+        self.store.call("note", partition_of_session(self.store, session), "about", session, FOREIGN_MS, *words)
+
+    def affinity(self, about: Mapping[str, str]) -> Wanted:
+        """Where a conversation is, as demands."""
+        return Wanted(hostname=about.get("hostname") or None, executor_profile=about.get("executor_profile") or None)
+
+    def owe(self, run_id: str) -> None:
+        """Note that the end of a run is to be told to somebody."""
+        self.store.call("owe", partition_of(run_id), "owe", run_id)
+
+    # ---- its turns
+
+    def turns(
+        self, session: str, states: Iterable[State] = tuple(State), *, about: About | None = None, most: int = 100
+    ) -> list[Run]:
+        """Runs of a session in some states, the newest first."""
+        run_id = (self.about(session) if about is None else about).get(RUN_OF)
+        if run_id:
+            return [run for run in self._known([run_id]) if run.state in states]
+        page = self.records.page(Filter(tuple(states), session=session), limit=most)
+        return self._known(each.id for each in page.runs)
+
+    def _known(self, ids: Iterable[str]) -> list[Run]:
+        found = []
+        for run_id in ids:
+            try:
+                found.append(self.records.get(run_id))
+            except NotFound:
+                continue  # forgotten since it was listed
+        return found
+
+    def live(self, session: str, about: About | None = None) -> Run | None:
+        """The turn whose turn it is."""
+        line = self.sessions.line(session, 1)
+        found = self._known(line) if line else self.turns(session, LIVE, about=about, most=1)
+        return found[0] if found else None
+
+    def last_ended(self, session: str, about: About | None = None) -> Run | None:
+        """The newest turn that has ended."""
+        return next(iter(self.turns(session, TERMINAL, about=about, most=1)), None)
+
+    def status(self, named: str) -> str:
+        """The status of a session."""
+        session = self.resolve(named)
+        return NOT_EXISTENT if session is None else self.status_of(session, self.about(session))
+
+    def status_of(self, session: str, about: About) -> str:
+        """The same of one that is there."""
+        live = self.live(session, about)
+        if live is not None and about.get("finished_run") == live.id:
+            return FINISHED
+        if live is not None and live.state in HELD:
+            if live.stop_at_ms is not None:
+                return STOPPING
+            if live.state is State.RUNNING or about.get("bound_run") == live.id:
+                return RUNNING
+        ended = self.last_ended(session, about)
+        if ended is None:
+            # What an executor began by itself runs from then on; what a client asked for waits for its runner.
+            return RUNNING if live is None and about.get("bound_at") else PENDING
+        if about.get("exited_run") == ended.id and about.get("exited_as"):
+            return about["exited_as"]
+        if ended.state is State.COMPLETED:
+            return IDLE if about.get("idle_run") == ended.id else FINISHED
+        return ENDED[ended.state]
+
+    # ---- what executors tell
+
+    def tell(self, session: str, event: dict[str, Any], operation: str | None = None) -> str:
+        """Keep an event; returns its id."""
+        text = json.dumps(event)
+        if len(text) > TOLD_BYTES:
+            raise Invalid(f"The event has {len(text)} bytes; {TOLD_BYTES} is the most.")
+        live = self.live(session)
+        run = live.id if live is not None else ""
+        words = (session, run, operation or new_nonce(), text, FOREIGN_MS)
+        reply = str(self.store.call("tell", partition_of_session(self.store, session), *words))
+        if event.get("event_type") in ENDING_EVENTS:
+            self.note(session, finished_run=run)
+        return reply.removeprefix("ok ")
+
+    def told(self, session: str, after: str = "", most: int = EVENTS_A_PAGE) -> list[Told]:
+        """The events of a session, the oldest first, after one of them."""
+        key = self.store.key(partition_of_session(self.store, session), "told", session)
+        start = f"({after}" if after else "-"
+        return _told(self.store.connection.command("XRANGE", key, start, "+", "COUNT", most))
+
+    def told_last(self, session: str, most: int = SEARCHED) -> list[Told]:
+        """The newest events of a session, the newest first."""
+        key = self.store.key(partition_of_session(self.store, session), "told", session)
+        return _told(self.store.connection.command("XREVRANGE", key, "+", "-", "COUNT", most))
+
+    # ---- its result
+
+    def answer_of(self, session: str, run_id: str | None = None) -> JsonValue:
+        """What executors told as the result of a run, or of the session; None where they told nothing."""
+        said: JsonValue = None
+        for told in self.told_last(session):
+            if run_id is not None and told.run != run_id:
+                continue
+            kind = told.event.get("event_type")
+            if kind == "result":
+                data = told.event.get("result_data")
+                return data if data is not None else told.event.get("result_text")
+            if kind == "message" and said is None and told.event.get("role") == "assistant":
+                said = _text_of(told.event)
+        return said
+
+    def result(self, session: str) -> dict[str, JsonValue]:
+        """The newest result of a session: a turn that failed afterwards does not take it away."""
+        about = self.about(session)
+        status = self.status_of(session, about)
+        run = next(iter(self.turns(session, (State.COMPLETED,), about=about, most=1)), None)
+        found = result_of(run) if run is not None else None
+        if found is None and (run is not None or status in (FINISHED, IDLE)):
+            said = self.answer_of(session, run.id if run is not None else None)
+            found = result_fields(said) if said is not None else None
+        if found is not None:
+            return found
+        if status in (FINISHED, IDLE) or run is not None:
+            raise NotFound("No result found")
+        raise Unfinished("Session not finished" if about.get("dialect") == "a" else "Session not finished or idle")
+
+    # ---- an end to it
+
+    def discard(self, session: str) -> dict[str, int]:
+        """Delete a session, with what was told of it; its runs that have ended go, too, where they may."""
+        about = self.about(session)
+        if self.live(session) is not None or about.get("idle_run"):
+            raise WrongState("Stop session first")
+        runs = self.turns(session, TERMINAL, about=about, most=LIST_A_CALL)
+        told = self.store.connection.command(
+            "XLEN", self.store.key(partition_of_session(self.store, session), "told", session)
+        )
+        refused = refusal(
+            str(self.store.call("discard", partition_of_session(self.store, session), session)), f"session {session}"
+        )
+        if refused is not None:
+            raise refused
+        if about.get("given_id"):
+            self.store.call("alias", self._home(about["given_id"]), about["given_id"], "", FOREIGN_MS)
+        left = self.queue.forget([(run.id, run.state) for run in runs])
+        return {"session": 1, "events_count": int(told), "runs_count": sum(each is None for each in left)}
+
+    # ---- in the words of the dialects
+
+    def fields(self, session: str) -> dict[str, Any]:
+        """A session's fields, in the union of the dialects."""
+        about = self.about(session)
+        try:
+            stored: Session | None = self.sessions.get(session)
+        except NotFound:
+            stored = None
+        return self.also(session, about, stored)
+
+    def also(self, session: str, about: About, stored: Session | None) -> dict[str, Any]:
+        """The same of one that was read already."""
+        created = about.get("bound_at") or None
+        return {
+            "session_id": about.get("given_id") or session,
+            "session_name": session,
+            "status": self.status_of(session, about),
+            "created_at": moment(stored.created_at_ms) if stored is not None else created,
+            "project_dir": about.get("project_dir") or (stored.cwd if stored is not None else None),
+            "agent_name": about.get("agent_name") or None,
+            "last_resumed_at": about.get("last_resumed_at") or None,
+            "parent_session_id": about.get("parent") or None,
+            "parent_session_name": about.get("parent") or None,
+            "executor_session_id": about.get("executor_session_id")
+            or (stored.agent_session if stored is not None else None),
+            "executor_profile": about.get("executor_profile") or None,
+            "hostname": about.get("hostname")
+            or (stored.host if stored is not None and not is_runner_id(stored.host or "") else None),
+        }
+
+
+class Unfinished(Invalid):
+    """The session has no result yet."""
+
+
+def _told(entries: Sequence[Any]) -> list[Told]:
+    found = []
+    for place, flat in entries:
+        fields = fields_of(flat)
+        found.append(Told(place, fields["run"], json.loads(fields["event"])))
+    return found
+
+
+def _text_of(event: Mapping[str, Any]) -> str | None:
+    """The text of a message."""
+    content = event.get("content")
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") for part in content or () if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(filter(None, parts)) or None

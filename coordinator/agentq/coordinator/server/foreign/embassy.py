@@ -1,0 +1,50 @@
+"""Everything that foreign runners and clients deal with, put together for one server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentq.coordinator.server.foreign.asking import Asking
+from agentq.coordinator.server.foreign.attending import Attending
+from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.lobby import Ask, Lobby
+from agentq.coordinator.server.foreign.orders import Orders
+from agentq.coordinator.server.foreign.owing import Owing
+from agentq.coordinator.server.foreign.polling import Polling
+from agentq.coordinator.server.foreign.reports import Reports
+from agentq.coordinator.server.foreign.roster import Roster
+from agentq.coordinator.server.foreign.shelf import Shelf
+from agentq.coordinator.server.foreign.stopping import Stopping
+from agentq.coordinator.server.foreign.timing import Timing
+from agentq.coordinator.server.tides import Tides
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+
+
+class Embassy:
+    """Made on any thread; started and stopped on the server's loop."""
+
+    def __init__(
+        self, store: Store, settings: Settings, tides: Tides, ask: Ask, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.timing = Timing.from_environment() if environment is None else Timing.from_environment(environment)
+        self.shelf = Shelf(store)
+        self.conversing = Conversing(store)
+        self.roster = Roster(store, settings, self.timing)
+        self.orders = Orders(self.roster, self.conversing, self.shelf)
+        self.reports = Reports(self.roster, self.conversing)
+        self.asking = Asking(store, self.timing, self.shelf, self.conversing)
+        self.stopping = Stopping(self.roster, self.conversing)
+        self.attending = Attending(self.roster, self.conversing, self.timing)
+        self.lobby = Lobby(store, tides, ask)
+        self.polling = Polling(self.roster, self.orders, self.lobby, ask)
+        self.owing = Owing(self.conversing, self.asking, tides, ask)
+
+    def start(self) -> None:
+        """Follow what happens, on the loop."""
+        self.lobby.start()
+        self.owing.start()
+
+    async def stop(self) -> None:
+        await self.lobby.stop()
+        await self.owing.stop()

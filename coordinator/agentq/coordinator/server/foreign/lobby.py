@@ -1,0 +1,172 @@
+"""Where runners wait for something to come: each run that becomes pending wakes one of those that may take it.
+
+A poller that waits is a place in a line and a future; it costs nothing until it is called. One task follows the tides:
+a run that becomes pending calls the first in the line that serves its lane, a stop that is ordered calls the runner
+that holds the run, and what is not known calls everybody. Whoever was called and does not come passes the call on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.events import Event
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.server.tides import Tides
+from agentq.coordinator.serving import Identity, serves
+from agentq.coordinator.store import Store
+
+CAPACITY = 5000
+"""Events that may wait to be looked at; past them everybody is called."""
+MEMORY = 50_000
+"""Answers to whether somebody serves a lane that are remembered."""
+ROUND_S = 3600.0
+LANES_A_CALL = 500
+
+Ask = Callable[..., Awaitable[Any]]
+
+log = logging.getLogger("agentq.server")
+
+
+class Place:
+    """One runner that waits."""
+
+    __slots__ = ("_bell", "called", "runner", "superseded", "who")
+
+    def __init__(self, runner: str) -> None:
+        self.runner = runner
+        self.who: Identity | None = None
+        """The worker that it is; None until that was looked up."""
+        self.called = ""
+        """The lane that it was called for, or `*` for anything; empty if it was not."""
+        self.superseded = False
+        """The runner polls anew: this poll is of nobody any more."""
+        self._bell: asyncio.Future[None] | None = None
+
+    async def wait(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
+        """Wait to be called, or for one of the others; whether it was called."""
+        if not (self.called or self.superseded or any(other.done() for other in others)):
+            self._bell = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait({self._bell, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._bell = None
+        return bool(self.called)
+
+    def call(self, lane: str) -> None:
+        self.called = lane
+        self.rouse()
+
+    def rouse(self) -> None:
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+
+class Lobby:
+    """Everybody who waits in this process. To be used on its loop alone."""
+
+    def __init__(self, store: Store, tides: Tides, ask: Ask) -> None:
+        self.store = store
+        self.tides = tides
+        self._ask = ask
+        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._serves: dict[tuple[str, str], bool] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow the tides."""
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    @contextmanager
+    def place(self, runner: str) -> Iterator[Place]:
+        """Stand in the line. A second poll of the same runner takes the place of the first."""
+        before = self._places.pop(runner, None)
+        if before is not None:
+            before.superseded = True
+            before.rouse()
+        place = self._places[runner] = Place(runner)
+        try:
+            yield place
+        finally:
+            if self._places.get(runner) is place:
+                del self._places[runner]
+            if place.called not in ("", "*"):
+                self.call(place.called)
+
+    def waits(self, runner: str) -> bool:
+        return runner in self._places
+
+    def call(self, lane: str) -> None:
+        """A run waits in a lane: call the first that serves it and has not been called."""
+        for place in self._places.values():
+            if place.who is None:
+                place.call("*")
+            elif not place.called and self._may_serve(place.who, lane):
+                self._places.move_to_end(place.runner)
+                place.call(lane)
+                return
+
+    def call_runner(self, runner: str) -> None:
+        """There is something to tell this runner."""
+        place = self._places.get(runner)
+        if place is not None:
+            place.call("*")
+
+    def call_all(self) -> None:
+        """Something has happened, and nobody knows what."""
+        for place in list(self._places.values()):
+            place.call("*")
+
+    def _may_serve(self, who: Identity, lane: str) -> bool:
+        known = self._serves.get((who.id, lane))
+        if known is None:
+            if len(self._serves) >= MEMORY:
+                self._serves.clear()
+            known = self._serves[who.id, lane] = bool(serves(who, [lane]))
+        return known
+
+    def forget(self, runner: str) -> None:
+        """A runner has changed."""
+        for key in [key for key in self._serves if key[0] == runner]:
+            del self._serves[key]
+
+    async def _follow(self) -> None:
+        with self.tides.of_everything(CAPACITY) as watch:
+            while not self.tides.closing:
+                news = await watch.next(ROUND_S)
+                if news.missed:
+                    self.call_all()
+                try:
+                    await self._tell(news.events)
+                except AgentqError as fault:
+                    # What became pending is not known: everybody looks for themselves.
+                    log.warning("the lobby lost its place", extra={"fields": {"error": str(fault)}})
+                    self.call_all()
+        self.call_all()
+
+    async def _tell(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.event == "stop_ordered":
+                self.call_runner(event.worker)
+        pending = [event.run for event in events if event.state is State.PENDING] if self._places else []
+        for at in range(0, len(pending), LANES_A_CALL):
+            for lane in await self._ask(self._lanes, pending[at : at + LANES_A_CALL]):
+                self.call(lane)
+
+    def _lanes(self, runs: Sequence[str]) -> list[str]:
+        """The lanes that these runs wait in, those that still do."""
+        command, key = self.store.connection.command, self.store.key
+        found = (command("HMGET", key(partition_of(run), "run", run), "state", "lane") for run in runs)
+        return [lane for state, lane in found if state == State.PENDING]

@@ -1,0 +1,233 @@
+"""What a runner is told when it polls: one thing at a time, the most urgent first.
+
+1. That it was deregistered.
+2. Runs, or sessions, to stop: those that it holds and that are to be cancelled, and those that it was given and holds
+   no longer, because they were lost to it: whatever still runs there of them is to end before it gets anything new.
+3. Scripts to fetch or to remove.
+4. A run that it was given and has not begun. Runners go on polling only when they have said that a run began: so the
+   answer that brought it was lost, and it is given once more.
+5. A run that it may take, if it has room for one.
+
+All of that is read from what the store knows, in each poll anew: nothing has to be remembered between two.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from agentq.coordinator.errors import AgentqError, NotFound, Refused, TryLater, Unreachable
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.records import Records
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
+from agentq.coordinator.server.foreign.registration import Dialect
+from agentq.coordinator.server.foreign.roster import ACTIVE_MS, GIVEN, Given, Look, Roster
+from agentq.coordinator.server.foreign.shelf import Shelf, filled_in
+from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, session_of
+
+AGAIN_MS = 10_000
+"""A stop that was told and not confirmed is told again after so long."""
+TIMES = 5
+"""How often a runner is told to stop what it holds no longer; then it is taken to have nothing of it."""
+QUIET_MS = 15_000
+"""How long a runner gets nothing new after it was told to stop what it holds no longer, unless it says that it did."""
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer to a poll. What was claimed for it is handed back if nobody is there to take it."""
+
+    body: Body
+    claim: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """There is nothing to tell, for now; something may be due after a while even if nothing happens."""
+
+    again_ms: int | None = None
+
+
+class Orders:
+    """Decides what each poll is answered."""
+
+    def __init__(self, roster: Roster, conversing: Conversing, shelf: Shelf) -> None:
+        self.roster = roster
+        self.conversing = conversing
+        self.shelf = shelf
+        self.queue = roster.queue
+        self.records = Records(roster.store)
+
+    def next(self, look: Look, poll_ms: int = 0) -> Told | Nothing:
+        """What a runner is to be told now; `poll_ms` is how long it is going to wait if that is nothing."""
+        if look.leaving:
+            return Told({"deregistered": True})
+        if not look.registered or self.roster.is_worn(look):
+            self.roster.beat(look)
+            look = self.roster.look(look.runner)
+        found = self._found(look)
+        if poll_ms and isinstance(found, Nothing):
+            self.roster.note(look.runner, polls_until_ms=str(look.now_ms + poll_ms))
+        return found
+
+    def _found(self, look: Look) -> Told | Nothing:
+        doomed = self._doomed(look)
+        told = self._stops(look, doomed) or self._scripts(look)
+        if told is not None:
+            return told
+        again = next((hold for hold in look.holds if hold.state == State.CLAIMED and not hold.stopping), None)
+        told = self._handed(look, again.claim) if again is not None else None
+        if told is not None:
+            return told
+        wait_ms = max((each.told_at_ms + QUIET_MS - look.now_ms for each in doomed), default=0)
+        return Nothing(wait_ms) if wait_ms > 0 else self._claimed(look)
+
+    # ---- stopping
+
+    def _doomed(self, look: Look) -> list[Given]:
+        """What the runner was given and holds no longer; what was to be stopped before it began ends here."""
+        held = []
+        for hold in look.holds:
+            if hold.stopping and hold.state == State.CLAIMED:
+                self._quietly(hold.claim, Outcome(class_=OutcomeClass.CANCELLED, error="stopped before it began"))
+            else:
+                held.append(hold)
+        runs, sessions = {hold.claim.id for hold in held}, {hold.session for hold in held}
+        lost = [each for each in look.given if each.run not in runs]
+        # A later turn of the same conversation has taken its place there; a stop would hit that one.
+        over = [each for each in lost if each.times >= TIMES or (look.dialect == "c" and each.session in sessions)]
+        if over:
+            self.roster.note(look.runner, **{f"{GIVEN}{each.run}": "" for each in over})
+        return [each for each in lost if each not in over]
+
+    def _quietly(self, claim: Claim, outcome: Outcome) -> None:
+        try:
+            self.queue.fail(claim, outcome)
+        except (Refused, NotFound):
+            return  # it has gone on without this attempt, which is just as well
+
+    def _stops(self, look: Look, doomed: list[Given]) -> Told | None:
+        given = {each.run: each for each in look.given}
+        wanted = list(doomed)
+        for hold in look.holds:
+            if hold.stopping and hold.state != State.CLAIMED:
+                known = given.get(hold.claim.id)
+                wanted.append(known or Given(hold.claim.id, hold.session or "-", 0, 0))
+        due = [each for each in wanted if each.told_at_ms == 0 or look.now_ms - each.told_at_ms >= AGAIN_MS]
+        if not due:
+            return None
+        facts = {f"{GIVEN}{each.run}": f"{each.session} {look.now_ms} {each.times + 1}" for each in due}
+        self.roster.note(look.runner, **facts)
+        return Told(_stop_body(look.dialect, due))
+
+    def _scripts(self, look: Look) -> Told | None:
+        """What has changed of the scripts since the runner was last told; only runners of dialect C know of any."""
+        if look.dialect != "c":
+            return None
+        if look.fields.get("scripts", "0") == look.shelf:
+            return None
+        names = [each["name"] for each in self.shelf.all("scripts")]
+        before = look.fields.get("script_names", "").split()
+        self.roster.note(look.runner, scripts=look.shelf, script_names=" ".join(names))
+        removed = [name for name in before if name not in names]
+        return Told({"sync_scripts": names, "remove_scripts": removed}) if names or removed else None
+
+    # ---- giving
+
+    def _claimed(self, look: Look) -> Told | Nothing:
+        room = look.registration.concurrency - len(look.holds)
+        while room > 0:
+            claims = self.roster.lease(look).claim(1)
+            if not claims:
+                return Nothing()
+            told = self._handed(look, claims[0])
+            if told is not None:
+                return Told(told.body, claims[0])
+        return Nothing()
+
+    def _handed(self, look: Look, claim: Claim) -> Told | None:
+        """A run as its runner is to get it; None if its start hook forbids it."""
+        run = self.records.get(claim.id)
+        notes, parameters = Notes.of(run.spec), None
+        if notes.hook is not None:
+            blocked, parameters = self._hooked(notes.hook)
+            if blocked is not None:
+                self._quietly(claim, Outcome(class_=OutcomeClass.REJECTED, error=blocked))
+                return None
+        session = session_of(run)
+        self.roster.remember(look.runner, claim, session)
+        active = str(look.now_ms + ACTIVE_MS)
+        self.roster.note(look.runner, polls_until_ms=active, **{f"{GIVEN}{run.id}": f"{session} 0 0"})
+        if run.spec.session is None:
+            self.conversing.note(session, **{RUN_OF: run.id})
+        return Told({"run": self._body(run, notes, session, parameters)})
+
+    def _body(self, run: Run, notes: Notes, session: str, parameters: dict[str, JsonValue] | None) -> Body:
+        body = also(run)
+        if parameters is not None:
+            body |= {"parameters": parameters, "prompt": parameters.get("prompt", body["prompt"])}
+        if notes.type == RESUME:
+            # Only a session that has begun can have been given another id.
+            body["session_id"] = self.conversing.about(session).get("given_id") or session
+        body["scope"] = notes.scope or None
+        body["resolved_agent_blueprint"] = self._blueprint(notes, body, session)
+        return body
+
+    def _blueprint(self, notes: Notes, body: Body, session: str) -> Body | None:
+        if notes.agent is None:
+            return None
+        try:
+            stored = self.shelf.resolved(self.shelf.get("agents", notes.agent))
+        except NotFound:
+            return None
+        facts = {"params": body["parameters"], "scope": notes.scope, "runtime": {"session_id": session}}
+        filled: Body = filled_in(stored, facts)
+        return filled
+
+    def _hooked(self, hook: str) -> tuple[str | None, dict[str, JsonValue] | None]:
+        """What a start hook has answered: why the run must not begin, and the parameters that it is to begin with."""
+        try:
+            run = self.records.get(hook)
+        except NotFound:
+            return None, None
+        said: JsonValue = run.outcome.result if run.outcome is not None and run.state is State.COMPLETED else None
+        answer = parsed(said)
+        if answer.get("action") == "block":
+            return str(answer.get("block_reason") or "its start hook forbade it"), None
+        parameters = answer.get("parameters")
+        return None, parameters if isinstance(parameters, dict) else None
+
+    def hand_back(self, runner: str, claim: Claim) -> None:
+        """Nobody was there to take a run: it goes to somebody else, at no cost."""
+        self.roster.forget(runner, claim.id)
+        self.roster.note(runner, **{f"{GIVEN}{claim.id}": ""})
+        try:
+            self.queue.release(claim, "its runner had gone before it was delivered")
+        except (Unreachable, TryLater):
+            raise
+        except AgentqError:
+            return  # it has gone on without this attempt already
+
+
+def parsed(said: JsonValue) -> dict[str, JsonValue]:
+    """An answer as an object, if it is one, or JSON that is one; nothing if it cannot be understood."""
+    if isinstance(said, str):
+        try:
+            said = json.loads(said)
+        except ValueError:
+            return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _stop_body(dialect: Dialect, due: list[Given]) -> Body:
+    if dialect == "c":
+        return {"stop_sessions": list(dict.fromkeys(each.session for each in due))}
+    return {"stop_runs": [each.run for each in due]}

@@ -1,0 +1,196 @@
+"""What is owed when a foreign run ends: a parent is told how its child ended, a hook what a run resulted in.
+
+That something is owed is put down before the run is submitted, and is crossed out when it was done; so it is done also
+if every server was down when the run ended. Any server may do it, and two at once do it once: the turn that tells a
+parent has an id that follows from the first child it tells of, and whoever finds it taken reads there what it told.
+
+A parent that is busy is told when it is free again, of all its children that have ended by then, together. Nothing is
+remembered as being under way: whether a parent is busy is read from its line, so that a turn that failed holds up none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from pydantic import JsonValue
+
+from agentq.coordinator.errors import AgentqError, Duplicate, Invalid, NotFound, TryLater, Unreachable, WrongState
+from agentq.coordinator.identity import created_ms, partition_of, tick_run_id
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.server.foreign.asking import Asking
+from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.shelf import Hook
+from agentq.coordinator.server.foreign.speaking import STATUS, Notes, error_of, result_of, session_of
+from agentq.coordinator.server.tides import Tides
+
+CAPACITY = 2000
+AT_ONCE = 500
+"""Debts that one round looks at."""
+CHILDREN = 100
+"""Children that one turn tells of, at the most."""
+TOLD_CHARACTERS = 64 << 10
+"""Of each child's result."""
+LOST_MS = 60_000
+"""After so long without its run a debt is of a submit that never came to be."""
+LOOK_S = 30.0
+"""How often it is looked whether something is owed, whatever has happened."""
+GATHER_S = 0.02
+"""Children that end together are told of together."""
+CLOSING = "Please continue with the orchestration based on "
+
+Ask = Callable[..., Awaitable[Any]]
+log = logging.getLogger("agentq.server")
+
+
+class Owing:
+    """Pays what is owed."""
+
+    def __init__(self, conversing: Conversing, asking: Asking, tides: Tides, ask: Ask) -> None:
+        self.store = conversing.store
+        self.records = conversing.records
+        self.conversing = conversing
+        self.asking = asking
+        self.tides = tides
+        self._ask = ask
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow the tides."""
+        self._task = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _follow(self) -> None:
+        with self.tides.of_everything(CAPACITY) as watch:
+            relevant = True
+            while not self.tides.closing:
+                if relevant:
+                    await self._round()
+                news = await watch.next(LOOK_S)
+                relevant = not news.events or any(event.state in TERMINAL for event in news.events)
+                if relevant and news:
+                    await asyncio.sleep(GATHER_S)
+
+    async def _round(self) -> None:
+        try:
+            with suppress(Unreachable, TryLater):  # it is looked again after a while, whatever happens
+                await self._ask(self.settle)
+        except AgentqError as fault:
+            log.warning("a debt was not paid", extra={"fields": {"error": str(fault)}})
+
+    def settle(self) -> int:
+        """Pay whatever is due; returns how much was."""
+        return sum(self._settle(partition) for partition in self.store.partitions())
+
+    def _settle(self, partition: int) -> int:
+        key = self.store.key(partition, "owed")
+        flat = self.store.connection.command("ZRANGE", key, 0, AT_ONCE - 1, "WITHSCORES")
+        if not flat:
+            return 0
+        ended, gone, now_ms = [], [], self.store.time_ms()
+        for run_id, since in zip(flat[::2], flat[1::2], strict=True):
+            state = self.store.connection.command("HGET", self.store.key(partition, "run", run_id), "state")
+            if state is None and now_ms - int(float(since)) > LOST_MS:
+                gone.append(run_id)
+            elif state is not None and State(state) in TERMINAL:
+                ended.append(self.records.get(run_id))
+        paid = [*gone, *self._hooks(ended), *self._parents(ended)]
+        if paid:
+            self.store.call("owe", partition, "done", *paid)
+        return len(paid)
+
+    # ---- hooks
+
+    def _hooks(self, ended: list[Run]) -> Iterator[str]:
+        """Tell finish hooks; a run that owes its parent something as well stays until that is paid, too."""
+        for run in ended:
+            notes = Notes.of(run.spec)
+            if notes.finish is not None and run.state is State.COMPLETED:
+                self._tell_hook(run, Hook.model_validate(notes.finish))
+            if not _owes_parent(notes):
+                yield run.id
+
+    def _tell_hook(self, run: Run, hook: Hook) -> None:
+        found = result_of(run) or {}
+        data = found.get("result_data")
+        parameters: dict[str, JsonValue] = data if isinstance(data, dict) else {"prompt": found.get("result") or ""}
+        run_id = tick_run_id(partition_of(run.id), created_ms(run.id), f"finish {run.id}")
+        try:
+            self.asking.ask_hook(hook, parameters, near=session_of(run), run_id=run_id)
+        except Duplicate:
+            return  # it was told already
+        except Invalid as wrong:
+            log.warning("a finish hook cannot be told", extra={"fields": {"run": run.id, "error": str(wrong)}})
+
+    # ---- parents
+
+    def _parents(self, ended: list[Run]) -> Iterator[str]:
+        """Tell each parent that is free of its children that have ended."""
+        by_parent: dict[str, list[Run]] = {}
+        for run in sorted(ended, key=lambda run: run.id):
+            notes = Notes.of(run.spec)
+            if _owes_parent(notes) and notes.parent is not None:
+                by_parent.setdefault(notes.parent, []).append(run)
+        for parent, children in by_parent.items():
+            yield from self._tell_parent(parent, children[:CHILDREN])
+
+    def _tell_parent(self, parent: str, children: list[Run]) -> list[str]:
+        """The debts that are paid."""
+        ids = [run.id for run in children]
+        try:
+            stored = self.conversing.sessions.get(parent)
+        except NotFound:
+            return ids  # there is nobody to be told
+        if stored.state != "open":
+            return ids
+        if stored.turns:
+            return []
+        partition = self.conversing.sessions.partition(parent)
+        run_id = tick_run_id(partition, created_ms(ids[0]), f"callback {ids[0]}")
+        try:
+            self.asking.call_back(parent, self._text(children), tuple(ids), run_id)
+        except Duplicate:
+            return [each for each in Notes.of(self.records.get(run_id).spec).answers if each in ids]
+        except WrongState:
+            return ids  # closed a moment ago
+        return ids
+
+    def _text(self, children: list[Run]) -> str:
+        if len(children) == 1:
+            (run,) = children
+            opening = f'<agent-callback session="{session_of(run)}" status="{STATUS[run.state]}">'
+            return f"{opening}\n{self._part(run, '##')}\n</agent-callback>\n\n{CLOSING}this result."
+        parts = [
+            f"### Child: {session_of(run)} (status: {STATUS[run.state]})\n\n{self._part(run, '####')}"
+            for run in children
+        ]
+        opening = f'<agent-callback type="aggregated" count="{len(children)}">'
+        return "\n".join([opening, "\n\n".join(parts), "</agent-callback>"]) + f"\n\n{CLOSING}these results."
+
+    def _part(self, run: Run, mark: str) -> str:
+        if run.state is not State.COMPLETED:
+            return f"{mark} Error\n\n{_enclosed(error_of(run) or f'The run was {STATUS[run.state]}.')}"
+        found = result_of(run) or {}
+        data = found.get("result_data")
+        text = json.dumps(data, ensure_ascii=False) if data is not None else str(found.get("result_text") or "")
+        return f"{mark} Child Result\n\n{_enclosed(text)}"
+
+
+def _owes_parent(notes: Notes) -> bool:
+    return notes.parent is not None and notes.mode == "async_callback"
+
+
+def _enclosed(text: str) -> str:
+    """A text that cannot end the part that it stands in."""
+    shown = text if len(text) <= TOLD_CHARACTERS else f"{text[:TOLD_CHARACTERS]}\n… ({len(text)} characters in all)"
+    return shown.replace("</agent-callback", "</ agent-callback")

@@ -1,0 +1,89 @@
+"""The long poll of a runner: held until there is something to tell, and never answered with more than one thing.
+
+1. Nothing is claimed for a client that has gone: that is looked at before, and what was claimed while it went is handed
+   back at once. What is lost on the way all the same is given again with the next poll (see orders.py).
+2. While the store cannot be reached the poll is held, and in the end answered 204: a runner that is refused three times
+   in a row gives up for good.
+3. It is held for 30 s at the most, since clients give up after 35.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.server.foreign.lobby import Lobby, Place
+from agentq.coordinator.server.foreign.orders import Body, Nothing, Orders, Told
+from agentq.coordinator.server.foreign.roster import Roster
+from agentq.coordinator.server.problems import Denied
+from agentq.coordinator.serving import Identity
+
+OUTAGE_MS = 500
+"""How long a poll waits before it looks again at a store that could not be reached."""
+GRACE_MS = 5_000
+"""For how long after its time a poll is taken to be under way, wherever it is held."""
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+class Polling:
+    """Holds the polls of this process."""
+
+    def __init__(self, roster: Roster, orders: Orders, lobby: Lobby, ask: Ask) -> None:
+        self.roster = roster
+        self.orders = orders
+        self.lobby = lobby
+        self._ask = ask
+
+    async def poll(self, runner: str, gone: asyncio.Future[None], may_touch: Callable[[str], bool]) -> Body | None:
+        """What the runner is to be told; None if nothing has come in time."""
+        hold_ms = round(1000 * self.roster.timing.runner_poll_timeout)
+        deadline = monotonic_ms() + hold_ms
+        with self.lobby.place(runner) as place:
+            told = await self._next(place, deadline, gone, may_touch)
+            if gone.done() and not place.superseded:
+                await self._note_gone(runner)
+        return told
+
+    async def _next(
+        self, place: Place, deadline: int, gone: asyncio.Future[None], may_touch: Callable[[str], bool]
+    ) -> Body | None:
+        first = True
+        while not (gone.done() or place.superseded):
+            place.called = ""
+            left_ms = deadline - monotonic_ms()
+            wait_ms = left_ms
+            try:
+                who, found = await self._ask(self._look, place.runner, left_ms + GRACE_MS if first else 0, may_touch)
+                place.who, first = who, False
+            except (Unreachable, TryLater):
+                wait_ms, found = min(left_ms, OUTAGE_MS), Nothing()
+            if isinstance(found, Told):
+                return await self._delivered(place, found, gone)
+            if found.again_ms is not None:
+                wait_ms = min(wait_ms, found.again_ms)
+            if left_ms <= 0 or self.lobby.tides.closing:
+                return None
+            await place.wait(wait_ms / 1000, gone)
+        return None
+
+    def _look(self, runner: str, poll_ms: int, may_touch: Callable[[str], bool]) -> tuple[Identity, Told | Nothing]:
+        look = self.roster.look(runner)
+        if not may_touch(look.fields.get("token", "")):
+            raise Denied("This token is another runner's.")
+        return self.roster.who(look), self.orders.next(look, poll_ms)
+
+    async def _delivered(self, place: Place, told: Told, gone: asyncio.Future[None]) -> Body | None:
+        if told.claim is not None and (gone.done() or place.superseded):
+            await self._ask(self.orders.hand_back, place.runner, told.claim)
+            return None
+        return told.body
+
+    async def _note_gone(self, runner: str) -> None:
+        """The client has gone: another process may take its place at once."""
+        with suppress(AgentqError):  # else the note of this poll runs out by itself
+            await self._ask(self.roster.note, runner, polls_until_ms="")

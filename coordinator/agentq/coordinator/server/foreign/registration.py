@@ -1,0 +1,153 @@
+"""What a foreign runner says of itself when it registers, in any dialect, and the worker that it is to us.
+
+    A   all fields optional, an empty body too                 id by chance: `rnr_` and 12 digits
+    B   hostname, project_dir, executor_type, tags             id from these
+    C   hostname, project_dir, executor_profile, executor, …   id from these and the executor's command
+
+A runner that cannot say more than its program lets it can still say it in its tags: `slots=4` that it takes four runs
+at a time, `queue=nightly` which queue it serves.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from hashlib import blake2b, sha256
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from agentq.coordinator.demands import HOST
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.serving import Identity
+from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY
+
+Dialect = Literal["a", "b", "c"]
+Said = Annotated[str, Field(max_length=4096)]
+
+HOSTNAME, PROJECT, PROFILE, TYPE, TAG, OWNS = (
+    *("hostname", "project_dir", "executor_profile", "executor_type", "tag.", "owns."),
+)
+"""The labels that foreign demands are about."""
+HOOKS = "hooks"
+"""The label of those that have a start hook's answer applied."""
+YES = "yes"
+SLOTS, QUEUE = "slots=", "queue="
+"""What tags begin with that say more."""
+PROCEDURAL, AUTONOMOUS = "procedural", "autonomous"
+TAGS = 32
+SLOTS_MAX = 1000
+
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/+-]{0,127}")
+_ROOTED = re.compile(r"/[A-Za-z0-9_.@/+-]{0,120}")
+_RUNNER = re.compile(r"(lnch|rnr)_[0-9a-f]{12}")
+
+
+def is_runner_id(text: str) -> bool:
+    """Whether it has the form of an id that a runner gets here."""
+    return _RUNNER.fullmatch(text) is not None
+
+
+def label_of(text: str) -> str:
+    """Any text as the value of a label: itself where it can be, readable for a path, and else a digest."""
+    if _LABEL.fullmatch(text):
+        return text
+    if _ROOTED.fullmatch(text):
+        return f"root{text}"
+    return f"sha.{blake2b(text.encode(), digest_size=9).hexdigest()}"
+
+
+class Executor(BaseModel):
+    """What a runner of dialect C executes with."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: Said | None = None
+    command: Said | None = None
+    config: JsonValue = None
+
+
+class OwnedAgent(BaseModel):
+    """An agent that a runner brings along, and nobody else has."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Name
+
+
+class Registration(BaseModel):
+    """The body of a registration, in the union of the dialects."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    hostname: Said | None = None
+    project_dir: Said | None = None
+    executor_type: Said | None = None
+    executor_profile: Said | None = None
+    executor: Executor | None = None
+    tags: Annotated[tuple[Said, ...], Field(max_length=TAGS)] = ()
+    require_matching_tags: bool = False
+    agents: Annotated[tuple[OwnedAgent, ...], Field(max_length=TAGS)] = ()
+    slots: Annotated[int, Field(ge=1, le=SLOTS_MAX)] | None = None
+    queues: tuple[Name, ...] = ()
+
+    @classmethod
+    def read(cls, body: Any) -> Registration:
+        """Read a body, or say in one sentence what is wrong with it."""
+        try:
+            return cls.model_validate({} if body is None else body)
+        except ValidationError as error:
+            raise Invalid(one_sentence(error)) from error
+
+    @property
+    def dialect(self) -> Dialect:
+        if self.executor_profile is not None:
+            return "c"
+        return "b" if self.tags and self.hostname is not None else "a"
+
+    def runner_id(self) -> str:
+        """The id that it has: the same for the same identity, where the dialect has one."""
+        if self.dialect == "a":
+            return f"rnr_{secrets.token_hex(6)}"
+        command = (self.executor.command if self.executor is not None else None) or ""
+        profile = self.executor_profile if self.dialect == "c" else self.executor_type
+        parts = [self.hostname or "", self.project_dir or "", profile or ""]
+        parts += [command] if self.dialect == "c" else []
+        return "lnch_" + sha256(":".join(parts).encode()).hexdigest()[:12]
+
+    @property
+    def concurrency(self) -> int:
+        """How many runs it takes at a time: one, unless it says more."""
+        said = next((tag.removeprefix(SLOTS) for tag in self.tags if tag.startswith(SLOTS)), "")
+        if said.isdecimal() and 1 <= int(said) <= SLOTS_MAX:
+            return int(said)
+        return self.slots or 1
+
+    def identity(self, runner: str) -> Identity:
+        """The worker that it is."""
+        in_tags = tuple(tag.removeprefix(QUEUE) for tag in self.tags if tag.startswith(QUEUE))
+        try:
+            return Identity(
+                id=runner,
+                queues=(*in_tags, *self.queues) or ("default",),
+                labels=self._labels(runner),
+                slots=self.concurrency,
+                only_matching=self.require_matching_tags,
+                only_agents=True,
+                about={"host": self.hostname, "runner": self.dialect},
+            )
+        except ValidationError as error:
+            raise Invalid(one_sentence(error)) from error
+
+    def _labels(self, runner: str) -> dict[str, str]:
+        profile = self.executor_profile or self.executor_type
+        kind = self.executor.type if self.executor is not None else None
+        procedural = PROCEDURAL in (kind, self.executor_type)
+        said = {HOST: self.hostname or runner, HOSTNAME: self.hostname, PROJECT: self.project_dir, PROFILE: profile}
+        labels = {name: label_of(value) for name, value in said.items() if value}
+        labels |= {TYPE: PROCEDURAL if procedural else AUTONOMOUS, HOOKS: YES, ANY_AGENT: READY}
+        for agent in self.agents:
+            labels |= {f"{AGENT_LABEL}{agent.name}": READY, f"{OWNS}{agent.name}": YES}
+        tags = (tag for tag in self.tags if not tag.startswith((SLOTS, QUEUE)))
+        return labels | {f"{TAG}{label_of(tag)}": YES for tag in tags}

@@ -1,0 +1,146 @@
+"""What runners report of runs: begun, done, failed, stopped; always for the attempt that this runner holds.
+
+A report about a run that the runner does not hold any more is taken without a word and changes nothing: refused, their
+programs would go on with the process. Whatever still runs there is stopped with the next poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from agentq.coordinator.errors import AgentqError, Fenced, Invalid, NotFound, Stopping, WrongState
+from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.identity import check_run_id
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.limits import ERROR_CHARACTERS, TAIL_CHARACTERS
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.roster import GIVEN, Hold, Look, Roster
+from agentq.coordinator.server.foreign.speaking import session_of
+
+SHUTDOWN = "shutdown"
+"""The signal of a runner that ends its sessions because it leaves."""
+
+Act = Callable[[Claim], object]
+
+
+class NoRun(NotFound):
+    """Run not found"""
+
+
+class Reports:
+    """Takes what runners report."""
+
+    def __init__(self, roster: Roster, conversing: Conversing) -> None:
+        self.roster = roster
+        self.conversing = conversing
+        self.queue = roster.queue
+        self.records = roster.records
+
+    def started(self, runner: str, run_id: str) -> None:
+        """The process of a run has begun."""
+        claim = self._claim(runner, run_id)
+        if claim is None or not self._say(runner, claim, lambda held: _refused(self.queue.start([held]))):
+            # It runs there all the same: it is noted as given, and so stopped with the next poll.
+            session = session_of(self._run(run_id))
+            self.roster.note(runner, **{f"{GIVEN}{run_id}": f"{session} 0 0"})
+
+    def completed(self, runner: str, run_id: str, session_status: str | None) -> None:
+        """A run is done."""
+        claim, session = self._ended(runner, run_id)
+        if claim is None:
+            return
+        if session_status == "idle":
+            self.conversing.note(session, idle_run=run_id, idle_at=runner)
+        outcome = self._outcome(session, run_id)
+        self._say(runner, claim, lambda held: _refused(self.queue.finish([(held, outcome)])))
+
+    def failed(self, runner: str, run_id: str, error: str) -> None:
+        """A run's process failed."""
+        claim, _ = self._ended(runner, run_id)
+        if claim is None:
+            return
+        told = Outcome(class_=OutcomeClass.EXIT, error=error[:ERROR_CHARACTERS] or "The process failed.")
+        self._say(runner, claim, lambda held: self.queue.fail(held, told))
+
+    def stopped(self, runner: str, run_id: str, signal: str) -> None:
+        """A run's process was stopped. Where that was ordered the run ends; where not, it goes to another runner."""
+        claim, _ = self._ended(runner, run_id)
+        if claim is None:
+            return
+        why = "its runner shut down" if signal == SHUTDOWN else f"its runner stopped it with {signal[:40]}"
+        self._say(runner, claim, lambda held: self.queue.release(held, why))
+
+    def overdue(self, look: Look) -> None:
+        """End what runs longer than it may: runners have no timeouts of their own."""
+        for hold in look.holds:
+            if hold.state == State.RUNNING and self._is_overdue(hold, look.now_ms):
+                told = Outcome(class_=OutcomeClass.TIMEOUT, error="It ran longer than it may.")
+                self._say(look.runner, hold.claim, lambda held, told=told: self.queue.fail(held, told))  # type: ignore[misc]
+
+    def _is_overdue(self, hold: Hold, now_ms: int) -> bool:
+        run = self.records.get(hold.claim.id)
+        most = run.spec.timeout_ms
+        return most is not None and run.started_at_ms is not None and now_ms - run.started_at_ms > most
+
+    # ---- for whom
+
+    def _claim(self, runner: str, run_id: str) -> Claim | None:
+        """The attempt of a run that a runner holds; None if it holds none, though both are known."""
+        try:
+            check_run_id(run_id)
+        except Invalid:
+            self.roster.look(runner)
+            raise NoRun("Run not found") from None
+        claim = self.roster.claim_of(runner, run_id)
+        if claim is None:
+            self.roster.look(runner)
+            self._run(run_id)
+        return claim
+
+    def _ended(self, runner: str, run_id: str) -> tuple[Claim | None, str]:
+        """The same, and the session, for a report after which nothing of the run is there any more."""
+        claim = self._claim(runner, run_id)
+        session = self.roster.forget(runner, run_id) or (session_of(self._run(run_id)) if claim is not None else "")
+        self.roster.note(runner, **{f"{GIVEN}{run_id}": ""})
+        return claim, session
+
+    def _run(self, run_id: str) -> Run:
+        try:
+            return self.records.get(run_id)
+        except NotFound:
+            raise NoRun("Run not found") from None
+
+    def _say(self, runner: str, claim: Claim, act: Act) -> bool:
+        """Report it; false where the run has gone on without this attempt, which is nothing to tell the runner."""
+        try:
+            act(claim)
+        except Fenced:
+            self.roster.forget(runner, claim.id)
+            present = self.roster.claim_of(runner, claim.id)
+            if present is None or present.fence == claim.fence:
+                return False
+            # What was at hand here was an earlier attempt; another server gave the runner this one.
+            return self._say(runner, present, act)
+        except (Stopping, WrongState):
+            return True
+        return True
+
+    def _outcome(self, session: str, run_id: str) -> Outcome:
+        """How the run ended, with what its executor told of it."""
+        said = self.conversing.answer_of(session, run_id)
+        text = said[-TAIL_CHARACTERS:] if isinstance(said, str) else None
+        try:
+            return Outcome(result=said, tail=text)
+        except ValidationError as error:
+            return Outcome(tail=text, error=f"Its result is not kept: {one_sentence(error)}"[:ERROR_CHARACTERS])
+
+
+def _refused(told: list[AgentqError | None]) -> None:
+    """Raise what was refused of one run."""
+    if told[0] is not None:
+        raise told[0]

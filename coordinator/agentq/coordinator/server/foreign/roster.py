@@ -1,0 +1,340 @@
+"""Foreign runners as workers of ours: who is registered, and the lease that is kept on behalf of each.
+
+A runner knows nothing of leases, epochs and fences: it has an id, and asks. So the server is a worker for it: it
+registers, sends heartbeats, claims and reports, with the same scripts. What it needs for that stands in Redis: the
+registration under the runner's own key, epoch and held runs under the worker's. Any server can serve the next request,
+and a restart of all of them is noticed by nobody. What is kept in the process only saves round trips.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from pydantic import JsonValue
+
+from agentq.coordinator.errors import Duplicate, Evicted, NotFound, Refused, refusal
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.lease import Lease
+from agentq.coordinator.limits import FOREIGN_MS
+from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.records import Records, WorkerRecord
+from agentq.coordinator.server.foreign.registration import OWNS, Dialect, Registration
+from agentq.coordinator.server.foreign.timing import Timing
+from agentq.coordinator.serving import Identity
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+
+LEASES_KEPT = 20_000
+ACTIVE_MS = 5_000
+"""A runner that polled so lately is alive; nobody takes its place."""
+HEAD = 6
+"""Values of the script's reply before the fields."""
+GIVEN = "run:"
+"""What the fields begin with that name the runs a runner was given and has not reported the end of."""
+
+
+class NotRegistered(NotFound):
+    """Runner not registered"""
+
+
+class Occupied(Refused):
+    """Another process with that identity polls at this very moment."""
+
+    def __init__(self, runner: str, registration: Registration) -> None:
+        super().__init__(f"A runner with this identity is at work already, as {runner}.")
+        self.detail: dict[str, JsonValue] = {
+            "error": "duplicate_runner",
+            "message": str(self),
+            "runner_id": runner,
+            "hostname": registration.hostname,
+            "project_dir": registration.project_dir,
+            "executor_profile": registration.executor_profile or registration.executor_type,
+        }
+
+
+class Collision(Refused):
+    """Another runner has brought an agent of that name along."""
+
+    def __init__(self, agent: str, runner: str) -> None:
+        super().__init__(f"The agent {agent} is brought along by the runner {runner} already; give it another name.")
+        self.detail: dict[str, JsonValue] = {
+            "error": "agent_name_collision",
+            "message": str(self),
+            "agent_name": agent,
+            "existing_runner_id": runner,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A run that a runner holds, as a worker does."""
+
+    claim: Claim
+    state: str
+    stopping: bool
+    claimed_at_ms: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A run that a runner was given; its process may be there, whatever has become of the run."""
+
+    run: str
+    session: str
+    told_at_ms: int
+    """When the runner was last told to stop it; 0 if never."""
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything that the store knows of a runner, at one moment."""
+
+    runner: str
+    now_ms: int
+    registration: Registration
+    fields: Mapping[str, str]
+    epochs: tuple[str, ...]
+    registered: bool
+    """Whether it is a worker, in every partition, that nobody has declared lost."""
+    lease_until_ms: int
+    shelf: str
+    """The revision of the shelf."""
+    holds: tuple[Hold, ...] = ()
+    given: tuple[Given, ...] = ()
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.registration.dialect
+
+    @property
+    def leaving(self) -> bool:
+        """Whether somebody else has deregistered it, and it is to be told."""
+        return "deregistered" in self.fields
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What this process remembers of a runner."""
+
+    lease: Lease
+    body: str
+    claims: dict[str, tuple[Claim, str]] = field(default_factory=dict)
+    """Runs that it was given here, each with its session."""
+
+
+class Roster:
+    """The runners of a namespace."""
+
+    def __init__(self, store: Store, settings: Settings, timing: Timing) -> None:
+        self.store = store
+        self.queue = Queue(store)
+        self.records = Records(store)
+        self.timing = timing
+        lease_ms = max(timing.lease_ms, settings.lease_ms)
+        self._settings = settings.model_copy(update={"lease_ms": lease_ms})
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    # ---- coming and going
+
+    def register(self, registration: Registration, token: str = "", runner: str | None = None) -> str:
+        """Take a runner in; one that has the same identity and is gone has its place taken, runs and all.
+
+        `token` is what it is bound to: only whoever shows that may speak for it.
+        """
+        runner = runner or registration.runner_id()
+        before = self._glance(runner)
+        if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
+            raise Occupied(runner, registration)
+        self._check_agents(registration, runner)
+        identity = registration.identity(runner)
+        identity.check_size()
+        if before is not None:
+            self._oust(before)
+        self._kept.pop(runner, None)
+        lease = Lease(self.store, identity, self._settings)
+        lease.register()
+        body = registration.model_dump_json(exclude_none=True)
+        stale = {each.run: "" for each in before.given} if before is not None else {}
+        gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", "polls_until_ms": "", "scripts": ""}
+        self.note(runner, **gone, body=body, token=token, registered_at_ms=str(self.store.time_ms()))
+        self._kept[runner] = _Kept(lease, body)
+        return runner
+
+    def _check_agents(self, registration: Registration, runner: str) -> None:
+        wanted = {agent.name for agent in registration.agents}
+        for worker in self.records.workers() if wanted else ():
+            for agent in wanted:
+                if worker.id != runner and f"{OWNS}{agent}" in worker.identity.labels:
+                    raise Collision(agent, worker.id)
+
+    def _oust(self, before: Look) -> None:
+        for partition, epoch in enumerate(before.epochs):
+            if epoch:
+                self.store.call("oust", partition, before.runner, epoch)
+
+    def leave(self, runner: str) -> None:
+        """The runner itself goes: what it holds is released, and it is known no longer."""
+        look = self.look(runner)
+        lease = self.lease(look)
+        lease.deregister()
+        self.note(runner, **dict.fromkeys(look.fields, ""))
+        self._kept.pop(runner, None)
+
+    def dismiss(self, runner: str) -> None:
+        """Somebody else wants it gone: it gets no more runs, and is told with its next poll."""
+        look = self.look(runner)
+        self.note(runner, deregistered=str(look.now_ms))
+
+    def list(self) -> list[tuple[WorkerRecord, Registration, Mapping[str, str]]]:
+        """The foreign runners among the workers."""
+        found = []
+        for worker in self.records.workers():
+            if worker.partition == 0 and "runner" in worker.identity.about:
+                look = self._glance(worker.id)
+                if look is not None:
+                    found.append((worker, look.registration, look.fields))
+        return found
+
+    # ---- what is known
+
+    def look(self, runner: str) -> Look:
+        """All that is known of a runner."""
+        found = self._glance(runner)
+        if found is None:
+            raise NotRegistered("Runner not registered")
+        return found
+
+    def known(self, runner: str) -> Look:
+        """The same, where what is asked for is the runner and not asked by it."""
+        found = self._glance(runner)
+        if found is None:
+            raise NotFound("Runner not found")
+        return found
+
+    def _glance(self, runner: str) -> Look | None:
+        replies = [self.store.call("attend", partition, runner) for partition in self.store.partitions()]
+        home = replies[self.home(runner)]
+        fields = dict(_pairs(home[HEAD : HEAD + 2 * home[HEAD - 1]]))
+        if "body" not in fields:
+            return None
+        holds = tuple(hold for reply in replies for hold in _holds(reply[HEAD + 2 * reply[HEAD - 1] :]))
+        return Look(
+            runner,
+            int(home[0]),
+            Registration.model_validate_json(fields["body"]),
+            fields,
+            tuple(reply[2] for reply in replies),
+            all(reply[1] in ("ready", "draining") for reply in replies),
+            min(int(float(reply[3])) for reply in replies),
+            replies[0][4],
+            holds,
+            tuple(_given(fields)),
+        )
+
+    def home(self, runner: str) -> int:
+        """The partition that a runner's own key lives in."""
+        return crc32(runner.encode()) % self.store.keyspace.partitions
+
+    def note(self, runner: str, /, **fields: str) -> None:
+        """Keep facts about a runner; an empty one goes."""
+        words = [word for pair in fields.items() for word in pair]
+        refused = refusal(self.store.call("note", self.home(runner), "runner", runner, FOREIGN_MS, *words), runner)
+        if refused is not None:
+            raise refused
+
+    # ---- acting for it
+
+    def who(self, look: Look) -> Identity:
+        """The worker that a runner is."""
+        return self._seat(look).lease.identity
+
+    def lease(self, look: Look) -> Lease:
+        """The lease that is kept for a runner. One that was lost begins anew: a runner that asks is never refused."""
+        lease = self._seat(look).lease
+        if not look.registered:
+            self._come_back(lease, look.runner)
+        else:
+            lease.go_on(look.epochs)
+        return lease
+
+    def _seat(self, look: Look) -> _Kept:
+        kept = self._kept.get(look.runner)
+        if kept is None or kept.body != look.fields["body"]:
+            lease = Lease(self.store, look.registration.identity(look.runner), self._settings)
+            kept = self._kept[look.runner] = _Kept(lease, look.fields["body"])
+            while len(self._kept) > LEASES_KEPT:
+                self._kept.popitem(last=False)
+        return kept
+
+    def _come_back(self, lease: Lease, runner: str) -> None:
+        try:
+            lease.register()
+        except Duplicate:
+            # Another server was faster; its registration is as good.
+            again = self.look(runner)
+            if not again.registered:
+                raise
+            lease.go_on(again.epochs)
+
+    def is_worn(self, look: Look) -> bool:
+        """Whether enough of a lease is gone to renew it with whatever shows that the runner is alive."""
+        return look.lease_until_ms - look.now_ms < self._settings.lease_ms * 3 // 4
+
+    def beat(self, look: Look) -> None:
+        """Renew the lease of a runner: it was heard of. It names nothing, so all that it holds is named for it."""
+        lease = self.lease(look)
+        held = [hold.claim for hold in look.holds]
+        try:
+            beat = lease.heartbeat(held)
+        except Evicted:
+            self._come_back(lease, look.runner)
+            return
+        if beat.orders:
+            # What there is to be told of is read from the runs themselves, as often as it takes.
+            lease.heartbeat(held, beat.orders)
+
+    def claim_of(self, runner: str, run: str) -> Claim | None:
+        """The present attempt of a run, if this runner holds it."""
+        kept = self._kept.get(runner)
+        if kept is not None and run in kept.claims:
+            return kept.claims[run][0]
+        fields = self.store.connection.command("HGET", self.store.key(partition_of(run), "holds", runner), run)
+        return Claim(run, str(fields).split(" ")[0], "", "") if fields else None
+
+    def remember(self, runner: str, claim: Claim, session: str) -> None:
+        """Keep a claim at hand for what the runner is about to say of it."""
+        kept = self._kept.get(runner)
+        if kept is not None:
+            kept.claims[claim.id] = (claim, session)
+
+    def forget(self, runner: str, run: str) -> str | None:
+        """It is at hand no longer; its session, if it was."""
+        kept = self._kept.get(runner)
+        found = kept.claims.pop(run, None) if kept is not None else None
+        return found[1] if found is not None else None
+
+
+def _pairs(flat: list[str]) -> list[tuple[str, str]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _holds(flat: list[str]) -> list[Hold]:
+    rows = [flat[at : at + 6] for at in range(0, len(flat), 6)]
+    return [
+        Hold(Claim(run, fence, "", ""), state, bool(stop), int(claimed or 0), session)
+        for run, fence, state, stop, claimed, session in rows
+    ]
+
+
+def _given(fields: Mapping[str, str]) -> list[Given]:
+    found = []
+    for name, value in fields.items():
+        if name.startswith(GIVEN):
+            session, told, times = value.split(" ")
+            found.append(Given(name.removeprefix(GIVEN), session, int(told), int(times)))
+    return found

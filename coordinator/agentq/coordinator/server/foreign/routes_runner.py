@@ -1,0 +1,211 @@
+"""What foreign runners call: `/runner/*` and `/runners`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import JSONResponse, Response
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.server import views
+from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.foreign.embassy import Embassy
+from agentq.coordinator.server.foreign.registration import Registration
+from agentq.coordinator.server.foreign.roster import Look
+from agentq.coordinator.server.foreign.speaking import moment
+from agentq.coordinator.server.problems import Denied
+from agentq.coordinator.server.service import Service, service_of
+from agentq.coordinator.server.submitting import read
+
+router = APIRouter(tags=["foreign runners"])
+
+Runner = Annotated[Principal, allowed("work", bound=True)]
+Fields = dict[str, Any]
+OK = {"ok": True}
+SELF, EXTERNAL = "self", "external"
+
+
+def embassy_of(request: Request) -> Embassy:
+    found: Embassy = request.app.state.embassy
+    return found
+
+
+async def fields_of(request: Request) -> Fields:
+    """The body of a request: a JSON object, or nothing."""
+    body = await request.body()
+    value = read(body) if body.strip() else {}
+    if not isinstance(value, dict):
+        raise Invalid("The body should be a JSON object.")
+    return value
+
+
+def runner_in(fields: Fields) -> str:
+    """Whose report it is."""
+    runner = fields.get("runner_id")
+    if not isinstance(runner, str) or not runner:
+        raise Invalid("runner_id: the id that the registration was answered with.")
+    return runner
+
+
+def _text(fields: Fields, name: str, default: str = "") -> str:
+    value = fields.get(name, default)
+    return value if isinstance(value, str) else default
+
+
+async def _admitted(embassy: Embassy, service: Service, caller: Principal, runner: str) -> None:
+    """Refuse a runner's token that is not this runner's."""
+    if caller.bound is not None:
+        check_owner(caller, await service.ask(embassy.roster.look, runner))
+
+
+def check_owner(caller: Principal, look: Look) -> None:
+    if not caller.may_touch(look.fields.get("token") or None):
+        raise Denied("This token is another runner's.")
+
+
+@router.post("/runner/register", summary="Register a runner, in any dialect")
+async def register(request: Request, caller: Runner) -> Response:
+    """An empty body is a registration, too. The same identity gets the same id, where its dialect has one."""
+    embassy, service = embassy_of(request), service_of(request)
+    registration = Registration.read(await fields_of(request))
+    runner = await service.ask(embassy.roster.register, registration, caller.bound or "")
+    embassy.lobby.forget(runner)
+    timing = embassy.timing
+    return views.told(
+        {
+            "runner_id": runner,
+            "poll_endpoint": "/runner/runs",
+            "poll_timeout_seconds": _number(timing.runner_poll_timeout),
+            "heartbeat_interval_seconds": _number(timing.runner_heartbeat_interval),
+        }
+    )
+
+
+def _number(seconds: float) -> float:
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+@router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
+async def poll(request: Request, caller: Runner, runner_id: Annotated[str, Query(max_length=128)]) -> Response:
+    """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
+    embassy = embassy_of(request)
+
+    def may_touch(token: str) -> bool:
+        return caller.may_touch(token or None)
+
+    async with departing(request) as gone:
+        told = await embassy.polling.poll(runner_id, gone, may_touch)
+    return Response(status_code=204) if told is None else JSONResponse(told)
+
+
+@router.post("/runner/heartbeat", summary="Say that a runner is alive")
+async def heartbeat(request: Request, caller: Runner) -> Response:
+    """Renews the lease of everything that it holds."""
+    embassy, service = embassy_of(request), service_of(request)
+    runner = runner_in(await fields_of(request))
+
+    def beat() -> None:
+        look = embassy.roster.look(runner)
+        check_owner(caller, look)
+        embassy.roster.beat(look)
+        embassy.reports.overdue(look)
+
+    await service.ask(beat)
+    return JSONResponse(OK)
+
+
+@router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
+async def started(request: Request, caller: Runner, run_id: str) -> Response:
+    embassy, service, (runner, _) = await _reporting(request, caller)
+    await service.ask(embassy.reports.started, runner, run_id)
+    return JSONResponse(OK)
+
+
+@router.post("/runner/runs/{run_id}/completed", summary="A run is done")
+async def completed(request: Request, caller: Runner, run_id: str) -> Response:
+    embassy, service, (runner, fields) = await _reporting(request, caller)
+    await service.ask(embassy.reports.completed, runner, run_id, _text(fields, "session_status") or None)
+    return JSONResponse(OK)
+
+
+@router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
+async def failed(request: Request, caller: Runner, run_id: str) -> Response:
+    embassy, service, (runner, fields) = await _reporting(request, caller)
+    await service.ask(embassy.reports.failed, runner, run_id, _text(fields, "error"))
+    return JSONResponse(OK)
+
+
+@router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
+async def stopped(request: Request, caller: Runner, run_id: str) -> Response:
+    embassy, service, (runner, fields) = await _reporting(request, caller)
+    await service.ask(embassy.reports.stopped, runner, run_id, _text(fields, "signal", "SIGTERM"))
+    return JSONResponse(OK)
+
+
+async def _reporting(request: Request, caller: Principal) -> tuple[Embassy, Service, tuple[str, Fields]]:
+    embassy, service = embassy_of(request), service_of(request)
+    fields = await fields_of(request)
+    runner = runner_in(fields)
+    await _admitted(embassy, service, caller, runner)
+    return embassy, service, (runner, fields)
+
+
+@router.post("/runner/sessions/{session_id}/status", summary="A process that waited for a session's next turn is gone")
+async def exited(request: Request, caller: Runner, session_id: str) -> Response:
+    embassy, service, (_, fields) = await _reporting(request, caller)
+    await service.ask(embassy.attending.exited, session_id, fields)
+    return JSONResponse(OK)
+
+
+@router.get("/runners", summary="List foreign runners")
+async def runners(request: Request, caller: Annotated[Principal, allowed("read")]) -> Response:  # noqa: ARG001
+    """Those that are registered and have not been declared lost."""
+    embassy, service = embassy_of(request), service_of(request)
+    return views.told({"runners": await service.ask(_listed, embassy)})
+
+
+def _listed(embassy: Embassy) -> list[Fields]:
+    now_ms, stale_ms = embassy.roster.store.time_ms(), round(embassy.timing.runner_heartbeat_timeout * 1000)
+    return [
+        {
+            "runner_id": worker.id,
+            "registered_at": moment(int(fields.get("registered_at_ms", worker.seen_at_ms))),
+            "last_heartbeat": moment(worker.seen_at_ms),
+            "hostname": registration.hostname,
+            "project_dir": registration.project_dir,
+            "executor_profile": registration.executor_profile or registration.executor_type,
+            "executor_type": registration.executor_type,
+            "executor": registration.executor.model_dump(mode="json") if registration.executor is not None else None,
+            "tags": list(registration.tags),
+            "require_matching_tags": registration.require_matching_tags,
+            "agents": [agent.model_dump(mode="json") for agent in registration.agents],
+            "status": "online" if now_ms - worker.seen_at_ms <= stale_ms else "stale",
+            "seconds_since_heartbeat": max(0, now_ms - worker.seen_at_ms) / 1000,
+            "slots": registration.concurrency,
+            "runs": worker.runs,
+        }
+        for worker, registration, fields in embassy.roster.list()
+    ]
+
+
+@router.delete("/runners/{runner_id}", summary="Deregister a runner")
+async def deregister(
+    request: Request,
+    caller: Runner,
+    runner_id: str,
+    self_: Annotated[bool, Query(alias="self", description="It is the runner itself that leaves.")] = False,
+) -> Response:
+    """By itself it is gone at once, and what it holds goes to others. By others it is told so with its next poll."""
+    embassy, service = embassy_of(request), service_of(request)
+    look = await service.ask(embassy.roster.known, runner_id)
+    check_owner(caller, look)
+    if self_:
+        await service.ask(embassy.roster.leave, runner_id)
+        told = "Runner deregistered"
+    else:
+        await service.ask(embassy.roster.dismiss, runner_id)
+        embassy.lobby.call_runner(runner_id)
+        told = "Runner marked for deregistration"
+    return JSONResponse({"ok": True, "message": told, "initiated_by": SELF if self_ else EXTERNAL})

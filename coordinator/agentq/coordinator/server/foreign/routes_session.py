@@ -1,0 +1,164 @@
+"""What foreign executors and clients call of sessions, beside what all have of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import JSONResponse, Response
+
+from agentq.coordinator.server import views
+from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.foreign.admitting import OrRunner
+from agentq.coordinator.server.foreign.asking import Asked
+from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
+from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
+from agentq.coordinator.server.service import service_of
+from agentq.coordinator.sessions import Shelf
+from agentq.coordinator.tokens import Scope
+
+router = APIRouter(tags=["foreign sessions"])
+
+Reader = Annotated[Principal, Depends(OrRunner(Scope.READ))]
+Submitter = Annotated[Principal, allowed("submit")]
+Executor = Annotated[Principal, allowed("work", bound=True)]
+
+
+@router.get("/sessions/by-name/{session_name}", summary="A session by its name")
+async def by_name(request: Request, caller: Reader, session_name: str) -> Response:
+    embassy = embassy_of(request)
+
+    def look() -> dict[str, Any]:
+        return embassy.conversing.fields(embassy.attending.permitted(session_name, caller.bound))
+
+    return views.told({"session": await service_of(request).ask(look)})
+
+
+@router.get("/sessions/{session_id}/status", summary="The status of a session; `not_existent` of one that is not there")
+async def status(request: Request, caller: Reader, session_id: str) -> Response:
+    embassy = embassy_of(request)
+
+    def look() -> str:
+        if embassy.conversing.exists(session_id):
+            embassy.attending.permitted(session_id, caller.bound)
+        return embassy.conversing.status(session_id)
+
+    return JSONResponse({"status": await service_of(request).ask(look)})
+
+
+@router.get("/sessions/{session_id}/result", summary="The newest result of a session")
+async def result(request: Request, caller: Reader, session_id: str) -> Response:
+    embassy = embassy_of(request)
+
+    def look() -> dict[str, Any]:
+        return embassy.conversing.result(embassy.attending.permitted(session_id, caller.bound))
+
+    return views.told(await service_of(request).ask(look))
+
+
+@router.get("/sessions/{session_id}/affinity", summary="Where the conversation of a session is")
+async def affinity(request: Request, caller: Reader, session_id: str) -> Response:
+    conversing, attending = embassy_of(request).conversing, embassy_of(request).attending
+
+    def look() -> dict[str, Any]:
+        session = attending.permitted(session_id, caller.bound)
+        about = conversing.about(session)
+        kept = {name: about.get(name) or None for name in ("hostname", "project_dir", "executor_profile")}
+        return {"affinity": {"session_id": about.get("given_id") or session, **kept}}
+
+    return views.told(await service_of(request).ask(look))
+
+
+@router.get("/sessions/{session_id}/events", summary="What executors told of a session, the oldest first")
+async def events(
+    request: Request,
+    caller: Reader,
+    session_id: str,
+    after: Annotated[str, Query(max_length=40, pattern=r"^(\d+-\d+)?$", description="`next` of the page before.")] = "",
+    limit: Annotated[int, Query(ge=1, le=EVENTS_A_PAGE, description="At most so many.")] = EVENTS_A_PAGE,
+) -> Response:
+    """A page of them; `next` is null on the last."""
+    conversing, attending = embassy_of(request).conversing, embassy_of(request).attending
+
+    def look() -> dict[str, Any]:
+        told = conversing.told(attending.permitted(session_id, caller.bound), after, limit)
+        page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in told]
+        return {"events": page, "next": told[-1].id if len(told) == limit else None}
+
+    return views.told(await service_of(request).ask(look))
+
+
+@router.post("/sessions/{session_id}/events", status_code=201, summary="Tell what happens in a session")
+async def tell(request: Request, caller: Executor, session_id: str) -> Response:
+    fields = await fields_of(request)
+    told = await service_of(request).ask(embassy_of(request).attending.tell, session_id, fields, caller.bound)
+    return JSONResponse({"ok": True, "id": told}, 200 if "session_name" in fields else 201)
+
+
+@router.post("/sessions/{session_id}/bind", summary="An executor has begun a session's turn")
+async def bind(request: Request, caller: Executor, session_id: str) -> Response:
+    fields = await fields_of(request)
+    return views.told(
+        await service_of(request).ask(embassy_of(request).attending.bind, session_id, fields, caller.bound)
+    )
+
+
+@router.patch("/sessions/{session_id}/metadata", summary="Change what is known of a session")
+async def change(request: Request, caller: Executor, session_id: str) -> Response:
+    fields = await fields_of(request)
+    return views.told(
+        await service_of(request).ask(embassy_of(request).attending.change, session_id, fields, caller.bound)
+    )
+
+
+@router.post("/sessions/{session_id}/stop", summary="Stop all that a session does")
+async def stop(request: Request, caller: Submitter, session_id: str) -> Response:  # noqa: ARG001
+    return views.told(await service_of(request).ask(embassy_of(request).stopping.stop_session, session_id))
+
+
+@router.delete("/sessions/{session_id}", summary="Delete a session that does nothing")
+async def delete(request: Request, caller: Submitter, session_id: str) -> Response:  # noqa: ARG001
+    conversing = embassy_of(request).conversing
+
+    def discard() -> dict[str, Any]:
+        session = conversing.found(session_id)
+        counts = conversing.discard(session)
+        return {
+            "ok": True,
+            "session_id": session_id,
+            "deleted": counts,
+            "runs_removed_from_cache": counts["runs_count"],
+        }
+
+    return views.told(await service_of(request).ask(discard))
+
+
+@router.post("/runs/{run_id}/stop", summary="Stop a run")
+async def stop_run(request: Request, caller: Submitter, run_id: str) -> Response:  # noqa: ARG001
+    return views.told(await service_of(request).ask(embassy_of(request).stopping.stop_run, run_id))
+
+
+async def submitted(request: Request, caller: Principal, body: Any) -> Response:
+    """The answer to a body of `POST /runs` that is in a dialect."""
+    caller.check_queue(Asked.read(body).queue)
+    accepted = await service_of(request).ask(embassy_of(request).asking.submit, body)
+    return JSONResponse(accepted.body(), accepted.status, {"location": f"/runs/{accepted.run_id}"})
+
+
+async def begun(request: Request, caller: Principal, body: Any) -> Response:
+    """The answer to a body of `POST /sessions` that is of an executor."""
+    return views.told(await service_of(request).ask(embassy_of(request).attending.begin, body, caller.bound))
+
+
+def shelved(request: Request, shelf: Shelf) -> list[dict[str, Any]]:
+    """Sessions in the words of all. It asks the store."""
+    conversing = embassy_of(request).conversing
+    return [conversing.also(each.name, conversing.about(each.name), each) for each in shelf.sessions]
+
+
+def named(request: Request, caller: Principal, name: str) -> dict[str, Any] | None:
+    """A session in the words of the dialects, by any of its names; None if there is none. It asks the store."""
+    embassy = embassy_of(request)
+    if not embassy.conversing.exists(name):
+        return None
+    return embassy.conversing.fields(embassy.attending.permitted(name, caller.bound))

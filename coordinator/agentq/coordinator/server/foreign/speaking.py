@@ -1,0 +1,186 @@
+"""Our runs in the words of the dialects: the union of what they all expect, so that each finds its own.
+
+    pending    blocked, scheduled, pending        claimed    claimed
+    running    running, waiting                   stopping   claimed or running, with a stop ordered
+    completed  completed                          failed     failed, skipped
+    stopped    cancelled
+
+What a request said that our spec has no place for stands in the spec's notes, under `foreign`.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from agentq.coordinator.fields import Name
+from agentq.coordinator.life import Run, Summary
+from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.server.foreign.registration import Dialect
+
+NOTES = "foreign"
+START, RESUME = "start_session", "resume_session"
+NO_MATCH = "No matching runner available within timeout"
+DISCONNECTED = "Runner disconnected during execution"
+
+STATUS = {
+    State.BLOCKED: "pending",
+    State.SCHEDULED: "pending",
+    State.PENDING: "pending",
+    State.CLAIMED: "claimed",
+    State.RUNNING: "running",
+    State.WAITING: "running",
+    State.COMPLETED: "completed",
+    State.FAILED: "failed",
+    State.SKIPPED: "failed",
+    State.CANCELLED: "stopped",
+}
+
+STATES: dict[str, tuple[State, ...]] = {
+    status: tuple(state for state in State if STATUS[state] == status) for status in STATUS.values()
+} | {"stopping": tuple(HELD)}
+"""Our states by a foreign status: what a list is narrowed to. Those stopping are held, too."""
+
+
+class Notes(BaseModel):
+    """What a foreign request said beside what our spec has a place for."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    dialect: Dialect = "c"
+    type: Literal["start_session", "resume_session"] = "start_session"
+    mode: Literal["sync", "async_poll", "async_callback"] = "sync"
+    agent: str | None = None
+    """The agent that was asked for; None where the one that stands for all was taken."""
+    parameters: dict[str, JsonValue] = {}
+    """Beside the prompt."""
+    prompted: bool = True
+    """Whether there was a prompt; else it was made of the parameters."""
+    project: str | None = None
+    parent: Name | None = None
+    """The session that this one was asked for by."""
+    scope: dict[str, JsonValue] = {}
+    wanted: dict[str, JsonValue] = {}
+    hook: str | None = None
+    """The run of the hook that may change or forbid this one."""
+    finish: dict[str, JsonValue] | None = None
+    """The hook that is to follow it."""
+    answers: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    """The runs whose ends it tells of, as a callback."""
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Notes:
+        """The notes of a run, or what can be said of one that came in another way."""
+        told = spec.notes.get(NOTES)
+        return cls.model_validate(told) if isinstance(told, dict) else cls(agent=spec.agent)
+
+    def kept(self) -> dict[str, JsonValue]:
+        """As the notes of a spec."""
+        return {NOTES: self.model_dump(mode="json", exclude_defaults=True)}
+
+
+def status_of(state: State, stopping: bool) -> str:
+    """The status of a run."""
+    return "stopping" if stopping and state in HELD else STATUS[state]
+
+
+def session_of(run: Run) -> str:
+    """The id of the session that a run is in; one that has none has one of its own, which nobody can go on with."""
+    return run.spec.session or lone_session(run.id)
+
+
+def lone_session(run_id: str) -> str:
+    """The id of the session of a run that has none."""
+    return f"ses_{sha256(run_id.encode()).hexdigest()[:12]}"
+
+
+def also(run: Run) -> dict[str, Any]:
+    """A run's fields in the words of the dialects."""
+    spec, notes = run.spec, Notes.of(run.spec)
+    session = session_of(run)
+    prompt = spec.prompt if spec.kind == "agent" else None
+    return {
+        "run_id": run.id,
+        "type": notes.type,
+        "session_id": session,
+        "session_name": spec.session,
+        "agent_name": notes.agent,
+        "prompt": prompt,
+        "parameters": {**({"prompt": prompt} if prompt is not None and notes.prompted else {}), **notes.parameters},
+        "project_dir": notes.project or spec.cwd,
+        "parent_session_id": notes.parent,
+        "parent_session_name": notes.parent,
+        "execution_mode": notes.mode,
+        "demands": notes.wanted or None,
+        "status": status_of(run.state, run.stop_at_ms is not None),
+        "runner_id": run.worker or _last_worker(run),
+        "error": error_of(run),
+        "created_at": moment(run.submitted_at_ms),
+        "claimed_at": moment(run.claimed_at_ms),
+        "started_at": moment(run.started_at_ms),
+        "completed_at": moment(run.finished_at_ms),
+        "timeout_at": moment(run.submitted_at_ms + spec.expires_ms) if spec.expires_ms is not None else None,
+    }
+
+
+def also_brief(run: Summary) -> dict[str, Any]:
+    """What a list knows of a run."""
+    return {
+        "run_id": run.id,
+        "status": STATUS[run.state],
+        "runner_id": run.worker or None,
+        "created_at": moment(run.submitted_at_ms),
+    }
+
+
+def _last_worker(run: Run) -> str | None:
+    return run.attempts[-1].worker or None if run.attempts else None
+
+
+def error_of(run: Run) -> str | None:
+    """What a failed run says of itself."""
+    if run.outcome is None or run.state not in (State.FAILED, State.SKIPPED):
+        return None
+    if run.outcome.class_ is OutcomeClass.LOST:
+        return DISCONNECTED
+    if run.outcome.class_ is OutcomeClass.TIMEOUT and run.attempt == 0:
+        return NO_MATCH
+    return run.outcome.error or f"The run ended as {run.outcome.class_}."
+
+
+def moment(at_ms: int | None) -> str | None:
+    """A time with its offset, as the dialects write it."""
+    if at_ms is None:
+        return None
+    return datetime.fromtimestamp(at_ms // 1000, UTC).replace(microsecond=at_ms % 1000 * 1000).isoformat()
+
+
+def result_of(run: Run) -> dict[str, JsonValue] | None:
+    """The result of a run in the words of all dialects; None if it has none."""
+    if run.outcome is None:
+        return None
+    result, text = run.outcome.result, run.outcome.tail
+    if result is None and text is None:
+        return None
+    return result_fields(None if result is None and text is not None else result, text)
+
+
+def result_fields(found: JsonValue, text: str | None = None) -> dict[str, JsonValue]:
+    """A result: text, or data; `result` is either as text."""
+    if found is None or isinstance(found, str):
+        said = text if found is None else found
+        return {"result": said, "result_text": said, "result_data": None}
+    return {"result": json.dumps(found, ensure_ascii=False), "result_text": None, "result_data": found}
+
+
+def concealed(record: dict[str, Any]) -> dict[str, Any]:
+    """A run's record without what only its runner is to see: the scope that was given along with it."""
+    notes = record.get("spec", {}).get("notes", {}).get(NOTES)
+    if isinstance(notes, dict):
+        notes.pop("scope", None)
+    return record

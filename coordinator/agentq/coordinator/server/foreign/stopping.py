@@ -1,0 +1,81 @@
+"""Stopping what foreign clients want stopped: a run, or whatever a session is doing or still has there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentq.coordinator.errors import Invalid, NotFound, WrongState
+from agentq.coordinator.life import Run
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.queue import Queue
+from agentq.coordinator.server.foreign.asking import Absent
+from agentq.coordinator.server.foreign.conversing import IDLE, Conversing
+from agentq.coordinator.server.foreign.registration import is_runner_id
+from agentq.coordinator.server.foreign.reports import NoRun
+from agentq.coordinator.server.foreign.roster import GIVEN, NotRegistered, Roster
+from agentq.coordinator.server.foreign.speaking import STATUS, Notes, session_of
+
+BEFORE = "Run cancelled before execution"
+REASON = "stopped on request"
+
+
+class Stopping:
+    """What clients say to have something stopped."""
+
+    def __init__(self, roster: Roster, conversing: Conversing) -> None:
+        self.roster = roster
+        self.conversing = conversing
+        self.queue: Queue = roster.queue
+        self.records = roster.records
+
+    def stop_run(self, run_id: str) -> dict[str, Any]:
+        """Stop one run: this one, whichever turn of its session it is."""
+        try:
+            run = self.records.get(run_id)
+        except (NotFound, Invalid):
+            raise NoRun("Run not found") from None
+        if run.state in TERMINAL and Notes.of(run.spec).dialect == "a":
+            raise Absent(f"Run cannot be stopped (status: {STATUS[run.state]})")
+        return self._stop(run)
+
+    def _stop(self, run: Run) -> dict[str, Any]:
+        session = session_of(run)
+        told: dict[str, Any] = {"ok": True, "run_id": run.id, "session_id": session, "session_name": run.spec.session}
+        if run.state in TERMINAL:
+            return told | {"status": STATUS[run.state], "message": f"Run already {STATUS[run.state]}"}
+        try:
+            state = self.queue.cancel(run.id, REASON)
+        except WrongState:
+            return self._stop(self.records.get(run.id))  # it ended at that moment
+        if state is State.CANCELLED:
+            return told | {"status": "stopped", "message": BEFORE}
+        return told | {"status": "stopping"}
+
+    def stop_session(self, named: str) -> dict[str, Any]:
+        """Stop all turns of a session that have not ended, and the process that waits for its next one."""
+        session = self.conversing.found(named)
+        line = self.conversing.sessions.line(session)
+        # From the end: else the next turn would begin when the one before it has gone.
+        told = [self._stop(self.records.get(run_id)) for run_id in reversed(line)]
+        if told:
+            return told[-1]
+        live = self.conversing.live(session)
+        if live is not None:
+            return self._stop(live)
+        about = self.conversing.about(session)
+        status = self.conversing.status_of(session, about)
+        if status == IDLE:
+            self._stop_idle(session, about["idle_run"], about.get("idle_at", ""))
+            return {"ok": True, "session_id": session, "run_id": about["idle_run"], "status": "stopping"}
+        return {"ok": True, "session_id": session, "status": status, "message": f"Session already {status}"}
+
+    def _stop_idle(self, session: str, run_id: str, runner: str) -> None:
+        """The runner that has the process is told so as of a run that it holds no longer."""
+        self.conversing.note(session, idle_run="", idle_at="")
+        if not is_runner_id(runner):
+            return
+        try:
+            self.roster.look(runner)
+        except NotRegistered:
+            return  # and its process with it
+        self.roster.note(runner, **{f"{GIVEN}{run_id}": f"{session} 0 0"})

@@ -1,0 +1,219 @@
+"""Nothing that a repository says runs, nothing leads out of it, and nobody is asked anything."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from worker.workspace.depot import Depot
+from worker.worktrees.workshop import Workshop
+
+from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
+from agentq.worker import proc
+from agentq.worker.workspace.git import Git, GitFailed, Leash
+from agentq.worker.workspace.precautions import HARMLESS, Precautions, overriding
+from agentq.worker.workspace.worktree import shelter
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A program that leaves a trace, in a place of its own."""
+    program = tmp_path / "trap"
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/ran\ncat\nexit 0\n')
+    program.chmod(0o755)
+    return program
+
+
+def ran(trap: Path) -> str:
+    trace = trap.with_name("ran")
+    return trace.read_text() if trace.exists() else ""
+
+
+def configured(depot: Depot, trap: Path) -> None:
+    """All that git would run, of which most has an occasion below."""
+    for key in (
+        *("filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "merge.evil.driver", "diff.evil.textconv"),
+        *("diff.evil.command", "diff.external", "core.editor", "core.pager", "core.sshCommand", "core.askPass"),
+        *("sequence.editor", "gpg.program", "credential.helper", "trailer.evil.command", "core.alternateRefsCommand"),
+        *("core.fsmonitor", "remote.origin.uploadpack", "remote.origin.receivepack", "uploadpack.packObjectsHook"),
+    ):
+        depot.git("config", key, str(trap))
+    depot.git("config", "filter.evil.required", "true")
+    depot.git("config", "commit.gpgSign", "true")
+    depot.git("config", "core.hooksPath", str(depot.path / "hooks"))
+    (depot.path / ".git/info/attributes").write_text("*.txt filter=evil merge=evil diff=evil\n")
+    for folder in (depot.path / "hooks", depot.path / ".git/hooks"):
+        folder.mkdir(exist_ok=True)
+        for hook in (
+            "post-checkout",
+            "pre-commit",
+            "commit-msg",
+            "reference-transaction",
+            "post-index-change",
+            "pre-push",
+        ):
+            shutil.copy(trap, folder / hook)
+
+
+def test_nothing_of_a_hostile_repository_runs(depot: Depot, shop: Workshop, trap: Path) -> None:
+    depot.git("clone", "-q", "--bare", ".", "../origin.git")
+    depot.git("remote", "add", "origin", str(depot.path.parent / "origin.git"))
+    depot.git("fetch", "-q", "origin")
+    configured(depot, trap)
+
+    job = shop.begin(depot.path, base="origin/main")
+    (job.path / "a.txt").write_text("changed\n")
+    first = job.commit()
+    beside = job.prepared.worktree.git(
+        "commit-tree", f"{first.base}^{{tree}}", "-p", first.base, input="beside\n"
+    ).strip()
+    git = job.prepared.worktree.git
+    git("merge", "-q", "--no-ff", "--no-edit", beside)
+    git("log", "-p", "-1")
+    git("diff", first.base, "HEAD")
+    git("push", "-q", "origin", "HEAD:refs/heads/pushed", far=True)
+    (job.path / "b.txt").write_text("more\n")
+    shelter(job.prepared.worktree)
+    job.close()
+    shop.begin(depot.path, "run_2")
+
+    assert ran(trap) == ""
+    assert depot.git("-c", "core.fsmonitor=false", "cat-file", "blob", f"{first.commit}:a.txt") == "changed"
+
+
+def test_what_the_user_has_set_up_runs_and_for_nobody_else(
+    depot: Depot, shop: Workshop, trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So LFS works, where `git lfs install` has been said; and not where only a repository says so."""
+    own = tmp_path / "gitconfig"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    depot.git("config", "--global", "filter.lfs.smudge", "sed s/pointer/content/", env={"GIT_CONFIG_GLOBAL": str(own)})
+    depot.git("config", "filter.lfs.smudge", str(trap))
+    depot.git("config", "filter.other.smudge", str(trap))
+    depot.commit("pointers", big="pointer\n", other="pointer\n", __gitattributes="big filter=lfs\nother filter=other\n")
+
+    job = shop.begin(depot.path)
+
+    assert (job.path / "big").read_text() == "content\n"
+    assert (job.path / "other").read_text() == "pointer\n"
+    assert ran(trap) == ""
+
+
+def test_a_run_that_turns_its_worktree_over_to_another_repository_is_not_followed(
+    depot: Depot, shop: Workshop, trap: Path, tmp_path: Path
+) -> None:
+    evil = Depot(tmp_path / "evil")
+    configured(evil, trap)
+    job = shop.begin(depot.path)
+    (job.path / "new").write_text("new\n")
+    (job.path / ".git").write_text(f"gitdir: {evil.path}/.git\n")
+    (depot.path / ".git/worktrees/run_1/config.worktree").write_text(f"[core]\nfsmonitor = {trap}\nworktree = /tmp\n")
+    depot.git("config", "extensions.worktreeConfig", "true")
+
+    work = job.commit()
+
+    assert ran(trap) == ""
+    assert depot.git("diff", "--name-only", "main", work.commit) == "new"
+
+
+def test_a_submodule_that_a_run_has_tampered_with_runs_nothing(depot: Depot, shop: Workshop, trap: Path) -> None:
+    inner = Depot(depot.path.parent / "inner")
+    inner.commit("inner", i__txt="i\n")
+    depot.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner.path), "lib")
+    depot.commit("with")
+    job = shop.begin(depot.path)
+    modules = depot.path / ".git/worktrees/run_1/modules/lib"
+    for key in ("core.fsmonitor", "filter.evil.clean", "core.sshCommand"):
+        depot.git("--git-dir", str(modules), "config", key, str(trap))
+    (modules / "info/attributes").write_text("* filter=evil\n")
+    (job.path / "lib/i.txt").write_text("changed\n")
+    (job.path / "new").write_text("new\n")
+
+    work = job.commit()
+    job.close(clean_at=work.commit)
+
+    assert ran(trap) == ""
+    assert depot.git("--git-dir=.git/modules/lib", "show", "refs/agentq/run_1:i.txt") == "changed"
+
+
+@pytest.mark.parametrize(
+    ("copies", "links", "error", "says"),
+    [
+        (("missing",), (), NotFound, "does not exist"),
+        (("out",), (), Invalid, "leads out of the repository"),
+        ((), ("out/passwd",), Invalid, "leads out of the repository"),
+        (("away/x",), (), Invalid, "away is a link that leads out"),
+        (("a.txt",), (), Invalid, "a.txt is in the repository"),
+    ],
+)
+def test_copies_and_links_do_not_lead_out(
+    depot: Depot, shop: Workshop, tmp_path: Path,
+    copies: tuple[str, ...], links: tuple[str, ...], error: type[AgentqError], says: str,
+) -> None:  # fmt: skip
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (depot.path / "away").symlink_to(outside)
+    depot.commit("with a link that leads out")
+    (depot.path / "away").unlink()
+    (depot.path / "away").mkdir()
+    (depot.path / "away" / "x").write_text("x")
+    (depot.path / "out").symlink_to("/etc")
+
+    with pytest.raises(error, match=says):
+        shop.begin(depot.path, copy_files=copies, link_files=links)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("pattern", [pattern.pattern for pattern, _ in HARMLESS])
+def test_each_setting_that_names_a_program_is_overridden_by_what_the_user_says_or_by_what_does_no_harm(
+    pattern: str,
+) -> None:
+    key = pattern.replace(r".*\.", "x.").replace("\\", "").replace("(x.)?", "")
+    while "(" in key:
+        before, _, rest = key.partition("(")
+        key = f"{before}{rest.partition('|')[0].partition(')')[0]}{rest.partition(')')[2]}"
+    harmless = dict(overriding([("local", key, "evil")]))[key]
+
+    assert harmless != "evil"
+    assert ("credential.helper", "") in overriding([("local", "credential.helper", "evil")])
+    if not key.startswith("credential"):
+        assert dict(overriding([("global", key, "mine"), ("local", key, "evil")]))[key] == "mine"
+        assert key not in dict(overriding([("local", key, "evil")], trust=True))
+
+
+def test_a_setting_that_cannot_be_overridden_is_refused() -> None:
+    with pytest.raises(Refused, match="cannot be made harmless"):
+        overriding([("local", "filter.a=b.clean", "evil")])
+
+
+def test_git_is_given_nothing_of_the_workers_and_asks_nobody(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF", "AGENTQ_URL", "SECRET"):
+        monkeypatch.setenv(name, "/nowhere")
+    git = Git(depot.path)
+
+    seen = git("-c", "alias.seen=!env", "seen")
+    assert "/nowhere" not in seen
+    assert "GIT_TERMINAL_PROMPT=0" in seen
+    assert "AGENTQ_URL" not in git("-c", "alias.seen=!env", "seen", far=True)
+
+
+def test_git_that_takes_too_long_ends_with_all_it_started(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentq.worker.workspace.git.NEAR_MS", 300)
+    pids = tmp_path / "pids"
+    with pytest.raises(GitFailed, match="took longer than"):
+        Git(depot.path)("-c", f"alias.slow=!sleep 60 & echo $! $$ > {pids}; wait", "slow")
+
+    left = [proc.stat(int(pid)) for pid in pids.read_text().split()]
+    assert [one for one in left if one is not None and one.alive] == []
+
+
+def test_a_failure_is_a_sentence_without_a_password(depot: Depot) -> None:
+    git = Git(depot.path, precautions=Precautions(), leash=Leash())
+    with pytest.raises(GitFailed) as failed:
+        git("fetch", "-q", "http://me:secret@127.0.0.1:9/x.git", far=True)
+
+    assert str(failed.value).startswith("git fetch failed: ")
+    assert "secret" not in str(failed.value) + failed.value.said
