@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from itertools import count
 from pathlib import Path
 
@@ -26,6 +27,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """What a module in BOTH_WAYS claims holds for a client of Redis, and for one of a coordinator."""
     if "way" in metafunc.fixturenames:
         both = metafunc.module.__name__.rpartition(".")[2] in BOTH_WAYS
+        own = set(signature(metafunc.function).parameters)
+        # One that makes a client of its own decides by itself which way it goes.
+        both = both and ("client" in own or not own & {"valkey_url", "valkey", "durable"})
         metafunc.parametrize("way", ["redis", "http"] if both else ["redis"], scope="module")
 
 
