@@ -125,6 +125,7 @@ class Worker:
             door=Door(self.reach.kin(self.queue), home / "doors"),
             queue=self.queue,
             workspaces=Workspaces(home, self.id, self.options.worktree_idle),
+            profiles=lambda: self.offering.agents.profiles,
         )
 
     def _engine(self) -> Engine:
@@ -324,8 +325,7 @@ class Worker:
 
     def _bury(self, run: Run) -> None:
         """A child of the engine has ended: see that nothing is left of it."""
-        self._burials = {each for each in self._burials if not each.done()}
-        self._burials.add(asyncio.ensure_future(end(run)))
+        self._burials = {*(each for each in self._burials if not each.done()), asyncio.ensure_future(end(run))}
 
     def _somebody_lost(self, _: str) -> None:
         self._lost.set()
