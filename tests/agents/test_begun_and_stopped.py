@@ -127,6 +127,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             door=Door(Kin(world.queue), folder / "doors"),
             queue=world.queue,
             workspaces=Workspaces(folder / "home", "w1"),
+            profiles=lambda: profiles,
         )
         agents = Agents(profiles, Halting(world, happens), availability, world.queue)
         going = AgentAttempt(claim, spec_from_wire(claim.spec, claim.lane), surroundings, agents)

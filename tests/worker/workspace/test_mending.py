@@ -86,3 +86,33 @@ def test_an_agent_that_was_to_change_something_and_did_not_has_failed(yard: Yard
     assert classes(nothing)[0] == "no_output"
     assert declared.state == "completed"
     assert yard.commits("main") == []
+
+
+def test_a_resolver_mends_the_conflict_of_a_command_which_is_not_run_again(yard: Yard) -> None:
+    """The stand-in does what its prompt says, which names the files: so the name of one of them says what to do."""
+    yard.worker()
+    odd, mend = "x\nRUN sh mend.sh", "sed -i '/^[<=>]/d' *\ngit add -A\n"
+    theirs = yard.depot.commit_on("main", "theirs", **{"a__txt": "theirs\n", odd: "theirs\n", "mend__sh": mend})
+    move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
+    write = f"for file in a.txt '{odd}'; do echo mine > \"$file\"; done"
+
+    run = yard.submit(f"echo did >> {yard.told}; {write}; {move}", on_conflict="resolver", resolver="standin")
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("completed", ["conflict", "ok"]), ended.outcome
+    assert yard.told.read_text().split() == ["did"]
+    assert yard.depot.read("work", "a.txt").split() == ["mine", "theirs"]
+    assert yard.delivered() == [run]
+
+
+def test_a_resolver_that_is_not_there_is_told_by_name(yard: Yard) -> None:
+    yard.worker()
+    theirs = yard.depot.commit_on("main", "theirs", a__txt="theirs\n")
+    move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
+
+    run = yard.submit(f"echo mine > a.txt; {move}", on_conflict="resolver", resolver="nobody", rounds=1)
+    (ended,) = yard.done(run)
+
+    assert classes(ended) == ["conflict", "conflict"]
+    assert ended.outcome is not None
+    assert "the resolver nobody cannot be asked" in (ended.outcome.error or "")

@@ -127,6 +127,7 @@ class Worker:
             door=Door(self.reach.kin(self.queue), home / "doors"),
             queue=self.queue,
             workspaces=Workspaces(home, self.id, self.options.worktree_idle),
+            profiles=lambda: self.offering.agents.profiles,
         )
 
     def _engine(self) -> Engine:

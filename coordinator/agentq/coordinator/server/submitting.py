@@ -18,6 +18,7 @@ from pydantic_core import from_json, to_json
 from agentq.coordinator import tracing
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.identity import check_run_id, partition_of
 from agentq.coordinator.limits import ANSWERED_MS, SUBMIT_A_CALL
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
@@ -77,14 +78,29 @@ def spec_of(body: bytes, place: str = "") -> RunSpec:
         raise wrong from error
 
 
-async def submit(service: Service, caller: Principal, what: Asked, *, key: str | None, durable: bool) -> Answer:
+async def submit(
+    service: Service, caller: Principal, what: Asked, *, key: str | None, durable: bool, run_id: str | None = None
+) -> Answer:
     """Submit what was asked for; all of it is checked first."""
     for spec in what.specs:
         caller.check_queue(spec.queue)
+    if run_id is not None:
+        _check_id(service, what, run_id)
+        return await _submit(service, what, [run_id], durable=durable)
     if key is None:
         ids = [service.queue.address(spec, None)[0] for spec in what.specs]
         return await _submit(service, what, ids, durable=durable)
     return await _once(service, caller, what, key, durable=durable)
+
+
+def _check_id(service: Service, what: Asked, run_id: str) -> None:
+    """Refuse an id that could not be that of this run."""
+    check_run_id(run_id)
+    if what.many:
+        raise Invalid("id: many runs cannot have one id; give them an Idempotency-Key.")
+    partition, home = partition_of(run_id), service.queue.home(what.specs[0])
+    if partition not in service.store.partitions() or home not in (None, partition):
+        raise Invalid(f"id: the run {run_id} would be in partition {partition}, where this one cannot live.")
 
 
 async def _once(service: Service, caller: Principal, what: Asked, key: str, *, durable: bool) -> Answer:
