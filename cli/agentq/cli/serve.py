@@ -48,13 +48,8 @@ def serve(
     Example: agentq serve
     Example: agentq serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
-    given: dict[str, Any] = {
-        "host": host,
-        "port": port,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-        "token_file": token_file,
-    }
+    given: dict[str, Any] = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
+    given |= {"token_file": token_file}
     given |= {"cors_origins": cors_origin and tuple(cors_origin), "hosts": name and tuple(name), "log_level": log_level}
     flags = {name: value for name, value in given.items() if value is not None}
     if require_tokens:

@@ -45,6 +45,9 @@ from agentq.coordinator.fields import (
     named,
     one_sentence,
 )
+from agentq.coordinator.lanes import is_front as is_front
+from agentq.coordinator.lanes import is_function_lane as is_function_lane
+from agentq.coordinator.lanes import lane_parts as lane_parts
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import ClassPolicy
 from agentq.coordinator.policy import RetryPolicy as RetryPolicy
@@ -277,23 +280,6 @@ _AT_THE_DOOR = {*_AS_IT_IS, "after", "dedupe_key", "retry", "workspace", "limits
 
 def _leads_out(path: str) -> bool:
     return path.startswith("/") or ".." in path.split("/")
-
-
-def lane_parts(lane: str) -> dict[str, Any]:
-    """Queue, priority and demands, as a lane's name tells them."""
-    queue, priority, demands = lane.split(":", 2)
-    pairs = dict(pair.split("=", 1) for pair in demands.split(",")) if demands else {}
-    return {"queue": queue, "priority": int(priority[0]), "demands": pairs}
-
-
-def is_function_lane(lane: str) -> bool:
-    """Whether function runs wait there, and nothing else."""
-    return lane.split(":", 2)[1][1:2] == "f"
-
-
-def is_front(lane: str) -> bool:
-    """Whether it is the lane before another, for runs that have had their wait."""
-    return lane.split(":", 2)[1].endswith("+")
 
 
 def spec_from_wire(text: str, lane: str) -> RunSpec:
