@@ -47,6 +47,8 @@ def add(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, wait:
     check_agents(server, [spec])
     inputs = _inputs(spec)
     needs = list(dict.fromkeys([*(own["needs"] or ()), *inputs]))
+    if head.crewed and spec.queue not in head.queues:
+        raise Invalid(f"--queue: the workers of {plan.id} serve {', '.join(head.queues)}, and not {spec.queue}.")
     bound(plans, plan.id, head)
     run = plans.add(plan.id, [Task(own["task"], spec, needs, inputs)])[own["task"]]
     if json and not wait:

@@ -100,7 +100,7 @@ class Picture(Progress):
 
         super().__init__(server, watch, head)
         self._last_lines = LastLines(server)
-        self._needs = watch.needs()
+        self._needs: dict[str, list[str]] = {}
         self._drawn_ms = 0
         self._live = Live(
             console=Console(highlight=False, markup=False, emoji=False), auto_refresh=False, transient=True
@@ -118,7 +118,7 @@ class Picture(Progress):
         now_ms = monotonic_ms()
         if changes or now_ms - self._drawn_ms >= DRAW_MS:
             if any(change.task.state in TERMINAL for change in changes):
-                self._needs = self.watch.needs()
+                self._needs.clear()
             self._drawn_ms = now_ms
             self._live.update(self._drawing(), refresh=True)
 
@@ -164,9 +164,12 @@ class Picture(Progress):
     def _why(self, task: TaskRecord) -> str:
         if task.state is State.PENDING:
             return "waits for a worker"
-        needs = self._needs.get(task.id, ())
-        if task.state is State.BLOCKED and needs:
-            return f"needs {', '.join(needs)}"
+        if task.state is State.BLOCKED:
+            needs = self._needs.get(task.id)
+            if needs is None:
+                needs = self._needs[task.id] = self.watch.needs(task)
+            if needs:
+                return f"needs {', '.join(needs)}"
         return task.reason or task.state.value
 
     def _cut(self, line: str) -> str:

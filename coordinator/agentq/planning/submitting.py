@@ -37,6 +37,8 @@ class Head(BaseModel):
     on_failed: OnFailed = "skip"
     max_parallel: int | None = None
     budget_usd: float | None = None
+    queues: tuple[str, ...] = ("default",)
+    """Where its tasks wait."""
     crewed: bool = False
     """Whether its tasks wait for workers that were started for it alone."""
     repository: str | None = None
@@ -65,6 +67,7 @@ def head_of(compiled: Compiled, *, file: str = "", folder: str = "", host: str =
         on_failed=_policy(compiled.on_failed),
         max_parallel=compiled.max_parallel,
         budget_usd=compiled.budget_usd,
+        queues=tuple(dict.fromkeys(task.spec.queue for task in compiled.tasks)),
         crewed=crewed,
         **where,
     )
