@@ -215,7 +215,7 @@ budget: 1.50
 defaults: {agent: standin}
 tasks:
 - {id: one, prompt: "COST 1"}
-- {id: two, needs: one, prompt: "COST 1\nSLEEP 500ms"}
+- {id: two, needs: one, prompt: "COST 1\\nSLEEP 500ms"}
 - {id: three, needs: two, command: "sleep 2"}
 - {id: four, needs: three, prompt: "COST 1"}
 """
