@@ -7,30 +7,33 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from itertools import count
 from pathlib import Path
 
 import pytest
+from sdk.ways import BESIDE, BOTH_WAYS, beside
 from servers import Server
 from serving import Serving
 
+from agentq.coordinator.flow import Flow
 from agentq.sdk import Client, connect, set_default_client
 from agentq.testing import Worker
 
 _numbers = count()
-BOTH_WAYS: tuple[str, ...] = ()
-BESIDE: dict[Client, Client] = {}
-"""For each client, one of the same namespace that reaches Redis, for what only workers do."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """What a module in BOTH_WAYS claims holds for a client of Redis, and for one of a coordinator."""
     if "way" in metafunc.fixturenames:
         both = metafunc.module.__name__.rpartition(".")[2] in BOTH_WAYS
+        own = set(signature(metafunc.function).parameters)
+        # One that makes a client of its own decides by itself which way it goes.
+        both = both and ("client" in own or not own & {"valkey_url", "valkey", "durable"})
         metafunc.parametrize("way", ["redis", "http"] if both else ["redis"], scope="module")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def coordinator(valkey: Server) -> Iterator[Serving]:
     """A coordinator over HTTP, in a namespace of its own."""
     path = Path(tempfile.mkdtemp(prefix="aq"))
@@ -54,6 +57,9 @@ def client(valkey: Server, way: str, request: pytest.FixtureRequest) -> Iterator
         BESIDE[opened] = direct
         yield opened
         del BESIDE[opened]
+        if way == "http":
+            # The namespace is that of all tests, and what this one left would keep the next one's worker busy.
+            Flow(direct.queue.store).purge("default", "the test is over")
         set_default_client(before)
 
 
@@ -61,7 +67,7 @@ def client(valkey: Server, way: str, request: pytest.FixtureRequest) -> Iterator
 def executing(client: Client) -> Iterator[None]:
     """A worker that executes runs as they come, in a thread."""
     over = threading.Event()
-    worker = Worker(BESIDE[client])
+    worker = Worker(beside(client))
     faults: list[BaseException] = []
 
     def work() -> None:

@@ -203,8 +203,6 @@ class _Compiler:
         ids = self._lookup.find(words)
         if keys[0] == "command" and each.task.shell:
             refuse("it would become a part of what the shell reads", "Say it under `env`, and use the variable")
-        elif keys[0] == "stdin":
-            refuse("nothing is filled in: that stands in a prompt, a command or `env`")
         elif not words or output not in OUTPUTS:
             refuse(f"{shown(output)} is nothing that a task gives", nearest(output, OUTPUTS) or f"There is {_listed()}")
         elif ids is None:

@@ -105,7 +105,7 @@ class WorktreeBench:
         self._make()
         ours, again, plain = list[float](), list[float](), list[float]()
         with self.workers.worker(SLOTS), closing(Outcomes(self.queue.store)) as outcomes:
-            self._delivered(outcomes, SLOTS)  # the first worktrees are made, and their files written
+            self._delivered(outcomes, 4 * SLOTS)  # the first worktrees are made, and their files written
             for number in range(SLOTS):
                 self._git("worktree", "add", "-q", "--detach", f"../again-{number + 1}", "work")
             for _ in range(self.scale.rounds):

@@ -17,6 +17,7 @@ from pathlib import Path
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.worker import tree
 from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.idling import one_more
 from agentq.worker.workspace.note import SUFFIX, Note
 from agentq.worker.workspace.repository import Repository, hidden
 from agentq.worker.workspace.sheltering import sheltered
@@ -132,7 +133,15 @@ def is_reusable(worktree: Worktree, wanted: Wanted) -> bool:
 
 
 def _taken(repository: Repository, folder: Path, path: Path) -> Worktree | None:
-    """An idle one, which is now there."""
+    """An idle one, which is now there; or one that is idle in a moment."""
+    began_ms = monotonic_ms()
+    while True:
+        idle = _idle(repository, folder, path)
+        if idle is not None or not one_more(folder, repository.git.leash, began_ms):
+            return idle
+
+
+def _idle(repository: Repository, folder: Path, path: Path) -> Worktree | None:
     if not any(folder.glob(f"idle-*{SUFFIX}")):
         return None
     with repository.locked():
