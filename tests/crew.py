@@ -75,7 +75,8 @@ class Crew:
     def _start(self, options: Mapping[str, object], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         argv = [*self.within, sys.executable, "-m", "agentq.cli.main", "worker"]
         for name, value in options.items():
-            argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+            for each in value if isinstance(value, list) else [value]:
+                argv += [f"--{name.replace('_', '-')}", *([] if each is True else [str(each)])]
         worker = subprocess.Popen(argv, env=dict(variables), stdin=subprocess.DEVNULL)
         self.workers.append(worker)
         return worker

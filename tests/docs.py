@@ -15,14 +15,21 @@ from pathlib import Path
 from typing import Any, get_args
 
 import typer
+from fastapi.routing import APIRoute
 
 from agentq.cli.main import COMMANDS, load
 from agentq.coordinator import errors, limits
+from agentq.coordinator.connection import Connection
 from agentq.coordinator.doings import AnyDoing
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
 from agentq.coordinator.scripts import SCRIPTS
+from agentq.coordinator.server.app import every_route, needed
+from agentq.coordinator.server.metrics import names as metric_names
+from agentq.coordinator.server.problems import STATUS
 from agentq.coordinator.settings import PREFIX, ServerSettings, Settings, WorkerSettings
+from agentq.coordinator.store import Store
+from agentq.coordinator.tokens import MEANING as MEANING_OF_SCOPES
 from agentq.planning import model as plans
 from agentq.planning.schema import plan_schema
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
@@ -155,6 +162,42 @@ def server_settings() -> str:
             (f"`{name}`", f"`{PREFIX}SERVER_{name.upper()}`", _default(field.default), field.description)
             for name, field in ServerSettings.model_fields.items()
         ),
+    )
+
+
+def routes() -> str:
+    """Every route of the API, in the order of its documents."""
+    rows = []
+    for route in every_route():
+        if isinstance(route, APIRoute) and not route.include_in_schema:
+            continue
+        takes = needed(route)
+        verbs = sorted(route.methods or ()) if isinstance(route, APIRoute) else ["WebSocket"]
+        text = (route.summary if isinstance(route, APIRoute) else None) or _first_line(route.endpoint)
+        rows.append((f"`{' '.join(verbs)} {route.path}`", f"`{takes.scope}`" if takes else "", text))
+    return table(("route", "scope", "does"), rows)
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    return (inspect.getdoc(function) or "").partition("\n")[0].rstrip(".")
+
+
+def scopes() -> str:
+    return table(("scope", "may"), ((f"`{scope}`", meaning) for scope, meaning in MEANING_OF_SCOPES.items()))
+
+
+def statuses() -> str:
+    return table(
+        ("error", "status", "when"),
+        ((f"`{kind.__name__}`", status, _first_line(kind).rstrip(".")) for kind, status in STATUS.items()),
+    )
+
+
+def metrics() -> str:
+    found = metric_names(Store(Connection("redis://localhost")))
+    return table(
+        ("metric", "labels", "tells"),
+        ((f"`{name}`", ", ".join(f"`{each}`" for each in labels), text) for name, (text, labels) in found.items()),
     )
 
 
@@ -307,6 +350,7 @@ PARTS: dict[str, Callable[[], str]] = {
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
         *(settings, worker_settings, server_settings, door, commands, standin),
+        *(routes, scopes, statuses, metrics),
         *(verdicts, doings, facts, agents, profile),
         *(plan_table, task_table, working_table, worktree_table, retry_table),
     )

@@ -238,6 +238,12 @@ class OldRunner:
                     continue  # only logged, there
 
 
+def is_polling(serving: Serving, runner: str) -> bool:
+    """Whether a poll of a runner is held somewhere."""
+    key = serving.store.key(0, "runner", runner)
+    return serving.store.connection.command("HGET", key, "polls_until_ms") is not None
+
+
 class Parties:
     """Runners and clients at one server, who are gone after the test with all that they left."""
 

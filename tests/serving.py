@@ -102,6 +102,11 @@ class Serving:
         if number in (signal.SIGKILL, signal.SIGTERM):
             self.process.wait(timeout=30)
 
+    def stop_process(self) -> None:
+        """End the process, and nothing else: it can be started again."""
+        assert self.process is not None
+        self.signal(signal.SIGKILL)
+
     def stop(self) -> None:
         """End the process, whatever state it is in; nothing may have gone wrong inside it."""
         if self.process is not None and self.process.poll() is None:

@@ -49,7 +49,6 @@ UNFIT = [
     ({"on_conflict": "resolver"},
      "workspace: on_conflict 'resolver' needs 'resolver', the agent that is to resolve conflicts."),
     ({"resolver": "claude"}, "workspace: resolver means nothing without on_conflict 'resolver'."),
-    ({"merge": "none", "target": "main"}, "workspace: with merge 'none' the work goes nowhere, so it has no target."),
     ({"check_timeout_ms": 1}, "workspace: check_timeout_ms means nothing without check."),
     ({"colour": "red"}, "workspace.colour: Extra inputs are not permitted."),
 ]  # fmt: skip

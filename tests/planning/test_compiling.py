@@ -128,6 +128,7 @@ def test_what_is_said_of_worktrees_is_said_by_the_plan_and_then_by_the_task(plan
     assert spec["workspace"] == {
         "repository": "/repository",
         "base": "main",
+        "target": "agentq/plan",
         "merge": "none",
         "check": ["make", "quick"],
         "setup": ["/bin/sh", "-euc", "npm ci && true"],

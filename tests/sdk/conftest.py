@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from itertools import count
+from pathlib import Path
 
 import pytest
+from sdk.ways import BESIDE, BOTH_WAYS, beside
 from servers import Server
+from serving import Serving
 
+from agentq.coordinator.flow import Flow
 from agentq.sdk import Client, connect, set_default_client
 from agentq.testing import Worker
 
 _numbers = count()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What a module in BOTH_WAYS claims holds for a client of Redis, and for one of a coordinator."""
+    if "way" in metafunc.fixturenames:
+        both = metafunc.module.__name__.rpartition(".")[2] in BOTH_WAYS
+        own = set(signature(metafunc.function).parameters)
+        # One that makes a client of its own decides by itself which way it goes.
+        both = both and ("client" in own or not own & {"valkey_url", "valkey", "durable"})
+        metafunc.parametrize("way", ["redis", "http"] if both else ["redis"], scope="module")
+
+
+@pytest.fixture(scope="session")
+def coordinator(valkey: Server) -> Iterator[Serving]:
+    """A coordinator over HTTP, in a namespace of its own."""
+    path = Path(tempfile.mkdtemp(prefix="aq"))
+    serving = Serving(valkey, path, environment={"AGENTQ_SERVER_LOG_LEVEL": "warning"}).start()
+    yield serving
+    serving.stop()
+    serving.check()
+    shutil.rmtree(path, ignore_errors=True)
+
+
 @pytest.fixture
-def client(valkey: Server) -> Iterator[Client]:
+def client(valkey: Server, way: str, request: pytest.FixtureRequest) -> Iterator[Client]:
     """A client, through which tasks are submitted during the test."""
-    with connect(valkey.url, namespace=f"sdk-{next(_numbers)}") as client:
-        before = set_default_client(client)
-        yield client
+    if way == "http":
+        serving: Serving = request.getfixturevalue("coordinator")
+        opened, direct = connect(serving.url), connect(valkey.url, namespace=serving.settings.namespace)
+    else:
+        opened = direct = connect(valkey.url, namespace=f"sdk-{next(_numbers)}")
+    with opened, direct:
+        before = set_default_client(opened)
+        BESIDE[opened] = direct
+        yield opened
+        del BESIDE[opened]
+        if way == "http":
+            # The namespace is that of all tests, and what this one left would keep the next one's worker busy.
+            Flow(direct.queue.store).purge("default", "the test is over")
         set_default_client(before)
 
 
@@ -29,7 +67,7 @@ def client(valkey: Server) -> Iterator[Client]:
 def executing(client: Client) -> Iterator[None]:
     """A worker that executes runs as they come, in a thread."""
     over = threading.Event()
-    worker = Worker(client)
+    worker = Worker(beside(client))
     faults: list[BaseException] = []
 
     def work() -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sdk import works
 from sdk.conftest import executing
+from sdk.ways import beside
 from servers import Server, until
 
 from agentq.sdk import AsyncClient, AsyncRun, Client, RunFailed, StillGoing, connect_async, gather_async
@@ -32,7 +33,7 @@ async def handler(client: AsyncClient, number: int) -> int:
 
 def test_an_application_serves_requests_that_wait_for_runs(valkey: Server, client: Client) -> None:
     async def application() -> list[int]:
-        async with lifespan(valkey.url, client.queue.store.keyspace.namespace) as shared:
+        async with lifespan(valkey.url, beside(client).queue.store.keyspace.namespace) as shared:
             return await asyncio.gather(*(handler(shared, number) for number in range(100)))
 
     with executing(client):
@@ -81,7 +82,7 @@ def test_thousands_of_waits_take_no_thread_and_no_connection_each(client: Client
     number = 3000
 
     def connections() -> int:
-        return int(str(client.queue.store.connection.command("CLIENT", "LIST")).count("agentq-sdk"))
+        return int(str(beside(client).queue.store.connection.command("CLIENT", "LIST")).count("agentq-sdk"))
 
     async def main() -> tuple[list[int], int, int]:
         runs = await client.aio.submit_many(works.double, [(at,) for at in range(number)])
@@ -89,7 +90,7 @@ def test_thousands_of_waits_take_no_thread_and_no_connection_each(client: Client
         await asyncio.sleep(0)
         threads, links = threading.active_count(), connections()
         for run in runs[:-1]:
-            run.sync._client.queue.cancel(run.id)
+            beside(client).queue.cancel(run.id)
         with executing(client):
             last = await waits[-1]
         results = await asyncio.gather(*waits, return_exceptions=True)

@@ -96,8 +96,8 @@ def test_a_filter_lets_pass_what_fits_all_of_its_parts(serving: Serving) -> None
             ("event=complete", "Did you mean completed?"),
             ("stat=x", "no parameter 'stat'"),
             ("run=run_1", "is not the id of a run"),
-            ("after=yesterday", "no place in these events"),
-            ("after=1-0,2-0", "2 parts, not 1"),
+            ("after=yesterday", "not a place in these events"),
+            ("after=1-0,2-0", "2 parts for 1"),
         ):
             answer = client.get(f"/events?{query}")
             assert (answer.status_code, why in answer.json()["detail"]) == (422, True), answer.text

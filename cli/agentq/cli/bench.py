@@ -28,6 +28,7 @@ from agentq.cli.server import note, settings_of
 from agentq.coordinator import bench as coordinator
 from agentq.coordinator.bench import Figure, Place, environment, ratio
 from agentq.coordinator.bench_plans import PLANS_QUICK, PlanBench, PlanScale
+from agentq.coordinator.bench_server import SERVER_QUICK, ServerBench, ServerScale
 from agentq.coordinator.bench_waiting import WAITING_QUICK, WaitingBench, WaitingScale
 from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.errors import AgentqError, Invalid
@@ -36,7 +37,7 @@ from agentq.worker import bench as worker
 from agentq.worker.bench_agents import AGENTS_QUICK, AgentBench, AgentScale
 from agentq.worker.bench_functions import FUNCTIONS_QUICK, FunctionBench, FunctionScale
 
-PARTS = ("coordinator", "waiting", "plans", "worker", "functions", "agents", "cold")
+PARTS = ("coordinator", "waiting", "plans", "worker", "functions", "agents", "server", "cold")
 ROUNDS = 20
 ROUNDS_QUICK = 3
 AGENTQ = (sys.executable, "-m", "agentq.cli.main")
@@ -80,6 +81,8 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
         return WaitingBench(place, WAITING_QUICK if quick else WaitingScale()).figures()
     if part == "plans":
         return PlanBench(place, PLANS_QUICK if quick else PlanScale()).figures()
+    if part == "server":
+        return ServerBench(place, SERVER_QUICK if quick else ServerScale(), (*AGENTQ, "serve"), folder).figures()
     if part in ("worker", "functions", "agents"):
         scale = worker.QUICK if quick else worker.Scale()
         workers = worker.Bench(place, scale, (*AGENTQ, "worker"), folder)

@@ -22,10 +22,11 @@ from agentq.cli.server import Server, brought, home_of, note
 from agentq.cli.watching import Watch
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import NotFound, TryLater, Unreachable
-from agentq.coordinator.lifecycle import State
 from agentq.planning.submitting import Head, complete_plan, unbound
 
 LOOK_MS = 250
+OPEN_MS = 2_000
+"""How long a plan may be seen without its seal before it is taken for one whose submit was cut."""
 OUTAGE_MS = 60_000
 """How long a server may be away before we give up; the plan is not hurt by that."""
 INTERRUPTED = 130
@@ -49,7 +50,8 @@ class Carrying:
         """Work on it and look on; the exit code."""
         self._complete()
         watch = Watch(self._server, self._plan)
-        crew = self._crew(watch)
+        settings = self._server.settings
+        crew = Crew(settings, home_of(settings), self._plan, self._head.queues, alone=self._head.crewed)
         if workers and watch.record.ended is None:
             workers = self._engage(crew, workers)
         try:
@@ -64,20 +66,14 @@ class Carrying:
         return summary.tell(json=json)
 
     def _complete(self) -> None:
-        """Submit what is missing, if its submit was cut."""
+        """Submit what is missing, if its submit was cut; somebody else may be about to do that, or add a task."""
         plans = plans_of(self._server)
-        record = plans.get(self._plan)
-        if not record.sealed and record.tasks < record.expected:
+        until_ms = monotonic_ms() + OPEN_MS
+        while not (record := plans.get(self._plan)).sealed and monotonic_ms() < until_ms:
+            self._pause.wait(LOOK_MS / 1000)
+        if not record.sealed:
             complete_plan(plans, self._plan)
             note(f"the submit of {self._plan} was cut; it is complete now.")
-
-    def _crew(self, watch: Watch) -> Crew:
-        queues = {"default": None} if not watch.tasks else {}
-        for task in watch.tasks.values():
-            if task.state not in (State.COMPLETED, State.SKIPPED):
-                queues[self._server.records.get(task.run).spec.queue] = None
-        settings = self._server.settings
-        return Crew(settings, home_of(settings), self._plan, list(queues or {"default": None}), alone=self._head.crewed)
 
     def _engage(self, crew: Crew, workers: int) -> int:
         if not crew.take():

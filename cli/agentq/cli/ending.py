@@ -64,7 +64,8 @@ class Summary:
     def _lines(self) -> Iterator[str]:
         record, tasks = self._watch.record, list(self._watch.tasks.values())
         lasted = spelled((record.ended_at_ms or wall_ms()) - record.created_at_ms)
-        words = [f"{record.id} {state_word(record)} after {lasted}", counted(record.counts), cost_of(tasks)]
+        how = state_word(record) if record.ended else "has not ended"
+        words = [f"{record.id} {how} after {lasted}", counted(record.counts), cost_of(tasks)]
         yield ": ".join(filter(None, [words[0], ", ".join(filter(None, words[1:]))])) + "."
         undone = [task for task in tasks if task.state in UNDONE]
         width = max((len(task.id) for task in undone), default=0)

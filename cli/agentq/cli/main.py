@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = typer.main.get_command(commands).main(argv, prog_name="agentq", standalone_mode=False)
         sys.stdout.flush()
     except AgentqError as error:
-        return _say(str(error), error.exit_code)
+        return _say(str(error), error.exit_code, "" if error.by_place else "agentq: ")
     except UsageError as error:
         return _say(_usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
@@ -168,8 +168,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _say(sentence: str, code: int) -> int:
-    print(f"agentq: {sentence}", file=sys.stderr)
+def _say(sentence: str, code: int, who: str = "agentq: ") -> int:
+    print(f"{who}{sentence}", file=sys.stderr)
     return code
 
 

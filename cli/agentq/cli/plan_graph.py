@@ -48,7 +48,7 @@ def _text(nodes: Sequence[Node]) -> str:
         more = f"also needs {', '.join(others)}" if others else ""
         name = f"{prefix}{mark}{node.id}"
         state = paint(node.state) + " " * (10 - len(node.state)) if node.state else ""
-        lines.append(f"{clean(name):{width}}  {state}  {more}".rstrip())
+        lines.append("  ".join(filter(None, [f"{clean(name):{width}}", state, more])).rstrip())
         deeper = prefix + ("" if not above else "   " if last else "│  ")
         members = below.get(node.id, [])
         stack += [(each, deeper, place == 0, node.id) for place, each in enumerate(reversed(members))]

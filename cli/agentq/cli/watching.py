@@ -19,6 +19,8 @@ from agentq.coordinator.logs import LogEntry, Logs
 from agentq.coordinator.plans import Plan, TaskRecord
 
 LOG_A_LOOK = 200
+NEEDS = 5
+"""Tasks that are named of those that one waits for."""
 
 
 class Change(NamedTuple):
@@ -52,13 +54,9 @@ class Watch:
         changed = [task for run, task in self.tasks.items() if run in before and before[run].state != task.state]
         return [Change(task, task.state.value, 0, "", self._ended(task)) for task in changed]
 
-    def needs(self) -> dict[str, tuple[str, ...]]:
-        """What each task that has not begun waits for, as the server knows it."""
-        return {
-            task.id: tuple(self.tasks[run].id for run in self.server.records.needs(task.run, 5) if run in self.tasks)
-            for task in self.tasks.values()
-            if task.state is State.BLOCKED
-        }
+    def needs(self, task: TaskRecord) -> list[str]:
+        """Some of the tasks that one still waits for."""
+        return [self.tasks[run].id for run in self.server.records.needs(task.run, NEEDS) if run in self.tasks]
 
     def look(self, wait_ms: int) -> list[Change]:
         """What has happened since the last look; waits for something to happen."""

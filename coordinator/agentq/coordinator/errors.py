@@ -30,6 +30,8 @@ class AgentqError(Exception):
     """Something went wrong in agentq."""
 
     exit_code = 1
+    by_place = False
+    """Whether its message begins with a file and a line, as programs that jump there want it."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])

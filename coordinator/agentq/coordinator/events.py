@@ -28,6 +28,8 @@ ENTRIES_A_READ = 500
 BEGINNING = "0-0"
 NOTICES = {
     "plan_ended": "a plan has ended: all of it was submitted, and none of its tasks lives",
+    "told": "a foreign executor has told something of a session; `detail` names both",
+    "session_deleted": "a session was deleted before its time; `detail` names it",
     "webhook_disabled": "nobody is told through a webhook any more, which has failed for too long",
 }
 """Events that are of no run, and what they tell."""

@@ -38,6 +38,8 @@ class Mend(BaseModel):
     why: str = ""
     files: tuple[str, ...] = ()
     """In which there are conflicts."""
+    unmarked: tuple[str, ...] = ()
+    """Those of them that have no markers: one side has deleted them, or they are no text."""
     told: str = ""
     """What a check said, at its end."""
 

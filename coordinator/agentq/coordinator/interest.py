@@ -31,7 +31,6 @@ class Located(Event):
     """An event, and where its run belongs; all of it is empty once the run is forgotten."""
 
     queue: str
-    plan: str
     session: str
 
     def told(self) -> dict[str, Any]:
@@ -120,7 +119,9 @@ class Whereabouts:
 
 def _located(event: Event, place: tuple[str, str, str]) -> Located:
     queue, plan, session = place
-    return Located.model_construct(**dict(event), queue=queue, plan=plan, session=session)
+    # What happens to a plan names it by itself.
+    told = dict(event) | {"queue": queue, "plan": event.plan or plan, "session": session}
+    return Located.model_construct(**told)
 
 
 def _listed(values: Iterable[str]) -> tuple[str, ...]:

@@ -171,7 +171,7 @@ NOTES_BYTES = 1 << 20
 """What the submitter of a run wants to find again with it."""
 TOLD_KEPT = 10_000
 """Events of a session that foreign executors tell."""
-TOLD_BYTES = 1 << 20
+TOLD_BYTES = 256 << 10
 """Of one such event, or of one fact about a session."""
 FOREIGN_MS = 31 * 86_400_000
 """How long foreign runners, and what they say of sessions, are remembered after they were last heard of."""

@@ -188,6 +188,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("note", "kind id keep_ms", "name value"),
             Script("oust", "worker epoch"),
             Script("owe", "what", "id"),
+            Script("measured", "", "id"),
             Script("mint", "token name kind digest scopes queues units per_ms burst expires_at_ms"),
             Script("park", "id fence alarm_at_ms alarm_ms reason signals children saved"),
             Script("pause", "queue why"),

@@ -296,5 +296,10 @@ def log_place(entry: LogEntry) -> dict[str, Any]:
     return {"id": entry.id, "at": iso(entry.at_ms), "attempt": entry.attempt, "stream": entry.stream}
 
 
+def log_record(entry: LogEntry) -> dict[str, Any]:
+    """A piece of a log."""
+    return log_place(entry) | {"text": entry.text, "from_byte": entry.at}
+
+
 def _time(at_ms: int | None) -> str | None:
     return None if at_ms is None else iso(at_ms)

@@ -71,7 +71,7 @@ class Workspace(BaseModel):
     base: Reference
     """What it starts from: recorded at the submit, and resolved to a commit when the run is claimed."""
     target: Branch | None = None
-    """The branch that the work goes to."""
+    """The branch that the work goes to, and starts from where it has the base; with merge `none`, only the latter."""
     merge: Literal["squash", "rebase", "merge", "none"] = "squash"
     """How it gets there. With `squash` a run is exactly one commit."""
 
@@ -113,8 +113,8 @@ class Workspace(BaseModel):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
-        if self.merge == "none" and (self.target is not None or self.update_checkout or self.after_merge):
-            said = "target" if self.target is not None else "update_checkout" if self.update_checkout else "after_merge"
+        if self.merge == "none" and (self.update_checkout or self.after_merge):
+            said = "update_checkout" if self.update_checkout else "after_merge"
             raise ValueError(f"with merge 'none' the work goes nowhere, so it has no {said}")
         if (self.on_conflict == "resolver") != (self.resolver is not None):
             raise ValueError(

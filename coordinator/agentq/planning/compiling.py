@@ -149,8 +149,11 @@ class _Compiler:
             if isinstance(step, Step):
                 fields[name] = step.command
                 fields |= {f"{name}_timeout_ms": step.timeout} if step.timeout is not None else {}
-        if fields.get("merge") != "none":
-            fields |= {"target": site.target} | ({"update_checkout": True} if site.update_checkout else {})
+        fields["target"] = site.target
+        if fields.get("merge") == "none":
+            fields.pop("update_checkout", None)
+        elif site.update_checkout:
+            fields["update_checkout"] = True
         try:
             return Workspace(repository=site.repository, base=site.base, **fields)
         except ValidationError as error:
@@ -200,8 +203,6 @@ class _Compiler:
         ids = self._lookup.find(words)
         if keys[0] == "command" and each.task.shell:
             refuse("it would become a part of what the shell reads", "Say it under `env`, and use the variable")
-        elif keys[0] == "stdin":
-            refuse("nothing is filled in: that stands in a prompt, a command or `env`")
         elif not words or output not in OUTPUTS:
             refuse(f"{shown(output)} is nothing that a task gives", nearest(output, OUTPUTS) or f"There is {_listed()}")
         elif ids is None:

@@ -50,6 +50,8 @@ class Fault(NamedTuple):
 class Faulty(Invalid):
     """The plan is not valid."""
 
+    by_place = True
+
     def __init__(self, faults: Iterable[Fault]) -> None:
         once = {(fault.place, fault.sentence): fault for fault in reversed(list(faults))}
         self.faults = tuple(sorted(once.values()))

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from pydantic import JsonValue
@@ -233,8 +234,9 @@ def connect_async(
     *,
     namespace: str | None = None,
     partitions: int | None = None,
+    token: str | Path | None = None,
 ) -> AsyncClient:
     """A client for event loops; it can be made outside of one, and connects when it is first used."""
     from agentq.sdk.client import connect
 
-    return connect(url, namespace=namespace, partitions=partitions).aio
+    return connect(url, namespace=namespace, partitions=partitions, token=token).aio

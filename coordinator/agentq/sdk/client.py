@@ -218,11 +218,34 @@ class _Link:
         self.backend: Backend = Direct(opened) if isinstance(opened, Queue) else opened
 
 
-def connect(url: str | None = None, *, namespace: str | None = None, partitions: int | None = None) -> Client:
+def connect(
+    url: str | None = None,
+    *,
+    namespace: str | None = None,
+    partitions: int | None = None,
+    token: str | Path | None = None,
+) -> Client:
     """A client of a server: the one named, that of the settings (`AGENTQ_URL`, agentq.toml), or the one that agentq
-    brings, which is started when the client is first used."""
+    brings, which is started when the client is first used.
+
+    The address of a coordinator begins with https://. It may ask for a token, as text or as the path of a file; without
+    one, that of `AGENTQ_TOKEN` or in the file that `AGENTQ_TOKEN_FILE` names.
+    """
     flags = {"url": url, "namespace": namespace, "partitions": None if partitions is None else str(partitions)}
-    return Client(lambda: Queue.open(_located(layered(flags).settings), client_name="agentq-sdk"))
+    return Client(lambda: _opened(flags, token))
+
+
+def _opened(flags: Mapping[str, str | None], token: str | Path | None) -> Queue | Backend:
+    settings = layered(flags).settings
+    if not settings.url.strip().startswith(("http://", "https://")):
+        if token is not None:
+            raise Invalid("A token is for a coordinator, whose address begins with https://.")
+        return Queue.open(_located(settings), client_name="agentq-sdk")
+    if flags["namespace"] is not None or flags["partitions"] is not None:
+        raise Invalid("A coordinator serves one namespace, and knows its partitions; leave both out.")
+    from agentq.sdk.remote import Remote
+
+    return Remote(settings.url.strip(), token)
 
 
 def _located(settings: Settings) -> Settings:

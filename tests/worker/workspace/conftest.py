@@ -30,4 +30,4 @@ def depot(tmp_path: Path) -> Depot:
 @pytest.fixture
 def yard(make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot) -> Yard:
     """See `yard.py`."""
-    return Yard(make_crew, valkey, folder, depot)
+    return Yard(make_crew(valkey, namespace=folder.name), depot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,13 @@ class Depot:
         self.git("init", "-q", "-b", branch, *(["--bare"] if bare else []))
         self.git("config", "user.name", "Ada")
         self.git("config", "user.email", "ada@example.org")
+
+    def copy(self, path: Path) -> Depot:
+        """Another, with all that is in this one."""
+        copied = Depot.__new__(Depot)
+        copied.path = path
+        shutil.copytree(self.path, path, symlinks=True)
+        return copied
 
     def git(self, *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, text: str = "") -> str:
         """What git says, without the end of the last line."""

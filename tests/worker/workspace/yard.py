@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from crew import Crew
-from servers import Server, until
+from servers import until
 from worker.workspace.depot import ALONE, Depot
 
 from agentq.coordinator.explanation import Explanation
@@ -17,32 +15,43 @@ from agentq.coordinator.logs import Logs
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Work
 
-PATIENT = {"heartbeat_ms": 1_000, "lease_ms": 8_000, "reap_grace_ms": 1_000, "forget_ms": 4_000, "tick_ms": 1_000}
-
 
 class Yard:
     """See above. The depot stands on `main`; the work goes to `work`, made from it."""
 
-    def __init__(
-        self, make_crew: Callable[..., Crew], server: Server, folder: Path, depot: Depot, **given: object
-    ) -> None:
-        self.crew = make_crew(server, namespace=folder.name, **given)
+    def __init__(self, crew: Crew, depot: Depot) -> None:
+        self.crew = crew
         self.depot = depot
-        self.home = self.crew.folder / "home"
-        self.told = folder / "told"
+        self.home = crew.folder / "home"
+        self.told = depot.path.with_name(f"{depot.path.name}-told")
         """Where scripts leave a word."""
         self.told.touch()
 
     def worker(self, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
-        return self.crew.worker(environment={**ALONE, **(environment or {})}, **options)
+        own = {
+            "CLAUDE_CONFIG_DIR": str(self.crew.folder / "agents"),
+            "XDG_CONFIG_HOME": str(self.crew.folder / "config"),
+        }
+        return self.crew.worker(environment={**ALONE, **own, **(environment or {})}, **options)
 
     def submit(self, script: str, *, name: str | None = None, **fields: Any) -> str:
         """A shell script in a worktree; what is not a run's is its workspace's."""
+        return self._submit({"kind": "command", "argv": ["sh", "-ec", script], "name": name or script[:40]}, fields)
+
+    def submit_agent(self, *lines: str, hint: str | None = None, **fields: Any) -> str:
+        """The stand-in, in a worktree; somebody may have a hint for it."""
+        return self._submit({"kind": "agent", "agent": "standin", "prompt": "\n".join(lines)}, fields, hint)
+
+    def _submit(self, spec: dict[str, Any], fields: dict[str, Any], hint: str | None = None) -> str:
         own = {key: fields.pop(key) for key in list(fields) if key in RunSpec.model_fields}
         workspace = {"repository": str(self.depot.path), "base": "main", "target": "work", **fields}
         workspace = {key: value for key, value in workspace.items() if value is not None}
-        spec = {"kind": "command", "argv": ["sh", "-ec", script], "name": name or script[:40], "workspace": workspace}
-        return self.crew.queue.submit(RunSpec.model_validate({**spec, **own}, strict=False)).id
+        made = RunSpec.model_validate({**spec, "workspace": workspace, **own}, strict=False)
+        if hint is None:
+            return self.crew.queue.submit(made).id
+        run = self.crew.queue.submit(made.model_copy(update={"delay_ms": 200})).id
+        self.crew.queue.signal(run, "hint", f"here is one:\n{hint}")
+        return run
 
     def done(self, *runs: str, timeout_ms: int = 40_000) -> list[Run]:
         self.crew.wait(list(runs), timeout_ms)

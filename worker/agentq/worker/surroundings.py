@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.coordinator.queue import Queue
+from agentq.worker.agents.profiles import Profiles
 from agentq.worker.channel import Channels
 from agentq.worker.door import Door
 from agentq.worker.environment import Environment
@@ -31,3 +32,5 @@ class Surroundings:
     queue: Queue
     """What the server is asked; in a thread, as it may be slow or away."""
     workspaces: Workspaces
+    profiles: Callable[[], Profiles]
+    """Of the agents that are here."""

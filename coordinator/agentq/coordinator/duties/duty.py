@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.store import Store
@@ -54,6 +54,8 @@ class Ticker:
         self.store = store
         self.tick_ms = tick_ms
         self.fault: AgentqError | None = None
+        self.done_at_ms: dict[str, int] = {}
+        """When each duty was last done here without a fault, for whoever asks."""
         self._told = bool(owner)
         self._owner = owner or new_nonce()
         """A worker's id, where a worker does the duties: the scripts tell it of what is due sooner than it knows."""
@@ -109,6 +111,11 @@ class Ticker:
                 due[duty] = monotonic_ms() + self._round(duty, partition)
         return min([self._ask_at[partition], *due.values()])
 
+    @property
+    def keeps(self) -> int:
+        """Of how many partitions the duties are done here at the moment."""
+        return len(self._due)
+
     def _keeps(self, partition: int) -> bool:
         """Whether the duties are ours for now."""
         try:
@@ -123,6 +130,7 @@ class Ticker:
         """Run one round; returns the time to the next."""
         try:
             next_ms = duty.run_once(partition).next_ms
+            self.done_at_ms[duty.name] = wall_ms()
         except AgentqError as fault:
             self.fault = fault
             return self.tick_ms

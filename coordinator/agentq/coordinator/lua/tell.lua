@@ -13,4 +13,5 @@ entry = call('XADD', told, 'MAXLEN', '~', TOLD_KEPT, '*', 'run', run, 'event', e
 call('HSET', about, 'op', op .. ' ' .. entry)
 call('PEXPIRE', about, keep_ms)
 call('PEXPIRE', told, keep_ms)
+append('told', '', '', {}, session .. ' ' .. entry)
 return 'ok ' .. entry

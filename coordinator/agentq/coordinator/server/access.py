@@ -16,6 +16,7 @@ import hmac
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -183,6 +184,7 @@ def allowed(scope: str, *, by_queue: bool = False, bound: bool = False) -> Any:
     return Depends(Allowed(Scope(scope), by_queue=by_queue, bound=bound))
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine only."""
     if host == "localhost":

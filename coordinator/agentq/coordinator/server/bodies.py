@@ -10,6 +10,7 @@ from agentq.coordinator import limits as most
 from agentq.coordinator.fields import Model, Name, Text, Timeout
 from agentq.coordinator.flow import Rate, WhenFull
 from agentq.coordinator.lifecycle import QUEUED, State
+from agentq.coordinator.plans import OnFailed, Which
 from agentq.coordinator.schedules import Overlap
 from agentq.coordinator.tokens import Kind, Scope
 from agentq.coordinator.turn import Budgets
@@ -87,6 +88,37 @@ class NewSchedule(Body):
     missed: str = "none"
     catch_up_ms: int | None = None
     overlap: Overlap = Overlap.SKIP
+
+
+class PlanTask(Body):
+    """A task: its id in the plan, its run as a body of `POST /runs`, and the tasks that must complete before it."""
+
+    id: Annotated[Name, Field(examples=["test"])]
+    run: Annotated[dict[str, Any], Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
+    needs: Annotated[tuple[Name, ...], Field(examples=[["build"]])] = ()
+    inputs: tuple[Name, ...] = ()
+    """Tasks whose outcomes stand in its prompt, its arguments or its environment."""
+
+
+class NewPlan(Body):
+    """Tasks that depend on each other."""
+
+    name: Annotated[Name, Field(examples=["release"])]
+    on_failed: OnFailed = "skip"
+    tasks: Annotated[tuple[PlanTask, ...], Field(min_length=1)]
+
+
+class MoreTasks(Body):
+    """Tasks to be added."""
+
+    tasks: Annotated[tuple[PlanTask, ...], Field(min_length=1)]
+
+
+class RetryPlan(Body):
+    """Which tasks: those that failed, all that did not complete, or one."""
+
+    which: Which = "failed"
+    task: Name | None = None
 
 
 class NewLimit(Body):

@@ -280,12 +280,12 @@ def parsed(text: str, partitions: list[int]) -> Places:
         return dict.fromkeys(partitions, BEGINNING)
     parts = text.split(",")
     if len(parts) != len(partitions):
-        raise Invalid(f"{text[:80]!r} is no place in these events: it has {len(parts)} parts, not {len(partitions)}.")
+        raise Invalid(f"{text[:80]!r} is not a place in these events: it has {len(parts)} parts for {len(partitions)}.")
     for part in parts:
         try:
             order_of(part)
         except ValueError as error:
-            raise Invalid(f"{part[:80]!r} is no place in these events; one looks like 1700000000000-0.") from error
+            raise Invalid(f"{part[:80]!r} is not a place in these events; one looks like 1700000000000-0.") from error
     return dict(zip(partitions, parts, strict=True))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Set
 from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import NotFound, TryLater, Unreachable
@@ -15,6 +17,7 @@ from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.server import sse
 from agentq.coordinator.server.feed import Item, Places, joined
+from agentq.coordinator.shapes import log_record
 
 if TYPE_CHECKING:
     from agentq.coordinator.server.service import Service
@@ -30,6 +33,14 @@ async def events(service: Service, interest: Interest, places: Places) -> AsyncG
     """Events from these places on, for ever."""
     async for words, _ in _told(service, interest, places):
         yield words
+
+
+async def so_far(service: Service, interest: Interest, places: Places) -> AsyncGenerator[str]:
+    """What has happened after these places already, and no more."""
+    yield sse.opening(joined(places))
+    async for place, item in past(service, interest, places):
+        yield _words(place, item)
+    yield sse.told("{}", name=END)
 
 
 async def events_of(service: Service, run_id: str, places: Places) -> AsyncGenerator[str]:
@@ -94,35 +105,38 @@ def _words(place: str, item: Item) -> str:
     return sse.told(item.words, name=item.event.event, place=place)
 
 
-async def log(service: Service, run_id: str, after: str) -> AsyncGenerator[str]:
-    """What a run wrote after a place, and what it writes from now on, until it has ended."""
+async def log(service: Service, run_id: str, after: str, streams: Set[str] = frozenset()) -> AsyncGenerator[str]:
+    """What a run wrote after a place, and what it writes from now on, until it has ended; of some streams or of all."""
     yield sse.opening("" if after == BEGINNING else after)
-    logs, place, quiet = Logs(service.store), after, True
+    logs, place, quiet_at_ms = Logs(service.store), after, monotonic_ms() + KEEPALIVE_MS
     with service.tides.of_run(run_id) as watch:
         while True:
             try:
-                ended = await _ended(service, run_id)
+                # Whether it is over is read first: what is read then is all that there will be.
+                over = await service.ask(logs.is_over, run_id)
                 entries = await service.ask(logs.some, run_id, place, ENTRIES_A_STEP)
             except (Unreachable, TryLater):
                 yield sse.alive()
                 await asyncio.sleep(OUTAGE_S)
                 continue
             for entry in entries:
-                place, quiet = entry.id, False
-                yield sse.told(entry.model_dump_json(), name=entry.stream, place=entry.id)
+                place = entry.id
+                if not streams or entry.stream in streams:
+                    quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+                    yield sse.told(to_json(log_record(entry)).decode(), name=entry.stream, place=place)
             if service.tides.closing:
                 return
             if len(entries) >= ENTRIES_A_STEP:
                 continue
-            if ended is not None:
-                yield sse.told(json.dumps({"state": ended}), name=END)
+            if over:
+                yield sse.told(json.dumps({"state": await _ended(service, run_id)}), name=END)
                 return
-            if quiet:
-                yield sse.alive()
-            quiet = True
+            if monotonic_ms() >= quiet_at_ms:
+                quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+                yield sse.alive(place if place != BEGINNING else "")
             bell = service.currents.bell(run_id, place)
             try:
-                await watch.next(sse.KEEPALIVE_S, bell)
+                await watch.next(max(0, quiet_at_ms - monotonic_ms()) / 1000, bell)
             finally:
                 bell.cancel()
 

@@ -12,6 +12,7 @@ Its tasks:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -21,13 +22,13 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from starlette.requests import HTTPConnection
 
-from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.clock import monotonic_ms, monotonic_ns
 from agentq.coordinator.duties.duty import Duty, Ticker
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.scheduler import Scheduler
-from agentq.coordinator.errors import TryLater, Unreachable
+from agentq.coordinator.errors import AgentqError, Fenced, TryLater, Unreachable
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.limits import SUBMIT_A_CALL
@@ -37,14 +38,18 @@ from agentq.coordinator.run import RunSpec
 from agentq.coordinator.schedules import Schedules
 from agentq.coordinator.server.access import Access
 from agentq.coordinator.server.addresses import Reach
+from agentq.coordinator.server.counting import Counting
 from agentq.coordinator.server.currents import Currents
 from agentq.coordinator.server.deliveries import Deliveries
 from agentq.coordinator.server.feed import Feed
 from agentq.coordinator.server.gathering import Gathering
+from agentq.coordinator.server.metrics import Metrics, Stock
 from agentq.coordinator.server.posting import Poster
 from agentq.coordinator.server.tides import Tides, Watch
 from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.settings import ServerSettings, Settings
+
+log = logging.getLogger("agentq.server")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +57,9 @@ T = TypeVar("T")
 WAITING_CALLS = 2000
 """Calls that may wait for a thread; more are refused, to be tried again."""
 BATCH_BYTES = 4 << 20
+COUNTED_LATER = 50_000
+"""Events that may wait to be counted."""
+COUNT_S = 5.0
 OUTAGE_S = 0.5
 """How long a wait lets pass before it looks again at a store that was out of reach."""
 
@@ -83,6 +91,7 @@ class Service:
         self.sessions = Sessions(self.store)
         self.schedules = Schedules(self.store)
         self.flow = Flow(self.store)
+        self.metrics = Metrics(Stock(self.store))
         self.tides = Tides(self.store)
         self.feed = Feed(self.tides, self.ask)
         self.currents = Currents(self.store)
@@ -97,6 +106,7 @@ class Service:
         self.ticker = Ticker(self.store, self._duties(), settings.tick_ms, owner=self.id)
         self._threads = ThreadPoolExecutor(server.threads, thread_name_prefix="agentq-store")
         self._asked = 0
+        self._counting: asyncio.Task[None] | None = None
 
     def _duties(self) -> list[Duty]:
         tick_ms, store = self.settings.tick_ms, self.store
@@ -105,6 +115,7 @@ class Service:
     def start(self) -> None:
         """Begin: on the loop."""
         self.tides.start()
+        self._counting = asyncio.create_task(self._count())
         if self.server.duties:
             self.tides.belled = self.ticker.wake
             self.ticker.start()
@@ -117,6 +128,8 @@ class Service:
     async def stop(self) -> None:
         """End, when the last request was answered."""
         self.close()
+        if self._counting is not None:
+            await self._counting
         if self.server.duties:
             await self.deliveries.stop()
             await asyncio.to_thread(self.ticker.stop)
@@ -132,9 +145,41 @@ class Service:
         self._asked += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+            reply = await loop.run_in_executor(self._threads, partial(self._timed, function, *args, **kwargs))
+        except Fenced as fenced:
+            self.metrics.refused(fenced)
+            raise
         finally:
             self._asked -= 1
+        self.metrics.refused(reply)
+        return reply
+
+    def _timed(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        began_ns = monotonic_ns()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.metrics.call.observe((monotonic_ns() - began_ns) / 1e9)
+
+    async def _count(self) -> None:
+        """Count what happens, for the metrics, as long as the server lives."""
+        counting = Counting(self.store, self.metrics)
+        with self.tides.of_everything(COUNTED_LATER) as watch:
+            while not self.tides.closing:
+                news = await watch.next(COUNT_S)
+                try:
+                    await self.ask(counting.take, news.events, missed=news.missed)
+                except AgentqError as fault:
+                    log.warning("events were not counted", extra={"fields": {"error": str(fault)}})
+                    self.metrics.missed.inc()
+
+    def read_metrics(self) -> bytes:
+        """The metrics as Prometheus reads them; to be called in a thread."""
+        self.metrics.waiters.set(self.tides.waiting)
+        self.metrics.keeper.set(self.ticker.keeps)
+        for duty, at_ms in self.ticker.done_at_ms.items():
+            self.metrics.done.labels(duty).set(at_ms / 1000)
+        return self.metrics.text()
 
     async def until(
         self,

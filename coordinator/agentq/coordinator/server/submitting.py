@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from agentq.coordinator import tracing
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.identity import check_run_id, partition_of
 from agentq.coordinator.limits import ANSWERED_MS, SUBMIT_A_CALL
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
@@ -42,6 +44,8 @@ class Asked(NamedTuple):
     specs: Sequence[RunSpec]
     many: bool
     bytes: int
+    trace: str | None = None
+    """The trace of the request, for runs that say nothing of one themselves."""
 
 
 def read(body: bytes) -> Any:
@@ -60,11 +64,12 @@ def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:
             raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
         if len(runs) > SUBMIT_A_CALL:
             raise Invalid(f"A request has {SUBMIT_A_CALL} runs at the most, not {len(runs)}.")
-        return Asked([_spec(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
-    return Asked([_spec(body)], False, len(body))
+        return Asked([spec_of(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
+    return Asked([spec_of(body)], False, len(body))
 
 
-def _spec(body: bytes, place: str = "") -> RunSpec:
+def spec_of(body: bytes, place: str = "") -> RunSpec:
+    """A run, read strictly; `place` is where it stands in what came."""
     try:
         return RunSpec.model_validate_json(body)
     except ValidationError as error:
@@ -73,14 +78,29 @@ def _spec(body: bytes, place: str = "") -> RunSpec:
         raise wrong from error
 
 
-async def submit(service: Service, caller: Principal, what: Asked, *, key: str | None, durable: bool) -> Answer:
+async def submit(
+    service: Service, caller: Principal, what: Asked, *, key: str | None, durable: bool, run_id: str | None = None
+) -> Answer:
     """Submit what was asked for; all of it is checked first."""
     for spec in what.specs:
         caller.check_queue(spec.queue)
+    if run_id is not None:
+        _check_id(service, what, run_id)
+        return await _submit(service, what, [run_id], durable=durable)
     if key is None:
         ids = [service.queue.address(spec, None)[0] for spec in what.specs]
         return await _submit(service, what, ids, durable=durable)
     return await _once(service, caller, what, key, durable=durable)
+
+
+def _check_id(service: Service, what: Asked, run_id: str) -> None:
+    """Refuse an id that could not be that of this run."""
+    check_run_id(run_id)
+    if what.many:
+        raise Invalid("id: many runs cannot have one id; give them an Idempotency-Key.")
+    partition, home = partition_of(run_id), service.queue.home(what.specs[0])
+    if partition not in service.store.partitions() or home not in (None, partition):
+        raise Invalid(f"id: the run {run_id} would be in partition {partition}, where this one cannot live.")
 
 
 async def _once(service: Service, caller: Principal, what: Asked, key: str, *, durable: bool) -> Answer:
@@ -103,8 +123,9 @@ async def _once(service: Service, caller: Principal, what: Asked, key: str, *, d
 
 
 async def _submit(service: Service, what: Asked, ids: Sequence[str], *, durable: bool) -> Answer:
+    specs = [tracing.traced(spec, what.trace) for spec in what.specs]
     if not what.many:
-        (spec,), (run_id,) = what.specs, ids
+        (spec,), (run_id,) = specs, ids
         if durable:
             receipt = await service.ask(service.queue.submit, spec, run_id=run_id, durable=True)
         else:
@@ -113,9 +134,9 @@ async def _submit(service: Service, what: Asked, ids: Sequence[str], *, durable:
             raise await service.ask(service.queue.advised, receipt.refused, spec)
         return Answer(201 if receipt.created else 200, _told(receipt))
     if durable:
-        receipts = [await _durably(service, spec, run_id) for spec, run_id in zip(what.specs, ids, strict=True)]
+        receipts = [await _durably(service, spec, run_id) for spec, run_id in zip(specs, ids, strict=True)]
     else:
-        submits = [Submit(spec, run_id, 0) for spec, run_id in zip(what.specs, ids, strict=True)]
+        submits = [Submit(spec, run_id, 0) for spec, run_id in zip(specs, ids, strict=True)]
         receipts = await service.ask(service.submit_now, submits)
     status = 201 if any(receipt.created for receipt in receipts) else 200
     return Answer(status, {"runs": [_told(receipt) for receipt in receipts]})

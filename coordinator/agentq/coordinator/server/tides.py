@@ -15,7 +15,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -125,6 +125,11 @@ class Tides:
         for reader in self._readers:
             reader.stop()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(1 for _ in self._everyone())
+
     def quiet_ms(self) -> int:
         """For how long the reader that was heard of least recently has not been: seconds, in a server that works."""
         return max((monotonic_ms() - reader.heard_at_ms for reader in self._readers), default=0)
@@ -132,6 +137,7 @@ class Tides:
     @contextmanager
     def of_run(self, *run_ids: str, capacity: int = KEPT) -> Iterator[Watch]:
         """Watch runs: every event of them."""
+        self._check_room()
         with self._among([self._runs.setdefault(run_id, []) for run_id in run_ids], capacity) as watch:
             try:
                 yield watch
@@ -140,6 +146,10 @@ class Tides:
                     # The list that it stands in now; it leaves with its last watch.
                     if all(each is watch for each in self._runs.get(run_id, [])):
                         self._runs.pop(run_id, None)
+
+    def of_plan(self, plan: str) -> AbstractContextManager[Watch]:
+        """Watch a plan: its end."""
+        return self.of_run(_plan(plan))
 
     @contextmanager
     def of_pending(self, capacity: int = KEPT) -> Iterator[Watch]:
@@ -155,8 +165,7 @@ class Tides:
 
     @contextmanager
     def _among(self, lists: list[list[Watch]], capacity: int) -> Iterator[Watch]:
-        if len(self._runs) + len(self._pending) + len(self._all) >= WATCHES:
-            raise TryLater("As many wait at this server as may; try again in a moment.")
+        self._check_room()
         watch = Watch(self, capacity)
         for each in lists:
             each.append(watch)
@@ -166,10 +175,14 @@ class Tides:
             for each in lists:
                 each.remove(watch)
 
+    def _check_room(self) -> None:
+        if len(self._runs) + len(self._pending) + len(self._all) >= WATCHES:
+            raise TryLater("As many wait at this server as may; try again in a moment.")
+
     def flow(self, events: list[Event]) -> None:
         """Ring for what happened."""
         for event in events:
-            for watch in self._runs.get(event.run, ()):
+            for watch in self._runs.get(event.run or _plan(event.plan), ()):
                 watch.ring(event)
             for watch in self._all:
                 watch.ring(event)
@@ -184,6 +197,11 @@ class Tides:
 
     def _everyone(self) -> Iterator[Watch]:
         return chain(self._pending, self._all, chain.from_iterable(self._runs.values()))
+
+
+def _plan(plan: str) -> str:
+    """What a plan is among what is watched by its id; no run has a blank in it."""
+    return f"plan {plan}"
 
 
 class _Reader(threading.Thread):

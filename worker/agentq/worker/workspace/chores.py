@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentq.coordinator.logs import Chunk
+from agentq.coordinator.logs import Chunk, Stream
 from agentq.coordinator.run import Caps
 from agentq.worker.cgroups import Cgroups
 from agentq.worker.output import Output
@@ -36,6 +36,9 @@ class Chore:
     cwd: Path
     cookie: str
     timeout_ms: int | None = None
+    stdin: bytes = b""
+    tap: Callable[[Stream, bytes], None] | None = None
+    """Who reads along."""
 
     @property
     def shown(self) -> str:
@@ -75,12 +78,13 @@ class Chores:
     async def do(self, chore: Chore) -> Done:
         """Do one, from its heading in the log to its end."""
         self._log([Chunk("note", f"{chore.what}: {chore.shown}\n")])
-        launch = Launch(chore.argv, chore.env, chore.cwd, chore.cookie, Caps())
+        launch = Launch(chore.argv, chore.env, chore.cwd, chore.cookie, Caps(), chore.stdin)
         try:
             process = await Process.spawn(launch, cgroups=self._cgroups)
         except SpawnFailed as failed:
             return Done(f"the {chore.what} could not be started: {failed}", "")
-        output = Output(process.stdout, process.stderr, self._file(chore.what), self._log, secrets=self._secrets)
+        file = self._file(chore.what)
+        output = Output(process.stdout, process.stderr, file, self._log, chore.tap, self._secrets)
         try:
             ended = await self._ended(process, chore.timeout_ms)
         finally:

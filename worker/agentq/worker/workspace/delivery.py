@@ -29,13 +29,14 @@ from agentq.worker.workspace.committing import Committed, Undeliverable
 from agentq.worker.workspace.errands import Errands, Stop
 from agentq.worker.workspace.git import GitFailed, Leash, Stopped
 from agentq.worker.workspace.landing import Rejected
-from agentq.worker.workspace.mending import asked, leftovers
+from agentq.worker.workspace.mending import asked, unresolved
 from agentq.worker.workspace.place import Place, Way
 from agentq.worker.workspace.queueing import MergeLine
 from agentq.worker.workspace.stacking import Conflict
 
 if TYPE_CHECKING:
     from agentq.worker.attempt import Attempt
+    from agentq.worker.workspace.resolving import Resolver
 
 Execute = Callable[[Callable[[RunSpec], RunSpec]], Awaitable[Outcome]]
 """Executes the process; given how to say where."""
@@ -63,6 +64,11 @@ class Delivery:
         marks = around.environment.marks(claim)
         self._place = Place(claim.id, spec, around.workspaces, around.workspaces.git(spec.workspace, marks, self.leash))
         self._errands = Errands(attempt, spec, self._place)
+        self._resolver: Resolver | None = None
+        if spec.workspace.on_conflict == "resolver":
+            from agentq.worker.workspace.resolving import Resolver
+
+            self._resolver = Resolver(attempt, spec, self._errands)
         self._intent: Intent | None = None
         self._mend: Mend | None = None
         self._goes_on = False
@@ -126,6 +132,9 @@ class Delivery:
             self._attempt.note(f"its work does not conflict with {self.workspace.target} any more")
             return outcome or Outcome()
         await self._errands.set_up()
+        if self._mend is not None and self._resolver is not None and self._mend.what == "conflict":
+            error = await self._resolver.resolve(asked(self._mend, self.workspace))
+            return outcome or Outcome() if error is None else _ended(OutcomeClass.CONFLICT, error)
         self._attempt.progress(f"works in {self._place.path}")
         self._attempt.go_on()
         return await execute(self._place.placed)
@@ -153,8 +162,10 @@ class Delivery:
             return await self._goes_back(outcome, f"merged into {target}, {rejected}", mend)
 
     async def _committed(self, outcome: Outcome) -> Committed:
-        if self._mend is not None and (left := leftovers(self._place.worktree, self._mend.files)):
-            raise Undeliverable(f"conflict markers are left in {', '.join(left[:3])}", conflicts=left)
+        if self._mend is not None:
+            left = await self._calling(unresolved, self._place.worktree, self._mend)
+            if left:
+                raise Undeliverable(f"conflicts are left in {', '.join(left[:3])}", conflicts=left)
         self._attempt.progress("commits its work")
         await self._intend("executed", outcome=outcome)
         work = await self._calling(self._place.commit)
@@ -211,7 +222,7 @@ class Delivery:
         """To the agent in its conversation, or to another attempt; or nobody mends it. Its work stays on its branch."""
         class_ = OutcomeClass.CONFLICT if mend.what == "conflict" else OutcomeClass.CHECK
         word = self.workspace.on_conflict if mend.what == "conflict" else self.workspace.on_check
-        self._goes_on = word == "agent" and self._spec.kind == "agent"
+        self._goes_on = word == "resolver" or (word == "agent" and self._spec.kind == "agent")
         commit = self._intent.commit if self._intent else None
         await self._intend("prepared", commit=commit, mend=mend if self._goes_on else None, outcome=outcome)
         return self._told(

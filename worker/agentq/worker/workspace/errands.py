@@ -66,6 +66,33 @@ class Errands:
         folder = self._place.path or self._place.repository.common
         await self._do("after_merge", self._workspace.after_merge, folder, AFTER_MS, more)
 
+    async def do(self, chore: Chore) -> Done:
+        """As it is."""
+        done = await self._chores(chore.env).do(chore)
+        if done.stopped:
+            raise Stop
+        return done
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's process works."""
+        assert self._place.path is not None
+        return self._place.path
+
+    def chore(
+        self,
+        what: str,
+        argv: Sequence[str],
+        folder: Path,
+        timeout_ms: int | None,
+        beneath: Mapping[str, str] = MappingProxyType({}),
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Chore:
+        """A command in the run's environment, with some variables beneath it, and some above."""
+        around, claim = self._attempt.around, self._attempt.claim
+        env = around.environment.of(claim, self._spec, {**self._place.variables, **more}, beneath)
+        return Chore(what, argv, env, folder, around.environment.cookie(claim), timeout_ms)
+
     async def _do(
         self,
         what: str,
@@ -74,16 +101,14 @@ class Errands:
         timeout_ms: int | None,
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> Done:
+        return await self.do(self.chore(what, argv, folder, timeout_ms, {}, more))
+
+    def _chores(self, env: Mapping[str, str]) -> Chores:
         around, claim = self._attempt.around, self._attempt.claim
-        env = around.environment.of(claim, self._spec, {**self._place.variables, **more})
-        chores = Chores(
+        return Chores(
             self._attempt.log,
             lambda what: around.logs / claim.id / f"{claim.fence}.{what}.log",
             self._attempt.stopped,
             cgroups=None,
             secrets=around.environment.secrets(env),
         )
-        done = await chores.do(Chore(what, argv, env, folder, around.environment.cookie(claim), timeout_ms))
-        if done.stopped:
-            raise Stop
-        return done

@@ -21,28 +21,38 @@ NAMED = 100
 def brought_in(worktree: Worktree, target: str) -> tuple[str, ...]:
     """Bring the target into a worktree; the files in which there are conflicts now, with their markers."""
     git = worktree.git
+    if (worktree.note.git_dir / "MERGE_HEAD").exists():
+        return _unmerged(worktree)  # begun for an earlier attempt, and not resolved yet
     if git.is_ancestor(target, "HEAD"):
         return ()
     try:
         git("merge", "-q", "--no-ff", "--no-edit", "--no-commit", target, patient=True)
     except GitFailed:
-        files = tuple(dict.fromkeys(file for file in _unmerged(worktree) if file))
+        files = _unmerged(worktree)
         if not files:
             raise
         return files
     return ()
 
 
-def _unmerged(worktree: Worktree) -> list[str]:
-    return worktree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+def _unmerged(worktree: Worktree) -> tuple[str, ...]:
+    told = worktree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+    return tuple(dict.fromkeys(file for file in told if file))
 
 
-def leftovers(worktree: Worktree, files: tuple[str, ...]) -> tuple[str, ...]:
-    """Of files that had conflicts, those in which markers are left."""
-    return tuple(file for file in files if _has_markers(worktree, file))
+def unresolved(worktree: Worktree, mend: Mend) -> tuple[str, ...]:
+    """The files in which conflicts are left. Where the markers are gone, they are resolved, whether or not somebody has
+    told git so; where there never were any, only that tells.
+    """
+    left = tuple(file for file in _unmerged(worktree) if file in mend.unmarked or has_markers(worktree, file))
+    again = tuple(file for file in mend.files if file not in left and has_markers(worktree, file))
+    done = [file for file in _unmerged(worktree) if file not in left]
+    if done:
+        worktree.git("add", "-A", "--", *(f":(top,literal){file}" for file in done), patient=True)
+    return left + again
 
 
-def _has_markers(worktree: Worktree, file: str) -> bool:
+def has_markers(worktree: Worktree, file: str) -> bool:
     path = worktree.path / file
     if path.is_symlink() or not path.is_file():
         return False
@@ -56,7 +66,8 @@ def asked(mend: Mend, workspace: Workspace) -> str:
 
 
 def _of_conflict(mend: Mend, workspace: Workspace) -> str:
-    listed = "\n".join(f"- {file}" for file in mend.files[:NAMED])
+    without = " (without markers: decide, and tell git by `git add` or `git rm`)"
+    listed = "\n".join(f"- {file}{without if file in mend.unmarked else ''}" for file in mend.files[:NAMED])
     more = f"\n- and {len(mend.files) - NAMED} more" if mend.files[NAMED:] else ""
     return (
         f"Your work is done and kept, but it conflicts with what has meanwhile come into {workspace.target}. That has "

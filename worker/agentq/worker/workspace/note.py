@@ -59,7 +59,7 @@ class Note(BaseModel):
     @property
     def is_held(self) -> bool:
         """Whether somebody who lives works in it."""
-        return self.state in ("open", "going") and not tree.is_gone(self.keeper)
+        return self.state in ("open", "going") and bool(self.keeper) and not tree.is_gone(self.keeper)
 
     def with_(self, **changes: object) -> Self:
         """Changed, and written."""

@@ -19,8 +19,9 @@ from agentq.worker.workspace.committing import Committed, committed, message_of
 from agentq.worker.workspace.git import Git
 from agentq.worker.workspace.landing import Landed, Landing, Piece
 from agentq.worker.workspace.making import Wanted, made
-from agentq.worker.workspace.mending import brought_in
+from agentq.worker.workspace.mending import brought_in, has_markers
 from agentq.worker.workspace.repository import Repository, found
+from agentq.worker.workspace.sheltering import brought
 from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
 from agentq.worker.workspace.target import Target, Tip
 from agentq.worker.workspace.workspaces import Prepared, Workspaces
@@ -127,7 +128,7 @@ class Place:
         commit = intent.commit
         if commit is not None and intent.step == "requeued":
             commit = self.repository.commit(f"refs/heads/{self.branch}") or commit
-        if commit is None or intent.base is None or self.repository.commit(commit) is None:
+        if commit is None or intent.base is None or not self._has(commit):
             return False
         self._again()
         self.kept = Committed(intent.base, commit)
@@ -147,6 +148,12 @@ class Place:
             self._again()
         return bool(commit)
 
+    def _has(self, commit: str) -> bool:
+        """Whether it is here; what another host has handed back, it has pushed."""
+        if self.repository.commit(commit) is None and self.repository.is_copy:
+            brought(self.repository, self.run)
+        return self.repository.commit(commit) is not None
+
     def _again(self) -> bool:
         """The worktree of an earlier attempt, if it is on this host."""
         self.prepared = self._workspaces.again(self.repository, self.run)
@@ -159,7 +166,7 @@ class Place:
         self.prepared = self._workspaces.prepare(
             self._git,
             self.run,
-            self._from_where(),
+            self._from_where(intent if mend is not None else None),
             same=same and earlier,
             earlier=earlier,
             base=intent.base if intent is not None and earlier else None,
@@ -173,11 +180,15 @@ class Place:
         assert self.prepared is not None
         self._workspaces.set_up(self.prepared, self.workspace)
 
-    def _from_where(self) -> Workspace:
-        """The base; or the target, where that has all of it: so a run has what those before it did."""
-        if self.goes_somewhere:
+    def _from_where(self, mends: Intent | None) -> Workspace:
+        """The base; or the target, where that has all of it: so a run has what those before it did. To mend its work,
+        it begins with that, should its worktree be gone.
+        """
+        if mends is not None and mends.commit is not None and self.repository.commit(mends.commit):
+            return self.workspace.model_copy(update={"base": mends.commit})
+        if self.workspace.target is not None:
             base = self.repository.resolved(self.workspace.base)
-            tip = self._look()
+            tip = self._look() if self.goes_somewhere else self.target().tip()
             start = tip.commit if tip.commit and self.repository.git.is_ancestor(base, tip.commit) else base
             return self.workspace.model_copy(update={"base": start})
         return self.workspace
@@ -193,9 +204,11 @@ class Place:
         if tip is None:
             return mend
         files = brought_in(self.worktree, tip)
+        files += tuple(file for file in mend.files if file not in files and has_markers(self.worktree, file))
         assert self.prepared is not None
         self.prepared = replace(self.prepared, worktree=self.worktree.noted(base=tip))
-        return mend.model_copy(update={"target": tip, "files": files})
+        unmarked = tuple(file for file in files if not has_markers(self.worktree, file))
+        return mend.model_copy(update={"target": tip, "files": files, "unmarked": unmarked})
 
     def placed(self, spec: RunSpec) -> RunSpec:
         """The run's spec, in its worktree."""
@@ -272,7 +285,7 @@ class Place:
             commit=landed.commit if landed else work.commit if work and not work.is_empty else None,
             base=work.base if work else None,
             branch=self.branch,
-            target=self.workspace.target,
+            target=self.workspace.target if self.goes_somewhere else None,
             merged=landed is not None,
             files=work.files if work else 0,
             insertions=work.insertions if work else 0,

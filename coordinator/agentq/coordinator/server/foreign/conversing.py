@@ -40,6 +40,8 @@ ENDED = {State.COMPLETED: FINISHED, State.FAILED: FAILED, State.SKIPPED: FAILED,
 ENDING_EVENTS = ("session_stop", "run_completed")
 """Events of an executor after which its session is finished, whether its run has been reported or not."""
 EVENTS_A_PAGE = 1000
+TURNS_A_PAGE, PAGES = 100, 20
+"""How many of the newest turns of a session are looked through: a page can be short."""
 SEARCHED = 2000
 """How many of the newest events are looked through for a result."""
 RUN_OF = "run"
@@ -137,8 +139,12 @@ class Conversing:
         run_id = (self.about(session) if about is None else about).get(RUN_OF)
         if run_id:
             return [run for run in self._known([run_id]) if run.state in states]
-        page = self.records.page(Filter(tuple(states), session=session), limit=most)
-        return self._known(each.id for each in page.runs)
+        found, cursor, pages = list[str](), None, 0
+        while len(found) < most and (cursor or not pages) and pages < PAGES:
+            page = self.records.page(Filter(tuple(states), session=session), limit=TURNS_A_PAGE, cursor=cursor)
+            found += (each.id for each in page.runs)
+            cursor, pages = page.cursor, pages + 1
+        return self._known(found[:most])
 
     def _known(self, ids: Iterable[str]) -> list[Run]:
         found = []
@@ -204,6 +210,12 @@ class Conversing:
         key = self.store.key(partition_of_session(self.store, session), "told", session)
         start = f"({after}" if after else "-"
         return _told(self.store.connection.command("XRANGE", key, start, "+", "COUNT", most))
+
+    def told_one(self, session: str, entry: str) -> dict[str, Any] | None:
+        """One event; None if it is not kept any more."""
+        key = self.store.key(partition_of_session(self.store, session), "told", session)
+        found = _told(self.store.connection.command("XRANGE", key, entry, entry))
+        return found[0].event if found else None
 
     def told_last(self, session: str, most: int = SEARCHED) -> list[Told]:
         """The newest events of a session, the newest first."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from agentq.coordinator.server import views
+from agentq.coordinator.server import sse, views
 from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.foreign import live
 from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.asking import Asked
 from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
@@ -19,6 +20,9 @@ from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["foreign sessions"])
 
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A stream of events, which has no end.", "content": {sse.MEDIA_TYPE: {}}},
+}
 Reader = Annotated[Principal, Depends(OrRunner(Scope.READ))]
 Submitter = Annotated[Principal, allowed("submit")]
 Executor = Annotated[Principal, allowed("work", bound=True)]
@@ -136,6 +140,22 @@ async def delete(request: Request, caller: Submitter, session_id: str) -> Respon
 @router.post("/runs/{run_id}/stop", summary="Stop a run")
 async def stop_run(request: Request, caller: Submitter, run_id: str) -> Response:  # noqa: ARG001
     return views.told(await service_of(request).ask(embassy_of(request).stopping.stop_run, run_id))
+
+
+@router.get("/sse/sessions", summary="Follow sessions", responses=STREAM, openapi_extra={"x-stream": True})
+async def follow(
+    request: Request,
+    caller: Annotated[Principal, allowed("read")],  # noqa: ARG001
+    session_id: Annotated[str | None, Query(max_length=128, description="Only this one.")] = None,
+    include_init: Annotated[bool, Query(description="Begin with the sessions that there are.")] = True,
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+) -> Response:
+    """Sessions that begin, change and end, and what executors tell of them, as server-sent events; with replay."""
+    service, conversing = service_of(request), embassy_of(request).conversing
+    session = await service.ask(conversing.found, session_id) if session_id is not None else None
+    places = await service.feed.places(live.place_of(last_event_id) if last_event_id else None)
+    init = include_init and last_event_id is None
+    return sse.EventStream(live.sessions(service, conversing, places, session, init=init))
 
 
 async def submitted(request: Request, caller: Principal, body: Any) -> Response:

@@ -35,6 +35,7 @@ After = Annotated[
     str | None, Query(description="the place to go on from, as Last-Event-ID; `0-0` for all that is kept")
 ]
 Last = Annotated[str | None, Header(alias="Last-Event-ID", description="the id of the last event that was seen")]
+Follow = Annotated[bool, Query(description="go on with what happens from now on; without, `end` is the last event")]
 RunId = Annotated[str, Path(description="the id of a run")]
 Reader = Annotated[Principal, allowed("read", by_queue=True)]
 
@@ -50,6 +51,7 @@ async def events(
     session: Names = [],  # noqa: B006
     state: Names = [],  # noqa: B006
     after: After = None,
+    follow: Follow = True,
     last_event_id: Last = None,
 ) -> Response:
     """Everything that happens from now on, or after the event that `Last-Event-ID` names, as server-sent events.
@@ -58,11 +60,11 @@ async def events(
     the client has not seen, because the store keeps only so many.
     """
     service = service_of(request)
-    _only(request.query_params.keys(), (*PARTS, "after"))
+    _only(request.query_params.keys(), (*PARTS, "after", "follow"))
     asked = dict(zip(PARTS, (event, run, queue, plan, session, state), strict=True))
     interest = Interest.asked(asked).within(principal.queues or None)
     places = await service.feed.places(last_event_id or after)
-    return sse.EventStream(live.events(service, interest, places))
+    return sse.EventStream((live.events if follow else live.so_far)(service, interest, places))
 
 
 @router.get(
@@ -72,7 +74,12 @@ async def events(
     openapi_extra={"x-stream": True},
 )
 async def events_of(
-    request: Request, principal: Reader, run_id: RunId, after: After = None, last_event_id: Last = None
+    request: Request,
+    principal: Reader,
+    run_id: RunId,
+    after: After = None,
+    follow: Follow = True,
+    last_event_id: Last = None,
 ) -> Response:
     """All that has happened to a run and is kept, and what does until it has ended; `end` is the last event."""
     service = service_of(request)
@@ -85,6 +92,8 @@ async def events_of(
         if await anext(unseen, None) is None:
             return Response(status_code=204)
         await unseen.aclose()
+    if not follow:
+        return sse.EventStream(live.so_far(service, Interest(runs=(run_id,)), places))
     return sse.EventStream(live.events_of(service, run_id, places))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.server import views
+from agentq.coordinator.server.access import allowed
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.tides import FOLLOW_MS, OUTAGE_MS
 from agentq.coordinator.store import MARKER
@@ -17,12 +19,21 @@ QUIET_MS_MAX = 3 * (FOLLOW_MS + OUTAGE_MS)
 """A reader of the events that is not heard of for longer does not work."""
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Whether the server lives")
 async def health() -> Response:
     """It answers; what it needs to be of use is at `/ready`."""
     return views.told({"status": "healthy"})
 
 
+@router.get("/metrics", summary="What Prometheus reads", dependencies=[allowed("read")])
+async def metrics(request: Request) -> Response:
+    """How much waits where, how fast it goes, and how the server is."""
+    service = service_of(request)
+    return Response(await service.ask(service.read_metrics), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", summary="Whether the server is of use")
 async def ready(request: Request) -> Response:
     """Whether the store answers and fits, its events are followed, and the duties are done. 503 if one is not so."""

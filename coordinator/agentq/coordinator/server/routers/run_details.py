@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator.clock import monotonic_ms
@@ -12,19 +12,20 @@ from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.explanation import Explanation
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
-from agentq.coordinator.logs import LogEntry, Logs, Stream
-from agentq.coordinator.server import views
+from agentq.coordinator.logs import Logs, Stream
+from agentq.coordinator.server import live, sse, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.routers.runs import RunId, Wait, check_queue, visible
 from agentq.coordinator.server.service import Service, service_of
-from agentq.coordinator.shapes import attempt_record, log_place, outcome_record
+from agentq.coordinator.shapes import attempt_record, log_record, outcome_record
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["runs"])
 
 Caller = Annotated[Principal, allowed("read", by_queue=True)]
 ENTRIES = 500
-Place = Annotated[str, Query(pattern=r"^\d{1,20}-\d{1,20}$", description="The `id` of an entry.")]
+PLACE = r"^\d{1,20}-\d{1,20}$"
+Place = Annotated[str, Query(pattern=PLACE, description="The `id` of an entry.")]
 
 
 @router.get("/logs", summary="What a run wrote")
@@ -38,15 +39,22 @@ async def logs(
     tail: Annotated[int | None, Query(ge=1, le=ENTRIES, description="The newest so many entries instead.")] = None,
     stream: Annotated[list[Stream] | None, Query(description="Only these streams.")] = None,
     wait: Wait = 0,
+    follow: Annotated[bool, Query(description="As server-sent events, until the run has ended.")] = False,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", pattern=PLACE, description="The last entry that was seen.")
+    ] = None,
 ) -> Response:
     """Entries after a place, oldest first. `next` is where to go on; `ended` is true when no more will come.
 
-    With `wait`, if there is nothing after that place yet, it is answered as soon as there is.
+    With `wait`, if there is nothing after that place yet, it is answered as soon as there is. With `follow`, each entry
+    is an event named like its stream, and the last event is `end`.
     """
     if tail is not None and (after is not None or before is not None):
         raise Invalid("`tail` is of the end, and goes with neither `after` nor `before`.")
     service = service_of(request)
     await check_queue(service, caller, run_id)
+    if follow:
+        return await _followed(service, run_id, last_event_id or after or "0-0", frozenset(stream or ()))
     page = _Page(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
     deadline_ms = monotonic_ms() + round(wait * 1000)
     with service.tides.of_run(run_id) as watch:
@@ -61,6 +69,14 @@ async def logs(
                 bell.cancel()
                 found = await service.ask(page.read)
     return views.told(found)
+
+
+async def _followed(service: Service, run_id: str, place: str, streams: frozenset[str]) -> Response:
+    if await service.ask(Logs(service.store).is_over, run_id):
+        left = await service.ask(Logs(service.store).some, run_id, place, 1)
+        if not left and place != "0-0":
+            return Response(status_code=204)
+    return sse.EventStream(live.log(service, run_id, place, streams))
 
 
 class _Page:
@@ -92,12 +108,8 @@ class _Page:
         last = entries[-1].id if entries else self._after
         if self._before is not None:
             entries = [entry for entry in entries if _order(entry.id) < _order(self._before)]
-        shown = [_entry(entry) for entry in entries if not self._streams or entry.stream in self._streams]
+        shown = [log_record(entry) for entry in entries if not self._streams or entry.stream in self._streams]
         return {"entries": shown, "next": last, "ended": ended and whole}
-
-
-def _entry(entry: LogEntry) -> dict[str, Any]:
-    return log_place(entry) | {"text": entry.text, "from_byte": entry.at}
 
 
 def _order(place: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
+from agentq.coordinator import tracing
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
 from agentq.coordinator.limits import LIST_A_CALL
@@ -16,9 +17,10 @@ from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.foreign import check_run_id
 from agentq.coordinator.server.foreign.routes_session import submitted
+from agentq.coordinator.server.quick import Quick
 from agentq.coordinator.server.service import Service, service_of
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = APIRouter(prefix="/runs", tags=["runs"], route_class=Quick)
 
 WAIT_S_MAX = 60
 RunId = Annotated[str, Path(description="The id of a run.", examples=["run_01k9zq3c5007m2x4c8r1tnq"])]
@@ -48,14 +50,17 @@ async def submit(
     idempotency_key: Annotated[
         str | None, Header(description="Sent again with the same body within a day, it is answered as the first time.")
     ] = None,
+    run_id: Annotated[
+        str | None, Query(alias="id", description="The id that one run is to have; sent again it changes nothing.")
+    ] = None,
 ) -> Response:
     """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
     service, body = service_of(request), await request.body()
     value = submitting.read(body)
     if foreign.is_foreign(value):
         return await submitted(request, caller, value)
-    what = submitting.asked(body, value)
-    answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable)
+    what = submitting.asked(body, value)._replace(trace=tracing.valid(request.headers.get("traceparent")))
+    answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)
 

@@ -1,0 +1,86 @@
+"""Counts what happens, from the events, for the metrics.
+
+Nothing is kept for a run but when it became pending, until it is claimed, and that for so many only. What cannot be
+told from an event is asked of the store, of many runs at once, when they have ended.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import groupby
+from typing import Any
+
+from agentq.coordinator.events import Event
+from agentq.coordinator.identity import partition_of
+from agentq.coordinator.life import spending_of
+from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.run import lane_parts
+from agentq.coordinator.server.metrics import Metrics
+from agentq.coordinator.store import Store
+from agentq.coordinator.turn import AGENT_LABEL
+
+PENDING = 50_000
+"""Runs of which it is known since when they are pending: the newest."""
+A_CALL = 500
+WIDTH = 6
+RETRY = "retry after "
+
+
+class Counting:
+    """Takes events in, a batch at a time; to be called by one thread at a time."""
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._pending: OrderedDict[str, int] = OrderedDict()
+
+    def take(self, events: list[Event], *, missed: bool = False) -> None:
+        """Count these."""
+        if missed:
+            self._metrics.missed.inc()
+        ended: list[str] = []
+        for event in events:
+            self._metrics.events.labels(event.event).inc()
+            self._place(event)
+            if event.event == "retried":
+                self._metrics.retries.labels(event.detail.removeprefix(RETRY) or "unknown").inc()
+            elif event.event == "lost":
+                self._metrics.lost.inc()
+            if event.run and event.state in TERMINAL:
+                ended.append(event.run)
+        for partition, runs in groupby(sorted(ended, key=partition_of), partition_of):
+            self._measure(partition, list(runs), {event.run: event.state for event in events})
+
+    def _place(self, event: Event) -> None:
+        """Since when it is pending; and for how long it was, when it is claimed."""
+        if event.state == State.PENDING and event.event != "signalled":
+            self._pending[event.run] = event.at_ms
+            if len(self._pending) > PENDING:
+                self._pending.popitem(last=False)
+            return
+        since_ms = self._pending.pop(event.run, None)
+        if since_ms is not None and event.event == "claimed":
+            self._metrics.dispatch.observe(max(0, event.at_ms - since_ms) / 1000)
+
+    def _measure(self, partition: int, runs: list[str], states: dict[str, Any]) -> None:
+        for first in range(0, len(runs), A_CALL):
+            some = runs[first : first + A_CALL]
+            flat = self._store.call("measured", partition, *some)
+            for place, run in enumerate(some):
+                self._count(str(states[run]), *flat[place * WIDTH : (place + 1) * WIDTH])
+
+    def _count(self, state: str, lane: str, started: str, finished: str, class_: str, model: str, spent: str) -> None:
+        if not lane:
+            return
+        parts = lane_parts(lane)
+        agents = [name.removeprefix(AGENT_LABEL) for name in parts["demands"] if name.startswith(AGENT_LABEL)]
+        agent, queue = "".join(agents[:1]), parts["queue"]
+        outcome = class_ if state in (State.COMPLETED, State.FAILED) and class_ else state
+        self._metrics.runs.labels(queue, agent, outcome).inc()
+        if started and finished:
+            self._metrics.duration.labels(queue).observe(max(0, int(finished) - int(started)) / 1000)
+        if spent and agent:
+            spending = spending_of(spent)
+            self._metrics.cost.labels(agent, model).inc(spending.cost_usd or spending.known_usd or 0)
+            for kind in ("input", "cached", "output"):
+                self._metrics.tokens.labels(agent, model, kind).inc(getattr(spending, f"{kind}_tokens"))

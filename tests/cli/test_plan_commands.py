@@ -1,0 +1,254 @@
+"""`agentq plan`: plans as files and as they are carried out, said in this process."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from cli.conftest import Cli, sentence
+from world import World
+
+from agentq.cli.plan_graph import Node, draw
+from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.plans import Plans
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.waiting import mail
+
+PLAN = """
+name: shop
+max_parallel: 3
+defaults: {timeout: 5m}
+tasks:
+- {id: a, command: make}
+- {id: b, foreach: [x, y], needs: a, command: "make {{ item }}", labels: {team: z}, retries: 2}
+- {id: c, needs: [b, a], function: "m:f", args: [1], priority: 7}
+"""
+
+
+@pytest.fixture
+def shop(cli: Cli, here: Path) -> str:
+    """A plan that was submitted; its id."""
+    (here / "plan.yaml").write_text(PLAN)
+    return cli("plan", "submit", "plan.yaml").out.strip()
+
+
+def finish(world: World, **outcomes: str) -> None:
+    """Let tasks end: `ok`, or with a class of failure."""
+    worker = world.worker(f"w{len(outcomes)}{world.store.nonce()}", slots=50, labels={"host": socket.gethostname()})
+    plans = Plans(world.queue)
+    names = {task.run: task.id for task in plans.all_tasks(plans.ls()[0][0].id)}
+    while outcomes:
+        claims = worker.claim(50)
+        assert claims, f"nobody gives out {outcomes}"
+        for claim in claims:
+            how = outcomes.pop(names[claim.id].replace("-", "_"))
+            if how == "ok":
+                assert world.queue.finish([(claim, Outcome(exit_code=0, result={"n": 1}))]) == [None]
+            else:
+                world.queue.fail(claim, Outcome(class_=OutcomeClass(how), error="it broke"))
+
+
+def test_a_plan_that_is_fine_is_said_to_be(cli: Cli, here: Path) -> None:
+    (here / "plan.yaml").write_text(PLAN)
+
+    assert cli("plan", "validate", "plan.yaml").out == "shop is fine: 4 tasks.\n"
+    assert json.loads(cli("plan", "validate", "plan.yaml", "--json").out) == {"name": "shop", "tasks": 4, "valid": True}
+
+
+def test_each_fault_is_a_line_and_in_json_an_object(cli: Cli, here: Path) -> None:
+    (here / "plan.yaml").write_text("tasks:\n- {id: a, comand: make}\n- {id: b, command: make, timeout: 5}\n")
+    answer = cli("plan", "validate", "plan.yaml")
+    told = [json.loads(line) for line in cli("plan", "validate", "plan.yaml", "--json").lines]
+
+    assert answer.code == 2
+    assert answer.err.splitlines() == [
+        "plan.yaml:2:11: tasks[0].comand: there is no key 'comand' here. Did you mean 'command'?",
+        "plan.yaml:3:35: tasks[1].timeout: 5 has no unit; write a duration like 90s, 5m, 1h30m or 2d.",
+    ]
+    assert told[0] == {
+        "file": "plan.yaml",
+        "line": 2,
+        "column": 11,
+        "path": "tasks[0].comand",
+        "error": "there is no key 'comand' here",
+        "suggestion": "Did you mean 'command'?",
+    }
+
+
+WRONG = {
+    "no such file": (["plan", "submit", "none.yaml"], "none.yaml cannot be read: no such file or directory."),
+    "an unknown variable": (["plan", "submit", "plan.yaml", "--var", "x=1"], "--var x: the plan has no such variable."),
+    "no value": (["run", "plan.yaml", "--var", "x"], "--var takes a name and a value"),
+    "both ways": (
+        ["run", "plan.yaml", "--fail-fast", "--keep-going"],
+        "--fail-fast and --keep-going contradict each other",
+    ),
+    "nobody to leave it to": (["run", "plan.yaml", "--detach", "--workers", "0"], "use `agentq plan submit`."),
+    "no plan": (["plan", "show", "none"], "There is no plan 'none'; `agentq plan ls` shows those that there are."),
+    "nothing to resume": (["resume"], "There is no plan that has not ended"),
+    "a format": (
+        ["plan", "graph", "plan.yaml", "--format", "svg"],
+        "--format takes text, dot, mermaid, json, not 'svg'.",
+    ),
+    "a task of no plan": (["submit", "--task", "x", "--", "make"], "--task means nothing without --plan."),
+    "no task": (["submit", "--plan", "x", "--", "make"], "--plan means nothing without --task."),
+    "a base without a repository": (
+        ["run", "none.yml", "--base", "main"],
+        "--base, --target and --update-checkout are for",
+    ),
+    "an agent that nobody knows": (["run", "agent.yaml"], "There is no agent 'clade'"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_a_sentence_and_changes_nothing(
+    cli: Cli, real: World, here: Path, words: list[str], said: str
+) -> None:
+    (here / "plan.yaml").write_text(PLAN)
+    (here / "none.yml").write_text("repository: none\ntasks: [{id: a, command: make}]")
+    (here / "agent.yaml").write_text("repository: none\ntasks: [{id: a, agent: clade, prompt: x}]")
+    real.submit()
+    with real.unchanged():
+        answer = cli(*words)
+
+    assert answer.code == 2
+    assert said in sentence(answer)
+
+
+def test_a_submitted_plan_is_listed_and_shown(cli: Cli, real: World, shop: str) -> None:
+    finish(real, a="ok")
+    (listed,) = [json.loads(line) for line in cli("plan", "ls", "--json").lines]
+    shown = json.loads(cli("plan", "show", "shop", "--json").out)
+
+    assert listed["id"] == shop
+    assert (listed["state"], listed["counts"]) == ("running", {"completed": 1, "pending": 2, "blocked": 1})
+    assert [task["id"] for task in shown["tasks"]] == ["a", "b-x", "b-y", "c"]
+    assert shown["file"].endswith("/plan.yaml")
+    assert cli("plan", "ls").lines[0].split("\t")[:3] == [shop, "running", "1/4"]
+    assert f"{shop}  running" in cli("plan", "show", shop[:8]).out
+
+
+def test_what_is_said_of_a_plan_holds_on_the_server(real: World, shop: str) -> None:
+    limits = {each.key: each.max for each in real.flow.limits()}
+    tasks = {task.id: task.run for task in Plans(real.queue).all_tasks(shop)}
+
+    assert limits[f"plan:{shop}"] == 3
+    assert real.get(tasks["b-x"]).spec.after == (tasks["a"],)
+    assert real.get(tasks["b-x"]).spec.timeout_ms == 300_000
+
+
+def test_a_failed_plan_is_retried_and_goes_on(cli: Cli, real: World, shop: str) -> None:
+    finish(real, a="rejected")
+    assert json.loads(cli("plan", "show", shop, "--json").out)["state"] == "failed"
+
+    again = cli("plan", "retry", shop)
+    finish(real, a="ok", b_x="ok", b_y="ok")
+
+    assert again.out == f"{shop}  running\n"
+    assert f"`agentq resume {shop}` works on it here" in again.err
+    assert json.loads(cli("plan", "show", shop, "--json").out)["counts"] == {"completed": 3, "pending": 1}
+
+
+def test_a_plan_is_cancelled_with_a_reason(cli: Cli, shop: str) -> None:
+    told = json.loads(cli("plan", "cancel", shop, "--reason", "enough", "--json").out)
+
+    assert (told["state"], told["counts"]) == ("cancelled", {"cancelled": 1, "skipped": 3}) or told["counts"] == {
+        "cancelled": 4
+    }
+    assert "enough" in told["stopped_why"]
+
+
+def test_the_export_of_a_plan_is_a_plan_again(cli: Cli, real: World, here: Path, shop: str) -> None:
+    finish(real, a="ok", b_x="rejected", b_y="ok")
+    text = cli("plan", "export", shop).out
+    (here / "again.yaml").write_text(text)
+    lines = [json.loads(line) for line in cli("plan", "export", shop, "--format", "jsonl").lines]
+
+    assert [line.get("state") for line in lines] == [None, "completed", "failed", "completed", "skipped"]
+    assert lines[0] == {"plan": {"name": "shop", "repository": "none", "max_parallel": 3}}
+    assert lines[2] == {
+        "id": "b-x",
+        "state": "failed",
+        "command": ["make", "x"],
+        "cwd": str(here),
+        "needs": ["a"],
+        "timeout": "5m",
+        "labels": {"team": "z"},
+        "retry": {"failures": 2},
+    }
+    assert cli("plan", "graph", "again.yaml", "--format", "json").out == (
+        '{"tasks": [{"id": "b-x", "state": null, "needs": []}, {"id": "c", "state": null, "needs": ["b-x"]}]}\n'
+    )
+
+
+def test_a_list_of_tasks_is_imported(cli: Cli, here: Path) -> None:
+    (here / "TASKS.md").write_text("# Big\n1. [ ] One\n2. [ ] Two\n")
+    (here / "plan.yaml").write_text(cli("plan", "import", "TASKS.md", "--agent", "standin", "--name", "big").out)
+    answer = cli("plan", "import", "-", stdin='{"id": "a", "needs": ["b"]}')
+
+    assert cli("plan", "graph", "plan.yaml").code == 2  # which is in no repository
+    assert "name: big\ndefaults:\n  agent: standin\ntasks:\n  - id: one\n" in (here / "plan.yaml").read_text()
+    assert answer.err == "stdin:1:23: a: it waits for 'b', which is not in this file.\n"
+
+
+NODES = [Node("a", "completed", ()), Node("b", "running", ("a",)), Node("c", "", ("a", "b")), Node("d", "", ("a",))]
+
+
+def test_the_graph_is_drawn_as_a_tree_with_each_task_once() -> None:
+    assert draw(NODES, "text").splitlines() == [
+        "a        completed",
+        "├─ b     running",
+        "│  └─ c  also needs a",
+        "└─ d",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("format_", "lines"),
+    [
+        ("dot", ['  "a" [label="a\\ncompleted", fillcolor="#b7e4c7"];', '  "a" -> "b";', '  "b" -> "c";']),
+        ("mermaid", ['  t0["a<br/>completed"]:::completed', "  t0 --> t1", "  t1 --> t2", "graph LR"]),
+    ],
+)
+def test_the_graph_is_drawn_for_programs(format_: str, lines: list[str]) -> None:
+    drawn = draw(NODES, format_).splitlines()
+
+    assert [line for line in lines if line not in drawn] == []
+
+
+def test_a_task_is_added_to_a_plan_that_has_begun(cli: Cli, real: World, shop: str) -> None:
+    finish(real, a="ok")
+    answer = cli("submit", "--plan", shop, "--task", "late", "--needs", "a", "--", "echo", "{{ tasks.b-x.result }}")
+    tasks = {task.id: task.run for task in Plans(real.queue).all_tasks(shop)}
+    spec = real.get(tasks["late"]).spec
+
+    assert answer.out.strip() == tasks["late"]
+    assert set(spec.after) == {tasks["a"], tasks["b-x"]}
+    assert spec.inputs == {"b-x": tasks["b-x"]}
+    assert spec.limits == {f"plan:{shop}": 1}
+    assert "exists already" in cli("submit", "--plan", shop, "--task", "late", "--", "x").err
+
+
+def test_a_hint_is_left_for_an_agent_and_for_nobody_else(cli: Cli, real: World) -> None:
+    run = real.submit(kind="agent", agent="claude", argv=(), prompt="x")
+    assert cli("hint", run, "Look", "in docs/.").out == f"{run}  pending\n"
+    assert [(each.name, each.data) for each in mail(real.store, run)] == [("hint", "Look in docs/.")]
+
+    refused = cli("hint", real.submit(), "Look.")
+    assert refused.code == 2
+    assert "is a command, which nobody can give a hint" in refused.err
+
+    real.queue.cancel(run)
+    assert cli("hint", run, "Look.").code == 5
+    assert cli("hint", run, "Look again.", "--retry").out == f"{run}  pending\n"
+    assert [each.data for each in mail(real.store, run)] == ["Look again."]
+
+
+def test_a_dry_run_does_nothing(cli: Cli, real: World, here: Path) -> None:
+    (here / "plan.yaml").write_text(PLAN)
+    with real.unchanged():
+        answer = cli("run", "plan.yaml", "--dry-run")
+
+    assert answer.lines == ["a  make", "b-x  make x  after a", "b-y  make y  after a", "c  m:f(1)  after b-x, b-y, a"]

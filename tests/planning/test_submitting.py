@@ -1,0 +1,93 @@
+"""A plan whose submit was cut is completed from what is kept with it, and what is kept is what was submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from planning.conftest import SITE, Plan
+from world import World
+
+from agentq.coordinator.plans import OnFailed, Plans, Task
+from agentq.planning.exporting import Standing, export_plan
+from agentq.planning.submitting import complete_plan, head_in, head_of, read_source, submit_plan
+from agentq.planning.writing import written
+
+TEXT = """
+max_parallel: 2
+check: make
+defaults: {agent: standin, retry: {delay: 5s, classes: {timeout: {retries: 2, delays: [1s, 1m30s]}}}}
+tasks:
+- {id: a, prompt: x, max_cost: 1.5, startup_timeout: 1m, workspace: {ports: PORT}, setup: {command: b, timeout: 2m}}
+- {id: b, needs: a, command: "y | z", shell: true, demands: {gpu: a}, memory: 1G, cpu_time: 90s, expires: 1d12h}
+- {id: c, needs: [b, a], prompt: "{{ tasks.a.result }}", on_failed: run, workspace: {merge: none}, priority: 1}
+- {id: d, function: "m:f", args: {n: 1}, queue: other, limits: {db: 2}}
+"""
+
+
+class Cut(Plans):
+    """Plans, of which a submit is cut: before the seal, or after some tasks."""
+
+    tasks_left = 1000
+
+    def _seal(self, plan: str, durable: bool = False) -> None:  # noqa: ARG002 - as it is called
+        raise KeyboardInterrupt
+
+    def _submit(self, plan: str, tasks: Sequence[Task], ids: dict[str, str], on_failed: OnFailed) -> None:
+        super()._submit(plan, tasks[: self.tasks_left], ids, on_failed)
+
+
+@pytest.mark.parametrize("tasks_left", [0, 2, 4])
+def test_a_plan_that_was_cut_is_completed_without_its_file(world: World, plan: Plan, tasks_left: int) -> None:
+    compiled = plan(TEXT, site=SITE)
+    cut = Cut(world.queue)
+    cut.tasks_left = tasks_left
+    with pytest.raises(KeyboardInterrupt):
+        submit_plan(cut, "plan-1", head_of(compiled, crewed=True), compiled.tasks)
+    plans = Plans(world.queue)
+    before = plans.get("plan-1")
+
+    complete_plan(plans, "plan-1")
+
+    after = plans.get("plan-1")
+    assert (before.state, before.tasks, after.state, after.tasks) == ("open", tasks_left, "running", 4)
+    assert world.get(plans.runs("plan-1", ["d"])["d"]).spec.demands == {"agentq.plan": "plan-1"}
+
+
+def test_what_is_kept_of_a_plan_is_what_was_submitted(world: World, plan: Plan) -> None:
+    compiled = plan(TEXT, site=SITE)
+    plans = Plans(world.queue)
+    submit_plan(plans, "plan-1", head_of(compiled, file="/plan.yaml"), compiled.tasks)
+    head, tasks = read_source(plans.source("plan-1"))
+
+    assert tuple(tasks) == compiled.tasks
+    assert head == head_in(plans, "plan-1")
+    assert (head.file, head.max_parallel, head.queues, head.target) == (
+        "/plan.yaml",
+        2,
+        ("default", "other"),
+        "agentq/plan",
+    )
+    assert head.workspace is not None
+    assert list(head.workspace.check) == ["make"]
+
+
+def test_a_plan_that_somebody_else_made_has_a_head_as_well(world: World, plan: Plan) -> None:
+    compiled = plan("tasks: [{id: a, command: x}]")
+    made = [Task(task.id, task.spec) for task in compiled.tasks]
+    plans = Plans(world.queue)
+    plans.create("theirs", made, plan="theirs-1", source="what they like")
+
+    assert head_in(plans, "theirs-1").name == "theirs-1"
+
+
+def test_an_exported_plan_compiles_to_the_same_runs(plan: Plan) -> None:
+    compiled = plan(TEXT, site=SITE)
+    head = head_of(compiled)
+    standing = [Standing(task.id, task.spec, task.needs, "pending", "") for task in compiled.tasks]
+
+    text = written(export_plan(head, standing), "yaml")
+    again = plan(text, name="again.yaml", site=SITE)
+
+    assert [task.spec for task in again.tasks] == [task.spec for task in compiled.tasks]
+    assert again.graph == compiled.graph

@@ -1,0 +1,268 @@
+"""`agentq run`: a plan carried out, from a file to merged commits, whatever happens on the way."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+from collections.abc import Callable
+
+from plans.conftest import Desk
+from servers import until
+
+from agentq.coordinator.embedded import Embedded
+
+
+def task(name: str, *, seconds: float = 0, log: object, needs: str = "[]", more: str = "") -> str:
+    """A task that notes that it has begun, takes its time, and writes a file."""
+    does = f"echo {name} >> {log}; sleep {seconds}; echo {name} > {name}.txt"
+    return f'- {{id: {name}, needs: {needs}, command: "{does}", shell: true{more}}}\n'
+
+
+def test_a_plan_of_agents_and_commands_becomes_one_commit_for_each_task(make_desk: Callable[..., Desk]) -> None:
+    """With no server, no settings and no account: it brings its own server, and its own workers, which end with it."""
+    desk = make_desk()
+    desk.plan(
+        """
+name: evening
+check: test -f a.txt
+defaults: {agent: standin}
+tasks:
+- {id: parser, prompt: "WRITE parser.txt {{ vars.what }}\\nANSWER {\\"said\\": 7}"}
+- {id: docs, foreach: [one, "t w o"], command: [touch, "{{ item }}"]}
+- id: review
+  needs: [parser, docs]
+  prompt: "RUN cat parser.txt > review.txt; echo {{ tasks.parser.commit }} >> review.txt"
+- {id: look, needs: review, command: "test -f review.txt", workspace: {merge: none}}
+vars: {what: mended}
+"""
+    )
+    said = desk.run()
+
+    assert said["counts"] == {"completed": 5}
+    assert (said["state"], said["target"]) == ("completed", "agentq/evening")
+    desk.check("parser", "docs-one", "docs-t-w-o", "review", target="agentq/evening")
+    parser = next(each for each in desk.depot.log("agentq/evening", "%H %s") if each.endswith(" parser")).split()[0]
+    assert desk.depot.read("agentq/evening", "review.txt") == f"mended\n{parser}"
+    assert desk.workers() == []
+
+
+def test_what_needs_a_task_that_failed_is_skipped_and_the_end_says_so(desk: Desk) -> None:
+    desk.plan(
+        """
+tasks:
+- {id: good, command: "touch good.txt"}
+- {id: bad, command: "sh -c 'echo it broke >&2; exit 3'"}
+- {id: late, needs: [good, bad], command: "touch late.txt"}
+repository: .
+"""
+    )
+    said = desk.say("run", "plan.yaml", "--workers", "2", code=1).splitlines()
+    told = "\n".join(said)
+
+    assert any(line.endswith(": 1 completed, 1 failed, 1 skipped.") for line in said)
+    assert "late  needs bad (failed)" in told.replace("   ", " ").replace("  ", " ").replace(
+        "late needs", "late  needs"
+    )
+    assert "exit: exited with code 3" in told
+    assert "merge agentq/plan` brings it into the checkout." in told
+    desk.check("good", target="agentq/plan")
+
+
+def test_fail_fast_begins_nothing_more(desk: Desk) -> None:
+    desk.plan(
+        f"""
+max_parallel: 1
+tasks:
+- {{id: bad, command: "false", priority: 9}}
+{task("other", log=desk.folder / "log")}
+repository: .
+"""
+    )
+    said = desk.run("--fail-fast", code=1)
+
+    assert said["counts"] == {"failed": 1, "cancelled": 1}
+    assert desk.began("other") == 0
+
+
+def slow(desk: Desk) -> None:
+    """Two tasks at the same time, and one after them."""
+    log = desk.folder / "log"
+    first, second = task("one", seconds=2, log=log), task("two", seconds=2, log=log)
+    desk.plan(f"name: slow\nrepository: .\ntasks:\n{first}{second}{task('last', log=log, needs='[one, two]')}")
+
+
+def test_ctrl_c_lets_what_runs_finish_and_resume_goes_on(desk: Desk) -> None:
+    slow(desk)
+    program = desk.begin("run", "plan.yaml", "--workers", "1")
+    desk.waits_for("one", "running")
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+
+    assert program.returncode == 130
+    assert "nothing more begins; what runs is finished. Ctrl-C once more stops it now." in err
+    assert f"`agentq resume {desk.newest().id}` goes on with it" in err  # type: ignore[union-attr]
+    assert {name: each.state.value for name, each in desk.tasks().items()} == {
+        "one": "completed",
+        "two": "pending",
+        "last": "blocked",
+    }
+    assert desk.workers() == []
+    assert "was made from this file, and has not ended" in desk_refusal(desk)
+    desk.say("resume", "--workers", "2")
+    assert [desk.began(name) for name in ("one", "two", "last")] == [1, 1, 1]
+    desk.check("one", "two", "last", target="agentq/slow")
+
+
+def desk_refusal(desk: Desk) -> str:
+    """What `agentq run` says of a plan that has been interrupted."""
+    program = desk.begin("run", "plan.yaml")
+    _, err = program.communicate(timeout=60)
+    assert program.returncode == 5
+    return err
+
+
+def test_a_second_ctrl_c_does_not_wait_and_loses_nothing(desk: Desk) -> None:
+    log = desk.folder / "log"
+    desk.plan(f"name: long\nrepository: .\ntasks:\n{task('one', seconds=30, log=log, more=', stop_grace: 500ms')}")
+    program = desk.begin("run", "plan.yaml", "--workers", "1")
+    until(lambda: desk.began("one"), "the task to begin", 60)
+    program.send_signal(signal.SIGINT)
+    said = program.stderr
+    assert said is not None
+    until(lambda: "nothing more begins" in said.readline(), "the first signal to be heard", 60)
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=60)
+
+    assert program.returncode == 130
+    assert desk.tasks()["one"].state.value == "pending"
+    assert desk.workers() == []
+
+
+def test_after_a_power_cut_everything_goes_on_and_nothing_is_done_twice(make_desk: Callable[..., Desk]) -> None:
+    """The command, its worker, what it runs and the server die at once, in the middle."""
+    desk = make_desk()
+    slow(desk)
+    program = desk.begin("run", "plan.yaml", "--workers", "1")
+    until(lambda: desk.home.joinpath("agentq/server").exists() and desk.began("two"), "the second task to begin", 60)
+    server = Embedded(desk.home / "agentq" / "server").pid()
+    assert server is not None
+    for pid in (program.pid, *desk.workers(), server):
+        os.kill(pid, signal.SIGKILL)
+    program.communicate()
+
+    desk.say("resume", "--workers", "2")
+
+    assert [desk.began(name) for name in ("one", "last")] == [1, 1]
+    desk.check("one", "two", "last", target="agentq/slow")
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_task_begins_again(desk: Desk) -> None:
+    slow(desk)
+    program = desk.begin("run", "plan.yaml", "--workers", "2")
+    until(lambda: desk.began("one") and desk.began("two"), "both tasks to begin", 60)
+    (worker,) = desk.workers()
+    os.kill(worker, signal.SIGKILL)
+    out, err = program.communicate(timeout=90)
+
+    assert program.returncode == 0, err
+    assert "completed after" in out
+    desk.check("one", "two", "last", target="agentq/slow")
+    assert desk.workers() == []
+
+
+def test_a_task_that_is_added_while_the_plan_runs_works_like_the_others(desk: Desk) -> None:
+    slow(desk)
+    program = desk.begin("run", "plan.yaml", "--workers", "2")
+    desk.waits_for("one", "running")
+    plan = desk.newest()
+    assert plan is not None
+    desk.say("submit", "--plan", plan.id, "--task", "more", "--needs", "one", "--", "cp", "one.txt", "more.txt")
+    program.communicate(timeout=90)
+
+    assert program.returncode == 0
+    desk.check("one", "two", "last", "more", target="agentq/slow")
+
+
+def test_workers_elsewhere_do_it_and_meet_at_the_remote(desk: Desk) -> None:
+    """With `--workers 0` and an address for a repository: clones are made, work is pushed, nobody needs our folder."""
+    remote = desk.folder / "remote.git"
+    desk.depot.git("clone", "-q", "--bare", str(desk.depot.path), str(remote), cwd=desk.folder)
+    desk.plan(
+        f"""
+name: far
+repository: file://{remote}
+workspace: {{push: true}}
+tasks:
+- {{id: one, command: "touch one.txt"}}
+- {{id: two, needs: one, command: "cp one.txt two.txt"}}
+"""
+    )
+    worker = desk.begin("worker", "--slots", "2")
+    said = desk.say("run", "plan.yaml", "--workers", "0", "--json")
+    worker.send_signal(signal.SIGTERM)
+
+    assert '"state":"completed"' in said
+    assert desk.depot.git("ls-tree", "--name-only", "agentq/far", cwd=remote).split() == ["a.txt", "one.txt", "two.txt"]
+
+
+def test_a_plan_that_has_cost_what_it_may_begins_nothing_more(desk: Desk) -> None:
+    desk.plan(
+        """
+repository: none
+budget: 1.50
+defaults: {agent: standin}
+tasks:
+- {id: one, prompt: "COST 1"}
+- {id: two, needs: one, prompt: "COST 1\\nSLEEP 500ms"}
+- {id: three, needs: two, command: "sleep 2"}
+- {id: four, needs: three, prompt: "COST 1"}
+"""
+    )
+    said = desk.run(code=1)
+
+    assert said["state"] == "cancelled", [(task["id"], task["state"], task["because"]) for task in said["tasks"]]
+    assert "it has cost $2.00, of $1.50 that it may cost" in said["stopped_why"]
+    assert [task["state"] for task in said["tasks"]][:2] == ["completed", "completed"]
+    assert said["tasks"][3]["state"] in ("cancelled", "skipped")
+
+
+def test_a_terminal_gets_a_picture_of_what_runs_and_what_waits(desk: Desk) -> None:
+    work = "for n in 1 2 3 4 5 6; do echo step $n; sleep 0.3; done"
+    desk.plan(
+        f"""
+repository: none
+tasks:
+- {{id: one, shell: true, command: "{work}"}}
+- {{id: two, needs: one, command: "true"}}
+"""
+    )
+    leader, follower = pty.openpty()
+    program = desk.begin("run", "plan.yaml", stdout=follower)
+    os.close(follower)
+    shown = "".join(iter(lambda: read_from(leader), ""))
+
+    assert program.wait(timeout=60) == 0
+    assert re.search(r"plan  ╌+  0/2  ·  1 running, 1 blocked  ·  [0-9.]+ s", shown)
+    assert re.search(r"● one +[0-9.]+ m?s  step [1-6]", shown)
+    assert "· two  needs one" in shown
+    assert "✓ one  completed, exit 0" in shown
+    assert shown.rstrip().endswith(": 2 completed.")
+
+
+def read_from(leader: int) -> str:
+    try:
+        return os.read(leader, 65536).decode(errors="replace")
+    except OSError:
+        return ""  # the last one on the other side has gone
+
+
+def test_a_hint_reaches_the_next_attempt(desk: Desk) -> None:
+    desk.plan('tasks:\n- {id: a, agent: standin, prompt: "AT 1 FAIL no idea\\nTELL prompts"}\nrepository: .')
+    desk.run(code=1)
+    run = desk.tasks()["a"].run
+    desk.say("hint", run, "Look in the docs.", "--retry")
+    desk.say("resume", "--workers", "1")
+
+    assert "Look in the docs." in desk.say("logs", run)

@@ -1,0 +1,269 @@
+"""What can be said over HTTP of all that there is, by one client after the other."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+from servers import until
+from serving import COMMAND, Serving
+
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.server.examples import ANSWERS, RUNS
+from agentq.coordinator.server.routers.runs import WAIT_S_MAX
+from agentq.coordinator.waiting import Wait
+
+
+def post(client: httpx.Client, path: str, body: object = None, status: int = 200, **headers: str) -> Any:
+    answer = client.post(path, json=body, headers=headers) if body is not None else client.post(path, headers=headers)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_many_runs_come_in_at_once_and_each_is_told_of(serving: Serving) -> None:
+    with serving.client() as client:
+        runs = [
+            {**COMMAND, "dedupe_key": "k", "if_live": "reject"},
+            {**COMMAND, "dedupe_key": "k", "if_live": "reject"},
+        ]
+        told = post(client, "/runs", {"runs": [*runs, COMMAND]}, 201)["runs"]
+        refused = client.post("/runs", json={"runs": [COMMAND, {"kind": "command"}]})
+        before = len(client.get("/runs", params={"limit": 1000}).json()["runs"])
+
+    assert [each["created"] for each in told] == [True, False, True]
+    assert (told[1]["refused"]["status"], "duplicate" in told[1]["refused"]["type"]) == (409, True)
+    assert refused.json()["detail"].startswith("runs.1.")
+    assert before >= 2
+
+
+def test_a_submit_that_is_sent_again_is_done_once(serving: Serving) -> None:
+    with serving.client() as client:
+        key = {"idempotency-key": f"key-{time.monotonic_ns()}"}
+        first = client.post("/runs", json=COMMAND, headers=key)
+        again = client.post("/runs", json=COMMAND, headers=key)
+        other = client.post("/runs", json={**COMMAND, "priority": 9}, headers=key)
+
+    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    assert (other.status_code, "another body" in other.json()["detail"]) == (422, True)
+
+
+def test_a_submit_that_broke_off_after_its_ids_were_noted_is_completed(serving: Serving) -> None:
+    """As if the first server had been killed between the two."""
+    with serving.client() as client:
+        first = post(client, "/runs", COMMAND, 201, **{"idempotency-key": "broken-off"})["id"]
+        kept = serving.store.connection.command("KEYS", "*answered:*")
+        for key in kept:
+            told = serving.store.connection.command("GET", key)
+            body, _, _ = told.partition(" ")
+            if first in told:
+                serving.store.connection.command("SET", key, f'{body} {{"ids":["{first}"]}}', "PX", 60_000)
+        again = client.post("/runs", json=COMMAND, headers={"idempotency-key": "broken-off"})
+
+    assert again.json()["id"] == first
+
+
+def test_pages_lead_to_every_run_once(serving: Serving) -> None:
+    made = {serving.submit(queue="paged") for _ in range(7)}
+    found, cursor = list[str](), ""
+    with serving.client() as client:
+        while True:
+            page = client.get("/runs", params={"queue": "paged", "limit": 3, **({"cursor": cursor} if cursor else {})})
+            found += [each["id"] for each in page.json()["runs"]]
+            cursor = page.json()["next"]
+            if not cursor:
+                break
+
+    assert (sorted(found), set(found)) == (sorted(made), made)
+
+
+def test_a_run_is_cancelled_retried_signalled_and_explained(serving: Serving) -> None:
+    with serving.client() as client:
+        run = post(client, "/runs", {**COMMAND, "queue": "verbs"}, 201)["id"]
+        assert client.get(f"/runs/{run}/why").json()["because"]
+        assert post(client, f"/runs/{run}/cancel", {"reason": "enough"})["state"] == "cancelled"
+        assert client.get(f"/runs/{run}/result").json()["outcome"]["class"] == "cancelled"
+        assert client.post(f"/runs/{run}/signal", json={"name": "x"}).status_code == 409
+        assert post(client, f"/runs/{run}/retry")["state"] == "pending"
+        assert client.get(f"/runs/{run}/result").status_code == 409
+        worker = Lease(serving.store, Identity(id="verbs", queues=("verbs",)), serving.settings)
+        worker.register()
+        (claim,) = worker.claim(1)
+        serving.queue.start([claim])
+        serving.queue.park(claim, "an approval", Wait(approval=True))
+        assert client.get(f"/runs/{run}").json()["waits_for"]["approval"]
+        assert post(client, f"/runs/{run}/approve", {"comment": "go"})["state"] == "pending"
+        assert len(client.get(f"/runs/{run}/attempts").json()["attempts"]) == 1
+        worker.deregister()
+
+
+def test_a_plan_goes_its_way(serving: Serving) -> None:
+    tasks = [
+        {"id": "a", "run": {**COMMAND, "queue": "plans"}},
+        {"id": "b", "run": {**COMMAND, "queue": "plans"}, "needs": ["a"]},
+    ]
+    with serving.client() as client:
+        key = {"idempotency-key": "the-plan"}
+        made = post(client, "/plans", {"name": "release", "tasks": tasks}, 201, **key)
+        assert post(client, "/plans", {"name": "release", "tasks": tasks}, 201, **key)["id"] == made["id"]
+        path = f"/plans/{made['id']}"
+        assert [each["id"] for each in client.get(f"{path}/tasks").json()["tasks"]] == ["a", "b"]
+        worker = Lease(serving.store, Identity(id="plans", queues=("plans",)), serving.settings)
+        worker.register()
+        for _ in ("a", "b"):
+            (claim,) = worker.claim(1)
+            serving.queue.start([claim])
+            assert serving.queue.finish([(claim, Outcome())]) == [None]
+        assert client.get(path, params={"wait": 20}).json()["state"] == "completed"
+        added = post(client, f"{path}/tasks", {"tasks": [{"id": "c", "run": COMMAND}]}, 201)
+        assert client.get(f"/runs/{added['runs']['c']}").json()["state"] == "pending"
+        assert post(client, f"{path}/cancel")["counts"] == {"completed": 2, "cancelled": 1}
+        assert post(client, f"{path}/retry")["counts"] == {"completed": 2, "pending": 1}
+        cycle = [{"id": "a", "run": COMMAND, "needs": ["b"]}, {"id": "b", "run": COMMAND, "needs": ["a"]}]
+        assert client.post("/plans", json={"name": "round", "tasks": cycle}).status_code == 422
+        worker.deregister()
+
+
+def test_a_session_takes_turns_in_order(serving: Serving) -> None:
+    with serving.client() as client:
+        name = post(client, "/sessions", {"agent": "standin"}, 201)["name"]
+        first = post(client, f"/sessions/{name}/turns", {"prompt": "one"}, 201)["id"]
+        second = post(client, f"/sessions/{name}/turns", {"prompt": "two"}, 201)["id"]
+        assert client.get(f"/sessions/{name}/turns").json()["line"] == [first, second]
+        assert client.get(f"/runs/{second}").json()["reason"] == "turn"
+        assert client.post(f"/sessions/{name}/turns", json={"agent": "claude", "prompt": "x"}).status_code == 422
+        assert post(client, f"/sessions/{name}/close", {"cancel": True})["state"] == "closed"
+        assert client.post(f"/sessions/{name}/turns", json={"prompt": "three"}).status_code == 409
+        assert client.get("/sessions/nobody").status_code == 404
+
+
+def test_a_schedule_is_made_looked_at_and_removed(serving: Serving) -> None:
+    with serving.client() as client:
+        body = {"cron": "30 2 * * *", "run": COMMAND}
+        assert client.put("/schedules/nightly", json=body).json()["state"] == "active"
+        assert client.put("/schedules/nightly", json=body, headers={"if-none-match": "*"}).status_code == 409
+        assert len(client.get("/schedules/nightly").json()["next"]) == 5
+        assert post(client, "/schedules/nightly/pause", {"why": "disk"})["why"] == "disk"
+        assert post(client, "/schedules/nightly/resume")["state"] == "active"
+        assert (
+            client.get(f"/runs/{post(client, '/schedules/nightly/run', None, 201)['id']}").json()["schedule"]
+            == "nightly"
+        )
+        assert client.get("/schedules/nightly/history").json()["history"]
+        assert client.put("/schedules/bad", json={**body, "cron": "61 * * * *"}).status_code == 422
+        assert client.delete("/schedules/nightly").status_code == 204
+        assert client.get("/schedules/nightly").status_code == 404
+
+
+def test_limits_and_queues_are_looked_after(serving: Serving) -> None:
+    with serving.client() as client:
+        assert client.put("/limits/repo:acme/api", json={"max": 3}).json()["max"] == 3
+        assert post(client, "/limits/repo:acme/api/shut", {"until_ms": 1 << 42, "why": "limit"})["shut_why"] == "limit"
+        assert post(client, "/limits/repo:acme/api/open")["shut_until"] is None
+        assert client.delete("/limits/repo:acme/api").status_code == 204
+        assert client.get("/limits/repo:acme/api").status_code == 404
+        for _ in range(3):
+            serving.submit(queue="tended")
+        assert post(client, "/queues/tended/pause", {"why": "hot"})["paused"]
+        assert client.get("/queues/tended").json()["paused"]["why"] == "hot"
+        assert not post(client, "/queues/tended/resume")["paused"]
+        assert post(client, "/queues/tended/drain")["drained"]
+        full = client.post("/runs", json={**COMMAND, "queue": "tended"})
+        assert (full.status_code, "retry-after" in full.headers) == (409, True)
+        assert post(client, "/queues/tended/resume")
+        assert post(client, "/queues/tended/move", {"to": "elsewhere"})["moved"] == 3
+        assert post(client, "/queues/elsewhere/purge")["cancelled"] == 3
+
+
+def test_workers_are_seen_and_sent_away_and_offer_agents(serving: Serving) -> None:
+    labels = {"agent.claude": "ready", "agent.codex": "shut", "gpu": "a100"}
+    worker = Lease(serving.store, Identity(id="w-9", queues=("default",), labels=labels, slots=2), serving.settings)
+    worker.register()
+    with serving.client() as client:
+        assert client.get("/workers/w-9").json()["slots"] == 2
+        offers = {each["name"]: each for each in client.get("/agents").json()["agents"]}
+        assert offers["claude"]["workers"] == {"w-9": "ready"}
+        assert (offers["claude"]["ready"], offers["codex"]["ready"]) == (True, False)
+        assert post(client, "/workers/w-9/drain", None, 202)["state"] == "draining"
+        assert worker.heartbeat([]).draining
+        assert client.post("/workers/nobody/stop").status_code == 404
+    worker.deregister()
+
+
+def test_tokens_are_made_and_revoked_over_http(serving: Serving) -> None:
+    with serving.client() as client:
+        made = post(client, "/tokens", {"name": "ci", "scopes": ["read"], "queues": ["default"]}, 201)
+        with serving.client(made["token"]) as other:
+            assert other.get("/runs").status_code == 200
+            assert other.get("/tokens").status_code == 403
+        assert "token" not in client.get("/tokens").json()["tokens"][0]
+        assert client.delete(f"/tokens/{made['id']}").status_code == 204
+        assert client.delete(f"/tokens/{made['id']}").status_code == 404
+
+
+def test_a_delayed_run_begins_in_time_though_no_worker_keeps_the_duties(serving: Serving) -> None:
+    """The server is the keeper, and asleep until its next tick: it is told of what is due sooner."""
+    until(lambda: serving.store.connection.command("GET", serving.store.key(0, "keeper")), "the server to keep")
+    began = time.monotonic()
+    run = serving.submit(delay_ms=50, queue="late")
+    with serving.client() as client:
+        changed = client.get(f"/runs/{run}").headers["etag"]
+        client.get(f"/runs/{run}", params={"wait": 5}, headers={"if-none-match": changed})
+        assert client.get(f"/runs/{run}").json()["state"] == "pending"
+
+    assert time.monotonic() - began < serving.settings.tick_ms / 1000
+
+
+def test_what_is_secret_of_a_run_is_not_told_to_who_reads_it(serving: Serving) -> None:
+    env = {"API_KEY": "k-12345678", "MINE": "m-12345678", "AGENTQ_SECRETS": "MINE", "LANG": "C"}
+    env |= {"DB": "postgres://me:p-12345678@db/x"}
+    run = serving.submit(env=env)
+    with serving.client() as client:
+        client.put("/schedules/secretive", json={"cron": "@daily", "run": {**COMMAND, "env": env}})
+        for path in (f"/runs/{run}", "/schedules/secretive", "/schedules"):
+            text = client.get(path).text
+            assert not [word for word in ("k-12345678", "m-12345678", "p-12345678") if word in text], path
+        assert client.get(f"/runs/{run}").json()["spec"]["env"]["LANG"] == "C"
+        assert client.delete("/schedules/secretive").status_code == 204
+
+
+def test_large_answers_are_packed_for_those_who_can_unpack(serving: Serving) -> None:
+    for _ in range(20):
+        serving.submit(queue="packed")
+    with serving.client() as client:
+        packed = client.get("/runs", params={"queue": "packed"})
+        plain = client.get("/runs", params={"queue": "packed"}, headers={"accept-encoding": "identity"})
+
+    assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
+    assert packed.json() == plain.json()
+
+
+@pytest.mark.parametrize("path", ["/runs/nonsense", f"/runs/run_0?wait={WAIT_S_MAX}", "/runs/run_zzz/logs?wait=60"])
+def test_what_is_no_id_is_refused_at_once(serving: Serving, path: str) -> None:
+    with serving.client(timeout=5) as client:
+        assert client.get(path).status_code == 422
+
+
+def test_the_examples_of_the_documents_are_like_real_answers(serving: Serving) -> None:
+    for example in RUNS.values():
+        for run in example["value"].get("runs", [example["value"]]):
+            RunSpec.model_validate_json(httpx.Request("POST", "http://x", json=run).content)
+    run = serving.submit()
+    serving.queue.cancel(run)
+    with serving.client() as client:
+        client.put("/limits/x:y", json={"max": 1})
+        for (method, path), example in ANSWERS.items():
+            real = path.replace("{run_id}", run).replace("{name}", "default").replace("{key:path}", "x:y")
+            if method != "GET":
+                continue
+            answer = client.get(real).json()
+            assert shape(example) <= shape(answer), path
+
+
+def shape(value: Any, at: str = "") -> set[str]:
+    """The names in an answer; of what may be missing or empty, only that it is there."""
+    if isinstance(value, dict):
+        return {name for key, each in value.items() for name in (f"{at}.{key}", *shape(each, f"{at}.{key}"))}
+    return set[str]()

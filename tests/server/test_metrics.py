@@ -1,0 +1,106 @@
+"""What Prometheus reads, and whether the server is of use."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+
+from docs import ROOT
+from servers import Server, until
+from serving import Serving
+from world import World
+
+from agentq.coordinator.events import Event
+from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.run import Outcome
+from agentq.coordinator.server.counting import PENDING, Counting
+from agentq.coordinator.server.metrics import Metrics, Stock, names
+
+
+def value(text: str, name: str, **labels: str) -> float:
+    """A sample; 0 if there is none."""
+    told = ",".join(f'{label}="{each}"' for label, each in sorted(labels.items()))
+    found = re.search(rf"^{name}{re.escape('{' + told + '}') if told else ''} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0
+
+
+def test_what_happens_is_counted_and_what_stands_somewhere_is_told(serving: Serving) -> None:
+    with serving.client() as client:
+        done, failed, _ = (serving.submit(queue=queue) for queue in ("m", "m", "m"))
+        worker = Lease(serving.store, Identity(id="w-1", queues=("m",), slots=5), serving.settings)
+        worker.register()
+        one, two = worker.claim(2)
+        serving.queue.start([one, two])
+        assert [one.id, two.id] == [done, failed]
+        assert serving.queue.finish([(one, Outcome(exit_code=0))]) == [None]
+        serving.queue.fail(two, Outcome(class_=OutcomeClass.EXIT, exit_code=3))
+
+        def text() -> str:
+            return client.get("/metrics").text
+
+        until(lambda: value(text(), "agentq_runs_total", agent="", outcome="exit", queue="m"), "the runs to be counted")
+        told = text()
+        worker.deregister()
+
+    assert value(told, "agentq_runs_total", agent="", outcome="ok", queue="m") == 1
+    assert value(told, "agentq_queue_depth", queue="m", state="pending") == 1
+    assert value(told, "agentq_queue_latency_seconds", queue="m") > 0
+    assert value(told, "agentq_run_duration_seconds_count", queue="m") == 2
+    assert value(told, "agentq_dispatch_latency_seconds_count") >= 2
+    assert (value(told, "agentq_slots", state="free"), value(told, "agentq_workers", state="ready")) == (5, 1)
+    assert value(told, "agentq_store_up") == 1
+    assert value(told, "agentq_http_requests_total", method="GET", route="/metrics", status="200") > 0
+    assert value(told, "agentq_duty_last_success_timestamp_seconds", duty="promoter") > 1.7e9
+    assert not re.search(r"run_[0-9a-z]{23}", told), "no label holds the id of a run"
+
+
+def test_a_report_of_a_superseded_attempt_is_counted(world: World) -> None:
+    metrics = Metrics(Stock(world.store))
+    claim = world.held()
+    metrics.refused(world.queue.finish([(claim._replace(fence="1-other"), Outcome())]))
+
+    assert value(metrics.text().decode(), "agentq_fenced_total") == 1
+
+
+def test_counting_keeps_nothing_of_runs_that_come_and_never_go(world: World) -> None:
+    """Of runs without number, only the newest are remembered, and of those only when they became pending."""
+    counting = Counting(world.store, Metrics(Stock(world.store)))
+    submitted = [
+        Event(id=f"{number}-0", partition=0, event="submitted", run=new_run_id(), state=State.PENDING, attempt=0,
+              worker="", detail="")
+        for number in range(PENDING + 1000)
+    ]  # fmt: skip
+    counting.take(submitted)
+
+    assert len(counting._pending) == PENDING
+
+
+def test_every_metric_is_documented(world: World) -> None:
+    page = (ROOT / "coordinator/agentq/coordinator/server/README.md").read_text(encoding="utf-8")
+    told = Metrics(Stock(world.store)).text().decode()
+    families = set(re.findall(r"^# TYPE (\S+) ", told, re.MULTILINE))
+
+    for name in families | names(world.store).keys():
+        if not name.endswith("_created"):
+            assert f"`{name}`" in page, name
+
+
+def test_a_server_without_its_store_lives_and_says_that_it_is_of_no_use(
+    make_serving: Callable[..., Serving], durable: Server
+) -> None:
+    serving = make_serving(durable)
+    with serving.client() as client:
+        durable.signal(signal.SIGKILL)
+        dead = client.get("/ready")
+        refused = client.get("/runs")
+        assert client.get("/health").status_code == 200
+        assert "agentq_store_up 0.0" in client.get("/metrics").text
+        durable.start()
+        until(lambda: client.get("/ready").status_code == 200, "the server to be of use again")
+
+    assert (dead.status_code, dead.json()["ready"]) == (503, False)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+    assert str(durable.socket) not in refused.json()["detail"] or "unix://" in refused.json()["detail"]

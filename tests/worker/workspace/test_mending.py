@@ -1,0 +1,118 @@
+"""What goes back to the agent in its conversation: a conflict with the target, a check that fails; and how often."""
+
+from __future__ import annotations
+
+from agents.studio import word
+from worker.workspace.yard import Yard, work
+
+from agentq.coordinator.life import Run
+from agentq.coordinator.turn import Turn
+
+
+def classes(run: Run) -> list[str]:
+    """How its attempts ended."""
+    return [each.outcome.class_.value for each in run.attempts if each.outcome]
+
+
+def moving(yard: Yard, name: str, text: str) -> str:
+    """A step of the agent's in which somebody else moves the target."""
+    theirs = yard.depot.commit_on("main", "theirs", **{name: text})
+    return f"RUN git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
+
+
+def test_a_conflict_goes_back_to_the_agent_in_its_conversation_and_its_worktree(yard: Yard) -> None:
+    yard.worker()
+    run = yard.submit_agent(
+        "AT 1 WRITE a.txt mine",
+        f"AT 1 {moving(yard, 'a__txt', 'theirs')}",
+        "AT 2 TELL prompts",
+        hint="AT 2 RUN cat a.txt\nAT 2 WRITE a.txt both",
+    )
+
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("completed", ["conflict", "ok"]), ended.outcome
+    assert yard.depot.read("work", "a.txt") == "both"
+    assert yard.depot.log("work")[1:] == ["theirs", "begin"]
+    assert yard.delivered() == [run]
+    log = yard.log(run)
+    assert "these files are in conflict" in log
+    assert "<<<<<<<" in log
+    assert (
+        len({word_of.session for word_of in (each.outcome.agent for each in ended.attempts if each.outcome) if word_of})
+        == 1
+    )
+
+
+def test_an_agent_that_leaves_the_markers_there_is_asked_again_but_not_for_ever(yard: Yard) -> None:
+    yard.worker()
+    run = yard.submit_agent("AT 1 WRITE a.txt mine", f"AT 1 {moving(yard, 'a__txt', 'theirs')}", rounds=1)
+
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("failed", ["conflict", "conflict"])
+    assert ended.outcome is not None
+    assert "conflict" in (ended.outcome.error or "")
+    assert "a.txt" in (ended.outcome.error or "")
+    assert yard.depot.read(f"agentq/{run}", "a.txt") == "mine", "what it had done is still on its branch"
+    assert yard.depot.read("work", "a.txt") == "theirs"
+
+
+def test_a_failed_check_goes_back_with_what_it_said(yard: Yard) -> None:
+    """What the check says is in the prompt: here it tells what to do."""
+    yard.worker()
+    check = ["sh", "-c", "test -e test.txt || { echo 'WRITE test.txt tested'; exit 1; }"]
+    run = yard.submit_agent("AT 1 WRITE code.txt code", check=check)
+
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("completed", ["check", "ok"]), ended.outcome
+    assert yard.delivered() == [run]
+    assert yard.depot.git("ls-tree", "--name-only", "work").split() == ["a.txt", "b.txt", "code.txt", "test.txt"]
+    assert word(ended).verdict == "ok"
+    assert work(ended).merged
+
+
+def test_an_agent_that_was_to_change_something_and_did_not_has_failed(yard: Yard) -> None:
+    yard.worker()
+
+    nothing, declared = yard.done(
+        yard.submit_agent("SAY done", turn=Turn(expects="changes"), retry=None),
+        yard.submit_agent(
+            """RUN printf '{"no_changes": "it is right"}' > "$AGENTQ_RESULT\"""", turn=Turn(expects="changes")
+        ),
+    )
+
+    assert classes(nothing)[0] == "no_output"
+    assert declared.state == "completed"
+    assert yard.commits("main") == []
+
+
+def test_a_resolver_mends_the_conflict_of_a_command_which_is_not_run_again(yard: Yard) -> None:
+    """The stand-in does what its prompt says, which names the files: so the name of one of them says what to do."""
+    yard.worker()
+    odd, mend = "x\nRUN sh mend.sh", "sed -i '/^[<=>]/d' *\ngit add -A\n"
+    theirs = yard.depot.commit_on("main", "theirs", **{"a__txt": "theirs\n", odd: "theirs\n", "mend__sh": mend})
+    move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
+    write = f"for file in a.txt '{odd}'; do echo mine > \"$file\"; done"
+
+    run = yard.submit(f"echo did >> {yard.told}; {write}; {move}", on_conflict="resolver", resolver="standin")
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("completed", ["conflict", "ok"]), ended.outcome
+    assert yard.told.read_text().split() == ["did"]
+    assert yard.depot.read("work", "a.txt").split() == ["mine", "theirs"]
+    assert yard.delivered() == [run]
+
+
+def test_a_resolver_that_is_not_there_is_told_by_name(yard: Yard) -> None:
+    yard.worker()
+    theirs = yard.depot.commit_on("main", "theirs", a__txt="theirs\n")
+    move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
+
+    run = yard.submit(f"echo mine > a.txt; {move}", on_conflict="resolver", resolver="nobody", rounds=1)
+    (ended,) = yard.done(run)
+
+    assert classes(ended) == ["conflict", "conflict"]
+    assert ended.outcome is not None
+    assert "the resolver nobody cannot be asked" in (ended.outcome.error or "")

@@ -1,0 +1,158 @@
+"""Worktrees do not stay for ever, nor take the whole disk; and no work goes with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from worker.workspace.depot import Depot
+from worker.worktrees.workshop import Job, Workshop
+
+from agentq.coordinator.clock import wall_ms
+from agentq.worker import tree
+from agentq.worker.housekeeping import tidy
+from agentq.worker.options import WorkerOptions
+from agentq.worker.workspace.keeping import Keeping, look, tidied
+
+HOUR_MS = 3_600_000
+FOREVER = Keeping(1_000 * HOUR_MS, 1 << 40)
+
+
+def aged(job: Job, hours: int) -> None:
+    """As if nobody had worked in it for so long."""
+    (note,) = [each.note for each in look(job.path.parent.parent.parent) if each.note.run == job.run]
+    past_ms = wall_ms() - hours * HOUR_MS
+    note.with_(made_at_ms=past_ms, ended_at_ms=past_ms if note.ended_at_ms else None)
+
+
+def killed(job: Job) -> None:
+    """As if the worker that has it had been killed."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        keeper = tree.keeper(dead.pid)
+    job.prepared.worktree.noted(keeper=keeper)
+
+
+def kinds(shop: Workshop) -> dict[str, str]:
+    return {each.note.run: each.kind for each in look(shop.home)}
+
+
+@pytest.mark.parametrize(
+    ("keep", "failed", "became"),
+    [
+        ("failed", None, "idle"),
+        ("failed", "it exited with code 1", "kept"),
+        ("always", None, "kept"),
+        ("never", "it exited with code 1", "idle"),
+    ],
+)
+def test_a_worktree_stays_as_its_run_says(
+    depot: Depot, shop: Workshop, keep: str, failed: str | None, became: str
+) -> None:
+    job = shop.begin(depot.path, keep=keep)
+    (job.path / "new").write_text("new\n")
+
+    assert job.close(failed=failed) == became
+    (found,) = look(shop.home)
+    assert (found.kind, found.note.branch is not None) == (became, became == "kept")
+    if became == "idle":
+        assert depot.read("refs/agentq/run_1", "new") == "new"
+
+
+def test_no_more_stay_idle_than_are_asked_for(depot: Depot, shop: Workshop) -> None:
+    shop.all.idle_max = 2
+    jobs = [shop.begin(depot.path, f"run_{n}") for n in range(4)]
+
+    assert [job.close() for job in jobs] == ["idle", "idle", "removed", "removed"]
+    assert len(depot.git("worktree", "list").splitlines()) == 3
+
+
+def test_what_is_old_goes_and_what_a_run_works_in_never(depot: Depot, shop: Workshop) -> None:
+    jobs = {name: shop.begin(depot.path, name) for name in ("running", "dead", "failed", "fresh")}
+    for name, job in jobs.items():
+        (job.path / name).write_text(f"of {name}\n")
+    killed(jobs["dead"])
+    for name in ("failed", "fresh"):
+        jobs[name].close(failed="it failed")
+    assert kinds(shop) == {"running": "running", "dead": "left", "failed": "kept", "fresh": "kept"}
+    for name in ("running", "dead", "failed"):
+        aged(jobs[name], 24)
+
+    told = tidied(shop.home, Keeping(HOUR_MS, 1 << 40))
+
+    assert kinds(shop) == {"running": "running", "fresh": "kept"}
+    assert [depot.read(f"refs/agentq/{name}", name) for name in ("dead", "failed")] == ["of dead", "of failed"]
+    assert "its work kept as refs/agentq/dead: nobody has worked in it for long" in "\n".join(told)
+    assert tidied(shop.home, FOREVER) == []
+
+
+def test_what_takes_too_much_of_the_disk_goes_the_idle_first_then_the_oldest(depot: Depot, shop: Workshop) -> None:
+    jobs = [shop.begin(depot.path, f"run_{n}") for n in range(4)]
+    for hours, job in enumerate(jobs):
+        (job.path / "large").write_bytes(b"x" * (1 << 20))
+        job.close(failed=None if hours == 1 else "it failed")
+    for hours, job in enumerate(jobs):
+        if hours != 1:
+            aged(job, 10 - hours)
+
+    tidy(shop.home, WorkerOptions(worktree_disk=(2 << 20) + (1 << 19)))
+
+    assert kinds(shop) == {"run_2": "kept", "run_3": "kept"}
+    assert depot.git("cat-file", "-s", "refs/agentq/run_0:large") == str(1 << 20)
+
+
+def test_a_repository_within_keeps_its_worktree_whatever_is_said(depot: Depot, shop: Workshop) -> None:
+    job = shop.begin(depot.path)
+    Depot(job.path / "inner").commit("inner", i__txt="i\n")
+    job.close(failed="it failed")
+    aged(job, 24)
+
+    assert "within it is nowhere else" in tidied(shop.home, Keeping(HOUR_MS, 0))[0]
+    assert (job.path / "inner" / "i.txt").exists()
+    assert tidied(shop.home, Keeping(HOUR_MS, 0)) == []
+
+
+def test_a_worktree_whose_repository_is_gone_is_left_to_its_user(depot: Depot, shop: Workshop) -> None:
+    job = shop.begin(depot.path)
+    (job.path / "new").write_text("new\n")
+    job.close(failed="it failed")
+    depot.path.rename(depot.path.with_name("moved"))
+
+    assert "is gone; delete it yourself" in tidied(shop.home, Keeping(-1, 0))[0]
+    assert (job.path / "new").exists()
+
+
+def test_ports_are_free_and_no_two_runs_have_the_same(depot: Depot, shop: Workshop) -> None:
+    def elsewhere(program: str) -> list[str]:
+        """What another process of this machine prints."""
+        program = f"from agentq.worker.workspace import ports; print(*{program})"
+        return subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    names = tuple(f"PORT_{n}" for n in range(30))
+    jobs = [shop.begin(depot.path, f"run_{n}", ports=names) for n in range(2)]
+    given = [int(job.prepared.variables[name]) for job in jobs for name in names]
+    of_others = elsewhere("ports.take([str(n) for n in range(100)]).values()")
+
+    assert len({*given, *map(int, of_others)}) == 160
+    can_be_had = f"[ports._locked(port) for port in {given}]"
+    assert set(elsewhere(can_be_had)) == {"False"}
+    for job in jobs:
+        job.close()
+    assert set(elsewhere(can_be_had)) == {"True"}
+
+
+def test_a_setup_is_not_done_again_in_a_tree_in_which_it_has_succeeded(depot: Depot, shop: Workshop) -> None:
+    job = shop.begin(depot.path, setup=("make", "deps"))
+    assert not job.prepared.setup_done
+    shop.all.set_up(job.prepared, job.workspace)
+
+    def again(setup: tuple[str, ...]) -> bool:
+        return shop.begin(depot.path, same=True, earlier=True, setup=setup).prepared.setup_done
+
+    assert again(("make", "deps"))
+    assert not again(("make", "other"))
+    assert not shop.begin(depot.path, setup=("make", "deps")).prepared.setup_done
+    assert Path(job.path).exists()
