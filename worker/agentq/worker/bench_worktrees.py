@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
 
-from agentq.coordinator.bench import Figure
+from agentq.coordinator.bench import Figure, ratio, timed
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.outcomes import Outcomes
@@ -116,9 +115,9 @@ class WorktreeBench:
         of = f"{self.scale.files:,} files, {SLOTS} at a time"
         found = f"{mine:,.0f} ms a task, the script {bare:,.0f} ms"
         yield Figure(f"a task in a worktree, of {of}", found, mine, "ms", most=TASK_MS_MOST)
-        yield Figure("beside a script that uses worktrees again", found, mine / bare, most=RATIO_MOST)
+        yield Figure("beside a script that uses worktrees again", found, ratio(ours, again), most=RATIO_MOST)
         found = f"{mine:,.0f} ms a task, the script {simple:,.0f} ms"
-        yield Figure("beside a script with worktree add and remove", found, mine / simple, most=RATIO_MOST)
+        yield Figure("beside a script with worktree add and remove", found, ratio(ours, plain), most=RATIO_MOST)
 
     def _make(self) -> None:
         """A repository with so many files, nothing of whose branches is checked out."""
@@ -138,13 +137,16 @@ class WorktreeBench:
         before = self._commits()
         workspace = Workspace(repository=str(self.repository), base="work", target="work")
         argv = ("sh", "-c", DO, "-")
-        started = perf_counter()
-        runs = [
-            self.queue.submit(RunSpec(kind="command", argv=(*argv, number), workspace=workspace)).id
-            for number in self._numbers(tasks)
-        ]
-        outcomes.wait_all(runs, WAIT_MS)
-        took = perf_counter() - started
+        runs: list[str] = []
+
+        def deliver() -> None:
+            runs.extend(
+                self.queue.submit(RunSpec(kind="command", argv=(*argv, number), workspace=workspace)).id
+                for number in self._numbers(tasks)
+            )
+            outcomes.wait_all(runs, WAIT_MS)
+
+        took = timed(deliver)
         for run in map(self.workers.records.get, runs):
             if run.state is not State.COMPLETED:
                 raise AgentqError(f"A run of the bench ended as {run.state}: {run.outcome and run.outcome.error}")
@@ -156,13 +158,15 @@ class WorktreeBench:
         before = self._commits()
         words = ["xargs", "-P", str(SLOTS), "-I", "{}", "sh", "-ec", script, "-", "{}"]
         numbers = "\n".join(self._numbers(tasks))
-        started = perf_counter()
-        done = subprocess.run(
-            words, input=numbers, cwd=self.repository, env={**os.environ, **IDENTITY}, capture_output=True, text=True
+        variables = {**os.environ, **IDENTITY}
+        done = list[subprocess.CompletedProcess[str]]()
+        took = timed(
+            lambda: done.append(
+                subprocess.run(words, input=numbers, cwd=self.repository, env=variables, capture_output=True, text=True)
+            )
         )
-        took = perf_counter() - started
-        if done.returncode:
-            raise AgentqError(f"The script of the bench failed: {done.stderr.strip()[-400:]}")
+        if done[0].returncode:
+            raise AgentqError(f"The script of the bench failed: {done[0].stderr.strip()[-400:]}")
         self._check(before + tasks)
         return took / tasks
 
