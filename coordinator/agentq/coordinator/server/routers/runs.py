@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Request
 from starlette.responses import Response
 
+from agentq.coordinator import tracing
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
 from agentq.coordinator.limits import LIST_A_CALL
@@ -58,7 +59,7 @@ async def submit(
     value = submitting.read(body)
     if foreign.is_foreign(value):
         return await submitted(request, caller, value)
-    what = submitting.asked(body, value)
+    what = submitting.asked(body, value)._replace(trace=tracing.valid(request.headers.get("traceparent")))
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)
