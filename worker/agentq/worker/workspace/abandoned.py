@@ -19,18 +19,20 @@ OLD_MS = 20_000
 def removed(lock: Path) -> bool:
     """Remove a lock that was left behind; whether it was."""
     with suppress(OSError):
-        before = lock.lstat()
-        if wall_ms() - before.st_mtime_ns // 1_000_000 < OLD_MS or any(file == before.st_ino for file in _open_files()):
+        now = lock.lstat()
+        is_old = wall_ms() - now.st_mtime_ns // 1_000_000 >= OLD_MS
+        if not is_old or (now.st_dev, now.st_ino) in _open_files():
             return False
         lock.unlink()
         return True
     return False
 
 
-def _open_files() -> Iterator[int]:
+def _open_files() -> Iterator[tuple[int, int]]:
     """What the processes have open that we may look at."""
     for process in Path("/proc").glob("[0-9]*/fd"):
-        with suppress(OSError):
-            for entry in os.scandir(process):
+        with suppress(OSError), os.scandir(process) as entries:
+            for entry in list(entries):
                 with suppress(OSError):
-                    yield entry.stat().st_ino
+                    status = entry.stat()
+                    yield status.st_dev, status.st_ino
