@@ -169,6 +169,8 @@ def routes() -> str:
     """Every route of the API, in the order of its documents."""
     rows = []
     for route in every_route():
+        if isinstance(route, APIRoute) and not route.include_in_schema:
+            continue
         takes = needed(route)
         verbs = sorted(route.methods or ()) if isinstance(route, APIRoute) else ["WebSocket"]
         text = (route.summary if isinstance(route, APIRoute) else None) or _first_line(route.endpoint)

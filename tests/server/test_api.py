@@ -216,6 +216,30 @@ def test_a_delayed_run_begins_in_time_though_no_worker_keeps_the_duties(serving:
     assert time.monotonic() - began < serving.settings.tick_ms / 1000
 
 
+def test_what_is_secret_of_a_run_is_not_told_to_who_reads_it(serving: Serving) -> None:
+    env = {"API_KEY": "k-12345678", "MINE": "m-12345678", "AGENTQ_SECRETS": "MINE", "LANG": "C"}
+    env |= {"DB": "postgres://me:p-12345678@db/x"}
+    run = serving.submit(env=env)
+    with serving.client() as client:
+        client.put("/schedules/secretive", json={"cron": "@daily", "run": {**COMMAND, "env": env}})
+        for path in (f"/runs/{run}", "/schedules/secretive", "/schedules"):
+            text = client.get(path).text
+            assert not [word for word in ("k-12345678", "m-12345678", "p-12345678") if word in text], path
+        assert client.get(f"/runs/{run}").json()["spec"]["env"]["LANG"] == "C"
+        assert client.delete("/schedules/secretive").status_code == 204
+
+
+def test_large_answers_are_packed_for_those_who_can_unpack(serving: Serving) -> None:
+    for _ in range(20):
+        serving.submit(queue="packed")
+    with serving.client() as client:
+        packed = client.get("/runs", params={"queue": "packed"})
+        plain = client.get("/runs", params={"queue": "packed"}, headers={"accept-encoding": "identity"})
+
+    assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
+    assert packed.json() == plain.json()
+
+
 @pytest.mark.parametrize("path", ["/runs/nonsense", f"/runs/run_0?wait={WAIT_S_MAX}", "/runs/run_zzz/logs?wait=60"])
 def test_what_is_no_id_is_refused_at_once(serving: Serving, path: str) -> None:
     with serving.client(timeout=5) as client:

@@ -25,8 +25,10 @@ def test_a_run_s_work_is_one_commit_in_the_target_and_the_checkout_is_left_alone
     assert yard.delivered() == [run.id]
     assert yard.depot.git("ls-tree", "--name-only", "work").split() == ["a.txt", "c.txt"]
     assert (yard.depot.status(), yard.depot.git("branch", "--show-current")) == ("", "main")
-    assert yard.depot.git("branch", "--list", "agentq/*") == "", "its branch is gone, as all of it is in the target"
     assert yard.lines() == []
+    until(
+        lambda: yard.depot.git("branch", "--list", "agentq/*") == "", "its branch to go, all of it being in the target"
+    )
 
 
 def test_many_at_once_are_all_merged_once_and_each_has_what_those_before_it_did(yard: Yard) -> None:
@@ -216,3 +218,22 @@ def test_a_run_that_is_cancelled_in_its_check_is_not_merged(yard: Yard) -> None:
 
     assert (cancelled.state, after.state) == ("cancelled", "completed")
     assert yard.delivered() == [after.id]
+
+
+def test_those_who_wait_for_a_check_are_checked_together(yard: Yard) -> None:
+    """Four runs, two checks: that of the first, and one for the three that have come meanwhile."""
+    gate = yard.crew.folder / "gate"
+    check = ["sh", "-c", f"echo checks >> {yard.told}; while [ ! -e {gate} ]; do sleep 0.02; done"]
+    yard.worker(slots=4)
+    first = yard.submit("echo 0 > f0.txt", check=check)
+    yard.hears("checks")
+    others = [yard.submit(f"echo {each} > f{each}.txt", check=check) for each in (1, 2, 3)]
+    until(lambda: all("before it" in json.dumps(yard.crew.records.get(run).progress) for run in others), "them to wait")
+
+    gate.touch()
+    runs = yard.done(first, *others)
+
+    assert [run.state for run in runs] == ["completed"] * 4, [run.outcome for run in runs]
+    assert yard.told.read_text().split() == ["checks"] * 2
+    assert sorted(yard.delivered()) == sorted([first, *others])
+    assert len({work(run).commit for run in runs}) == 4

@@ -148,3 +148,26 @@ def test_a_worker_killed_at_any_step_leaves_one_commit_for_each_run_and_nothing_
     assert {run.state.value for run in scenes[0].yard.done(*more)} == {"completed"}, (
         "and all can be worked in as before"
     )
+
+
+def test_a_server_that_is_killed_while_work_is_merged_loses_nothing(
+    make_crew: Callable[..., Crew], durable: Server, folder: Path, depot: Depot
+) -> None:
+    """What is to be said to it waits until it is back; the target moves once."""
+    yard = Yard(make_crew(durable, namespace=folder.name), depot)
+    gate = folder / "gate"
+    yard.worker(slots=2)
+    check = ["sh", "-c", f"echo checks >> {yard.told}; while [ ! -e {gate} ]; do sleep 0.02; done"]
+    runs = [yard.submit(f"echo {each} > f{each}.txt; echo did >> {yard.told}", check=check) for each in range(2)]
+    until(
+        lambda: sorted(yard.told.read_text().split()) == ["checks", "did", "did"], "both to be done, one in its check"
+    )
+
+    durable.signal(signal.SIGKILL)
+    gate.touch()
+    durable.start()
+
+    ended = yard.done(*runs)
+    assert [run.state for run in ended] == ["completed"] * 2, [run.outcome for run in ended]
+    assert sorted(yard.delivered()) == sorted(runs)
+    assert yard.told.read_text().split().count("did") == 2

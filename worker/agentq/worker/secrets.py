@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, quote_plus, unquote
 
-from agentq.coordinator.run import SECRETS
+from agentq.coordinator.confidential import PASSWORD, is_called_secret, named_secret
 
 LEAST_BYTES = 8
 """What is shorter is in too many words to be kept out of them."""
@@ -21,13 +21,6 @@ NEEDLE_BYTES = 256
 WRAPPED_BYTES = 76
 """How long the lines are into which programs break base64."""
 VALUES_MAX = 100
-
-_CALLED_SO = re.compile(
-    r"(^|_|API)KEYS?(_|\d|$)|SECRET|TOKEN(?!S$)|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(PAT|PWD|PASS|AUTH)$|AUTHORIZATION",
-    re.IGNORECASE,
-)
-_CALLED_OTHERWISE = re.compile(r"^PWD$|^OLDPWD$|_(FILE|PATH|DIR|SOCK|ID|NAME)$", re.IGNORECASE)
-_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:]*:([^\s/@]+)@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +41,12 @@ class Secrets:
 
 
 def _values(env: Mapping[str, str]) -> Iterator[str]:
-    named = set(re.split(r"[\s,]+", env.get(SECRETS, "")))
+    named = named_secret(env)
     for name, value in env.items():
-        if name in named or (_CALLED_SO.search(name) and not _CALLED_OTHERWISE.search(name) and not _is_path(value)):
+        if name in named or (is_called_secret(name) and not _is_path(value)):
             yield value
         elif "://" in value:
-            for password in _PASSWORD.findall(value):
+            for password in PASSWORD.findall(value):
                 yield password
                 yield unquote(password)
 

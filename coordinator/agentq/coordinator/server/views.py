@@ -9,16 +9,19 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentq.coordinator.confidential import hidden
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.moments import iso
+from agentq.coordinator.schedules import Schedule
 from agentq.coordinator.server import foreign
 from agentq.coordinator.sessions import Session
-from agentq.coordinator.shapes import run_record, session_record
+from agentq.coordinator.shapes import run_record, schedule_record, session_record
 
 
 def run_view(run: Run) -> dict[str, Any]:
-    """A run, whole."""
-    return foreign.also(run) | foreign.concealed(run_record(run))
+    """A run, whole, but for the values of what is secret of it."""
+    record = foreign.concealed(run_record(run))
+    return foreign.also(run) | record | {"spec": hidden(record["spec"])}
 
 
 def summary_view(run: Summary) -> dict[str, Any]:
@@ -34,6 +37,12 @@ def summary_view(run: Summary) -> dict[str, Any]:
         "worker": run.worker or None,
         "created_at": iso(run.submitted_at_ms),
     }
+
+
+def schedule_view(schedule: Schedule) -> dict[str, Any]:
+    """A schedule, but for the values of what is secret of its runs."""
+    record = schedule_record(schedule)
+    return record if record["spec"] is None else record | {"spec": hidden(record["spec"])}
 
 
 def session_view(session: Session) -> dict[str, Any]:

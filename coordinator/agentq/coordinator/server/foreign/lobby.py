@@ -1,8 +1,9 @@
 """Where runners wait for something to come: each run that becomes pending wakes one of those that may take it.
 
 A poller that waits is a place in a line and a future; it costs nothing until it is called. One task follows the tides:
-a run that becomes pending calls the first in the line that serves its lane, a stop that is ordered calls the runner
-that holds the run, and what is not known calls everybody. Whoever was called and does not come passes the call on.
+a run that becomes pending calls the first in the line that serves its lane, a stop that is ordered or a run that ends
+calls the runner that holds it, and what is not known calls everybody. Whoever is called and does not come passes the
+call on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.events import Event
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lifecycle import State
+from agentq.coordinator.lifecycle import HELD, State
 from agentq.coordinator.server.tides import Tides
 from agentq.coordinator.serving import Identity, serves
 from agentq.coordinator.store import Store
@@ -158,7 +159,8 @@ class Lobby:
 
     async def _tell(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.event == "stop_ordered":
+            # It has something to stop; or a run that it held has left its hands, and there is room for another.
+            if event.worker and (event.event == "stop_ordered" or event.state not in HELD):
                 self.call_runner(event.worker)
         pending = [event.run for event in events if event.state is State.PENDING] if self._places else []
         for at in range(0, len(pending), LANES_A_CALL):

@@ -19,6 +19,7 @@ QUIET_MS_MAX = 3 * (FOLLOW_MS + OUTAGE_MS)
 """A reader of the events that is not heard of for longer does not work."""
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Whether the server lives")
 async def health() -> Response:
     """It answers; what it needs to be of use is at `/ready`."""
@@ -32,6 +33,7 @@ async def metrics(request: Request) -> Response:
     return Response(await service.ask(service.read_metrics), media_type=CONTENT_TYPE_LATEST)
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", summary="Whether the server is of use")
 async def ready(request: Request) -> Response:
     """Whether the store answers and fits, its events are followed, and the duties are done. 503 if one is not so."""

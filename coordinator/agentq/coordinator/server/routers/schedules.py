@@ -14,7 +14,7 @@ from agentq.coordinator.schedules import Schedule, rule_of
 from agentq.coordinator.server import bodies, submitting, views
 from agentq.coordinator.server.access import allowed
 from agentq.coordinator.server.service import service_of
-from agentq.coordinator.shapes import happening_record, schedule_record
+from agentq.coordinator.shapes import happening_record
 
 router = APIRouter(prefix="/schedules", tags=["schedules"])
 
@@ -30,7 +30,7 @@ async def ls(request: Request) -> Response:
     """All of them."""
     service = service_of(request)
     found: list[Schedule] = await service.ask(lambda: list(service.schedules.all()))
-    return views.told({"schedules": [schedule_record(each) for each in found]})
+    return views.told({"schedules": [views.schedule_view(each) for each in found]})
 
 
 @router.get("/{name}", summary="A schedule", dependencies=[READ])
@@ -41,7 +41,7 @@ async def get(request: Request, name: Name) -> Response:
     def look() -> dict[str, Any]:
         found = service.schedules.get(name)
         coming = found.coming(COMING, service.store.time_ms())
-        return {**schedule_record(found), "next": [iso(tick) for tick in coming]}
+        return {**views.schedule_view(found), "next": [iso(tick) for tick in coming]}
 
     return views.tagged(request, await service.ask(look))
 
@@ -59,7 +59,7 @@ async def put(
     rule = rule_of(**{field: getattr(body, field) for field in RULE})
     replace = (if_none_match or "").strip() != "*"
     made = await service.ask(service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace)
-    return views.told(schedule_record(made))
+    return views.told(views.schedule_view(made))
 
 
 @router.delete("/{name}", status_code=204, summary="Remove a schedule", dependencies=[SUBMIT])
@@ -75,14 +75,14 @@ async def pause(request: Request, name: Name, body: bodies.Because | None = None
     """Until it is resumed; the runs that it made go on."""
     service = service_of(request)
     why = (body or bodies.Because()).why
-    return views.told(schedule_record(await service.ask(service.schedules.pause, name, why)))
+    return views.told(views.schedule_view(await service.ask(service.schedules.pause, name, why)))
 
 
 @router.post("/{name}/resume", summary="Let a schedule go on", dependencies=[SUBMIT])
 async def resume(request: Request, name: Name) -> Response:
     """What it missed is run only where it catches up."""
     service = service_of(request)
-    return views.told(schedule_record(await service.ask(service.schedules.resume, name)))
+    return views.told(views.schedule_view(await service.ask(service.schedules.resume, name)))
 
 
 @router.post("/{name}/run", status_code=201, summary="Make a run of it now", dependencies=[SUBMIT])
