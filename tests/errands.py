@@ -162,3 +162,16 @@ def chatted(seconds: float) -> None:
 
 def napped(seconds: float) -> None:
     time.sleep(seconds)
+
+
+def spanned() -> None:
+    """What it does is a span of its own."""
+    from opentelemetry.trace import get_tracer
+
+    with get_tracer("errands").start_as_current_span("inside"):
+        pass
+
+
+async def spanned_beside() -> None:
+    await asyncio.sleep(0)
+    spanned()

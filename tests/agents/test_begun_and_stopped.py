@@ -129,7 +129,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             workspaces=Workspaces(folder / "home", "w1"),
             profiles=lambda: profiles,
         )
-        agents = Agents(profiles, Halting(world, happens), availability)
+        agents = Agents(profiles, Halting(world, happens), availability, world.queue)
         going = AgentAttempt(claim, spec_from_wire(claim.spec, claim.lane), surroundings, agents)
         await asyncio.wait_for(going.run(), 30)
         await surroundings.door.close()

@@ -128,6 +128,7 @@ def test_a_submitted_plan_is_listed_and_shown(cli: Cli, real: World, shop: str) 
     assert shown["file"].endswith("/plan.yaml")
     assert cli("plan", "ls").lines[0].split("\t")[:3] == [shop, "running", "1/4"]
     assert f"{shop}  running" in cli("plan", "show", shop[:8]).out
+    assert "did you mean shop?" in cli("plan", "show", "shup").err
 
 
 def test_what_is_said_of_a_plan_holds_on_the_server(real: World, shop: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from agentq.coordinator import tracing
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable, WaitTimedOut
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
@@ -45,7 +46,8 @@ class Door:
         return cls(path, token, run) if path and token and run and not given else None
 
     def submit(self, spec: RunSpec) -> Receipt:
-        """Have a child."""
+        """Have a child, in the trace that its parent is in."""
+        spec = tracing.traced(spec, tracing.valid(os.environ.get(tracing.VARIABLE)))
         fields = spec.model_dump(mode="json", exclude_unset=True) | {"kind": spec.kind}
         return Receipt(self._ask(verb="submit", spec=fields)["id"], created=True)
 

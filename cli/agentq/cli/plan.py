@@ -126,6 +126,8 @@ def submit(
         print_json({"id": made, "tasks": len(found.compiled.tasks)})
     else:
         print(made)
+    if not server.records.workers():
+        note(f"no worker is there to begin with it; `agentq resume {made}` works on it here.")
 
 
 @plan.command("ls")

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,28 +111,33 @@ def plans_of(server: Server) -> Plans:
 
 
 def find(server: Server, text: str) -> Plan:
-    """The plan of that id; or the only one, or of several of one name the newest that has not ended."""
+    """The plan of that id, or the newest of that name, rather one that goes on; or the only one that begins so."""
     plans = plans_of(server)
     try:
         return plans.get(text)
     except (NotFound, Invalid):
         pass
     found: list[Plan] = []
+    names: dict[str, None] = {}
     cursor: str | None = None
     seen = 0
     while seen < SOUGHT:
         page, cursor = plans.ls(limit=1000, cursor=cursor)
         found += [plan for plan in page if text and plan.id.startswith(text)]
         seen += len(page)
+        names |= dict.fromkeys(name for plan in page for name in (plan.name, plan.id))
         if cursor is None:
             break
     if not found:
-        raise NotFound(f"There is no plan {text[:80]!r}; `agentq plan ls` shows those that there are.")
-    live = [plan for plan in found if plan.ended is None]
-    if len(found) == 1 or len(live) == 1:
-        return (live or found)[0]
-    names = ", ".join(plan.id for plan in found[:10])
-    raise Invalid(f"Several plans have an id that begins so: {names}; write more of it.")
+        close = get_close_matches(text, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`agentq plan ls` shows those that there are."
+        raise NotFound(f"There is no plan {text[:80]!r}; {hint}")
+    named = [plan for plan in found if plan.name == text]
+    live = [plan for plan in named or found if plan.ended is None]
+    if named or len(found) == 1 or len(live) == 1:
+        return (live or named or found)[0]
+    several = ", ".join(plan.id for plan in found[:10])
+    raise Invalid(f"Several plans have an id that begins so: {several}; write more of it.")
 
 
 def is_file(text: str) -> bool:

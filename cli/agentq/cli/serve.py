@@ -8,6 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from agentq.cli.server import located, note, settings_of
+from agentq.coordinator import tracing
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.settings import ServerSettings
@@ -47,13 +48,8 @@ def serve(
     Example: agentq serve
     Example: agentq serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
-    given: dict[str, Any] = {
-        "host": host,
-        "port": port,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-        "token_file": token_file,
-    }
+    given: dict[str, Any] = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
+    given |= {"token_file": token_file}
     given |= {"cors_origins": cors_origin and tuple(cors_origin), "hosts": name and tuple(name), "log_level": log_level}
     flags = {name: value for name, value in given.items() if value is not None}
     if require_tokens:
@@ -72,6 +68,7 @@ def serve(
     settings = located(ctx, start=True)
     if insecure_no_tokens:
         note(f"INSECURE: whoever reaches {server.host} may do everything, also run any command on the workers.")
+    ctx.call_on_close(tracing.export("agentq-server", note))
     listening.serve(
         settings, server, insecure=insecure_no_tokens, ready=lambda url: note(f"serving at {url}; Ctrl-C ends it.")
     )

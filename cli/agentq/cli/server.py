@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentq.coordinator import embedded
+from agentq.coordinator import embedded, tracing
 from agentq.coordinator.errors import Unreachable
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.settings import Layered, Settings, layered
@@ -61,6 +61,8 @@ def brought(settings: Settings) -> embedded.Embedded:
 def reach(context: typer.Context, *, start: bool = False) -> Server:
     """The server, to say verbs to."""
     settings = located(context, start=start)
+    if start and tracing.wanted():
+        context.call_on_close(tracing.export("agentq"))
     return Server(settings, Queue.open(settings, bootstrap=start))
 
 

@@ -11,7 +11,7 @@ from itertools import chain
 
 from pydantic_core import to_json
 
-from agentq.coordinator import limits
+from agentq.coordinator import limits, tracing
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.identity import new_run_ids
@@ -37,11 +37,20 @@ class Calls:
         self._lane = template.lane
         self._door = b"" if template.passes_the_door else to_json(template.to_door())
         wire = template.to_wire().decode()
-        self._is_plain = wire.endswith("[]")
-        self._before = wire.removesuffix("[]") if self._is_plain else f"{wire[:-1]},"
+        self._is_plain = not wire.startswith("{")
+        at = wire.index("[]") if self._is_plain else -1
+        self._before, self._behind = (wire[:at], wire[at + 2 :]) if self._is_plain else (f"{wire[:-1]},", "}")
 
     def submit(self, arguments: str, *, run_id: str | None = None, durable: bool = False) -> Receipt:
         """Put one call into the world; its arguments are the text of a JSON array, or of an object for keywords."""
+        if not tracing.is_on():
+            return self._submit(arguments, run_id, durable=durable)
+        with tracing.sending(self.template.queue) as (trace, tell):
+            receipt = self._in(trace)._submit(arguments, run_id, durable=durable)
+            tell(receipt.id, 1)
+            return receipt
+
+    def _submit(self, arguments: str, run_id: str | None, *, durable: bool) -> Receipt:
         run_id, partition = self.queue.address(self.template, run_id)
         store = self.queue.store
         call = store.call_durably if durable else store.call
@@ -53,6 +62,18 @@ class Calls:
 
     def submit_many(self, arguments: Sequence[str]) -> list[Receipt]:
         """Put many calls into the world, in a few messages; tells of each, in order. A refusal concerns one only."""
+        if not tracing.is_on():
+            return self._submit_many(arguments)
+        with tracing.sending(self.template.queue) as (trace, tell):
+            tell("", len(arguments))
+            return self._in(trace)._submit_many(arguments)
+
+    def _in(self, trace: str | None) -> Calls:
+        """The same calls, made in a trace."""
+        template = tracing.traced(self.template, trace)
+        return self if template is self.template else Calls(self.queue, template)
+
+    def _submit_many(self, arguments: Sequence[str]) -> list[Receipt]:
         ids: list[list[str]] = []
 
         def messages() -> Iterator[tuple[int, Sequence[Word]]]:
@@ -80,6 +101,6 @@ class Calls:
                 "Pass large input as a file."
             )
         if self._is_plain:
-            return self._before + arguments
+            return self._before + arguments + self._behind
         name = "kwargs" if arguments.startswith("{") else "args"
-        return f'{self._before}"{name}":{arguments}}}'
+        return f'{self._before}"{name}":{arguments}{self._behind}'

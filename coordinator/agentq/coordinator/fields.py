@@ -27,7 +27,9 @@ _LIMIT = rf"^[A-Za-z0-9][A-Za-z0-9_.@/:+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _VALUE = rf"[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}"
 _LEAST = r">=\d{1,9}(\.\d{1,9}){0,7}"
 DEMAND = rf"^({_LEAST}|(!=)?{_VALUE}(\|{_VALUE}){{0,{limits.ALTERNATIVES - 1}}})$"
+TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 SAID = {
+    TRACEPARENT: "it is what W3C calls one, such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     DEMAND: f"name a value, up to {limits.ALTERNATIVES} of which one will do as in a|b, values that will not do as in "
     f"!=a, or the least number as in >=2.1; a value is up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -",
     _LIMIT: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / : + -, beginning with a letter or digit",
@@ -44,6 +46,9 @@ Label = Annotated[str, StringConstraints(pattern=_LABEL)]
 Demand = Annotated[str, StringConstraints(pattern=DEMAND), AfterValidator(lambda demand: _in_order(demand))]
 """What a label must be; see demands.py."""
 
+
+TraceParent = Annotated[str, StringConstraints(pattern=TRACEPARENT)]
+"""Where in a trace something was submitted, as in the header of that name."""
 
 LimitKey = Annotated[str, StringConstraints(pattern=_LIMIT), AfterValidator(lambda key: _own(key))]
 """What a run names to need room under it."""

@@ -6,6 +6,7 @@ How a worker comes to hold any is in lease.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,7 @@ from pydantic_core import to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import AgentqError, Invalid, refusal
+from agentq.coordinator.errors import AgentqError, Invalid, NotFound, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import COMPLETING, State
 from agentq.coordinator.run import Outcome
@@ -22,9 +23,10 @@ from agentq.coordinator.store import Store
 if TYPE_CHECKING:
     # Models that a submit would make for nothing.
     from agentq.coordinator.intent import Intent
+    from agentq.coordinator.life import Run
     from agentq.coordinator.logs import Chunk
     from agentq.coordinator.merging import Standing
-    from agentq.coordinator.waiting import Resumption, Wait
+    from agentq.coordinator.waiting import Message, Resumption, Wait
 
 
 class Claim(NamedTuple):
@@ -119,6 +121,31 @@ class Holding:
         from agentq.coordinator.waiting import receive
 
         return receive(self.store, claim.id, claim.fence)
+
+    # ---- what it may know of others
+
+    def mail(self, claim: Claim) -> list[Message]:
+        """The signals that its run has, and has not taken."""
+        from agentq.coordinator.waiting import mail
+
+        return mail(self.store, claim.id)
+
+    def given(self, claim: Claim, runs: Sequence[str]) -> list[Run]:  # noqa: ARG002 - the server itself does not ask
+        """Of those that its run is given, or comes after, the ones that are still there."""
+        from agentq.coordinator.records import Records
+
+        records, found = Records(self.store), []
+        for run in runs:
+            with suppress(NotFound):
+                found.append(records.get(run))
+        return found
+
+    def finished(self, claim: Claim, plan: str, most: int) -> list[Run]:
+        """The newest of its plan that are completed."""
+        from agentq.coordinator.records import Filter, Records
+
+        page = Records(self.store).page(Filter(states=(State.COMPLETED,), plan=plan), limit=most)
+        return self.given(claim, [run.id for run in page.runs])
 
     # ---- its workspace
 

@@ -17,7 +17,7 @@ from zlib import crc32
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from agentq.coordinator import limits
+from agentq.coordinator import limits, tracing
 from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, refusal
 from agentq.coordinator.holding import Claim as Claim
@@ -51,6 +51,14 @@ class Queue(Holding):
 
     def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> Receipt:
         """Put one run into the world. With `durable`, return only when it is on the server's disk."""
+        if not tracing.is_on():
+            return self._submit(spec, run_id, durable=durable)
+        with tracing.sending(spec.queue) as (trace, tell):
+            receipt = self._submit(tracing.traced(spec, trace), run_id, durable=durable)
+            tell(receipt.id, 1)
+            return receipt
+
+    def _submit(self, spec: RunSpec, run_id: str | None, *, durable: bool) -> Receipt:
         run_id, partition = self.address(spec, run_id)
         call = self.store.call_durably if durable else self.store.call
         (word,) = call("submit", partition, *_row(spec, run_id))
@@ -69,6 +77,17 @@ class Queue(Holding):
         A refusal concerns one run only, and is told in its receipt. With ids from `new_run_id`, a run may depend on one
         that comes before it.
         """
+        if not tracing.is_on():
+            yield from self._submit_many(specs, run_ids, batch)
+            return
+        with tracing.sending() as (trace, tell):
+            submitted = 0
+            for receipt in self._submit_many((tracing.traced(spec, trace) for spec in specs), run_ids, batch):
+                submitted += 1
+                yield receipt
+            tell("", submitted)
+
+    def _submit_many(self, specs: Iterable[RunSpec], run_ids: Iterable[str] | None, batch: int) -> Iterator[Receipt]:
         under_way: deque[_Batch] = deque()
 
         def calls() -> Iterator[tuple[int, Sequence[Word]]]:

@@ -38,12 +38,16 @@ from agentq.coordinator.fields import (
     Text,
     Texts,
     Timeout,
+    TraceParent,
     Units,
     Values,
     bounded,
     named,
     one_sentence,
 )
+from agentq.coordinator.lanes import is_front as is_front
+from agentq.coordinator.lanes import is_function_lane as is_function_lane
+from agentq.coordinator.lanes import lane_parts as lane_parts
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import ClassPolicy
 from agentq.coordinator.policy import RetryPolicy as RetryPolicy
@@ -132,6 +136,8 @@ class RunSpec(_Strict):
     keep_ms: Kept = most.KEEP_MS
     limits: Annotated[dict[LimitKey, Units], Field(max_length=most.LIMITS_A_RUN)] = Field(default_factory=dict)
     """What it needs room under, and how much of what has a rate."""
+    traceparent: TraceParent | None = None
+    """The trace that it was submitted in, as W3C has it. What differs in nothing else is the same run."""
     parent: RunId | None = None
     """The run whose child it is: one that can wait for it, and does not leave it behind."""
     children: Literal["cancel", "leave"] = "cancel"
@@ -215,7 +221,8 @@ class RunSpec(_Strict):
     def to_wire(self) -> bytes:
         """The spec as the executor will read it: a call of a function, if it is nothing more, and else JSON."""
         if self.kind == "function" and self.model_fields_set <= _OF_A_CALL and not (self.args and self.kwargs):
-            return f"{self.function}".encode() + to_json(self.kwargs or self.args)
+            trace = f" {self.traceparent}" if self.traceparent else ""
+            return f"{self.function}".encode() + to_json(self.kwargs or self.args) + trace.encode()
         left_out = _IN_LANE | {"after"} if len(self.after) > most.DEPENDENCIES_A_CALL else _IN_LANE
         body = _to_json(self, exclude=left_out, exclude_defaults=True)
         if len(body) > most.SPEC_BYTES:
@@ -251,7 +258,7 @@ class RunSpec(_Strict):
 _to_json = RunSpec.__pydantic_serializer__.to_json
 _OPENING = b'{"v":%d,' % WIRE_VERSION
 _IN_LANE = {"queue", "priority", "demands"}
-_OF_A_CALL = {"kind", "function", "args", "kwargs", *_IN_LANE}
+_OF_A_CALL = {"kind", "function", "args", "kwargs", "traceparent", *_IN_LANE}
 _CALL = re.compile(r"([\w.]+:[\w.]+)([\[{].*)", re.DOTALL)
 _AS_IT_IS = (
     "delay_ms",
@@ -275,30 +282,14 @@ def _leads_out(path: str) -> bool:
     return path.startswith("/") or ".." in path.split("/")
 
 
-def lane_parts(lane: str) -> dict[str, Any]:
-    """Queue, priority and demands, as a lane's name tells them."""
-    queue, priority, demands = lane.split(":", 2)
-    pairs = dict(pair.split("=", 1) for pair in demands.split(",")) if demands else {}
-    return {"queue": queue, "priority": int(priority[0]), "demands": pairs}
-
-
-def is_function_lane(lane: str) -> bool:
-    """Whether function runs wait there, and nothing else."""
-    return lane.split(":", 2)[1][1:2] == "f"
-
-
-def is_front(lane: str) -> bool:
-    """Whether it is the lane before another, for runs that have had their wait."""
-    return lane.split(":", 2)[1].endswith("+")
-
-
 def spec_from_wire(text: str, lane: str) -> RunSpec:
     """Read a spec back."""
     call = _CALL.fullmatch(text)
     if call is not None:
-        given = json.loads(call[2])
+        words, traceparent = apart(call[2])
+        given = json.loads(words)
         arguments = {"kwargs": given} if isinstance(given, dict) else {"args": given}
-        body = {"kind": "function", "function": call[1], **arguments, **lane_parts(lane)}
+        body = {"kind": "function", "function": call[1], **arguments, **traceparent, **lane_parts(lane)}
         return RunSpec.model_validate_json(to_json(body))
     fields = json.loads(text)
     version = fields.pop("v", None)
@@ -316,6 +307,14 @@ def spec_from_wire(text: str, lane: str) -> RunSpec:
         own = known["retry"]["classes"]
         known["retry"]["classes"] = {name: known_to(ClassPolicy, of) for name, of in own.items()}
     return RunSpec.model_validate_json(to_json(known | lane_parts(lane)))
+
+
+def apart(call: str) -> tuple[str, dict[str, str]]:
+    """A call of a function, or its arguments, without the trace behind it; and that."""
+    if call.endswith(("]", "}")):
+        return call, {}
+    words, _, traceparent = call.rpartition(" ")
+    return words, {"traceparent": traceparent}
 
 
 def known_to(model: type[BaseModel], fields: dict[str, Any]) -> dict[str, Any]:

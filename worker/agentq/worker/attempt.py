@@ -146,7 +146,7 @@ class Attempt:
             from agentq.worker.inputs import Inputs
 
             try:
-                spec = await self.decided(lambda: Inputs(self.around.queue.store).filled(spec))
+                spec = await self.decided(lambda: Inputs(self.around.queue, self.claim).filled(spec))
             except Invalid as invalid:
                 raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=str(invalid))) from invalid
         self.spec = placed(spec)

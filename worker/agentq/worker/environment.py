@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.tracing import VARIABLE as TRACEPARENT
 from agentq.worker.secrets import Secrets
 from agentq.worker.tree import COOKIE, KEEPER, keeper
 
@@ -30,6 +31,8 @@ class Environment:
     inherited: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     redacts: bool = True
     """Whether secrets are replaced in what runs write."""
+    traced: Callable[[Claim, RunSpec], str | None] = lambda _, spec: spec.traceparent
+    """Where in a trace the processes of an attempt are."""
 
     def cookie(self, claim: Claim) -> str:
         """What marks every process of an attempt, wherever it goes."""
@@ -54,8 +57,10 @@ class Environment:
         """The whole environment of an attempt. What the run sets itself wins, over `beneath` as well, but not over what
         marks it.
         """
+        place = self.traced(claim, spec)
         return {
             **self.passed(),
+            **({TRACEPARENT: place} if place else {}),
             **beneath,
             **spec.env,
             **extra,

@@ -14,13 +14,13 @@ from itertools import islice
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
-from agentq.coordinator.records import Filter, Records
+from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import RunSpec
-from agentq.coordinator.store import Store
+from agentq.planning.filling import OUTPUT
 from agentq.worker.cleaning import clean
 
 PROMPT_CHARACTERS = 64 << 10
@@ -33,20 +33,19 @@ TOLD_CHARACTERS = 1_000
 """Of what each of them says."""
 CUT = "\n[cut here]"
 
-_OUTPUT = re.compile(r"(\\?)\{\{\s*tasks\.([^{}]*?)\s*\}\}")
-
 
 class Inputs:
     """Fills them in, for one run."""
 
-    def __init__(self, store: Store) -> None:
-        self._records = Records(store)
+    def __init__(self, queue: Queue, claim: Claim) -> None:
+        self._queue = queue
+        self._claim = claim
 
     def filled(self, spec: RunSpec) -> RunSpec:
         """The spec as its process is to be started. Raises `Invalid` where there is nothing to fill in."""
         if not spec.inputs and spec.context == "none":
             return spec
-        runs = {name: self._run(name, run) for name, run in spec.inputs.items()}
+        runs = self._given(spec)
         said: dict[str, object] = {}
         if spec.prompt is not None:
             said["prompt"] = _written(spec.prompt, runs, PROMPT_CHARACTERS) + self._context(spec, runs)
@@ -59,11 +58,12 @@ class Inputs:
         except ValidationError as error:
             raise Invalid(f"With what the tasks before it gave, {one_sentence(error)}") from error
 
-    def _run(self, name: str, run: str) -> Run:
-        try:
-            return self._records.get(run)
-        except NotFound as gone:
-            raise Invalid(f"The task {name} was {run}, which is gone; it was kept for too short a time.") from gone
+    def _given(self, spec: RunSpec) -> dict[str, Run]:
+        found = {run.id: run for run in self._queue.given(self._claim, list(spec.inputs.values()))}
+        for name, run in spec.inputs.items():
+            if run not in found:
+                raise Invalid(f"The task {name} was {run}, which is gone; it was kept for too short a time.")
+        return {name: found[run] for name, run in spec.inputs.items()}
 
     def _context(self, spec: RunSpec, runs: Mapping[str, Run]) -> str:
         """What is told of finished tasks at the end of the prompt."""
@@ -79,18 +79,9 @@ class Inputs:
     def _finished(self, spec: RunSpec, runs: Mapping[str, Run]) -> Sequence[Run]:
         if spec.context == "dependencies" or spec.plan is None:
             others = [run for run in spec.after if run not in spec.inputs.values()]
-            return [*runs.values(), *self._found(others[:TOLD])]
-        page = self._records.page(Filter(states=(State.COMPLETED,), plan=spec.plan), limit=TOLD)
-        return self._found([run.id for run in page.runs])
-
-    def _found(self, ids: Sequence[str]) -> list[Run]:
-        found = []
-        for run in ids:
-            try:
-                found.append(self._records.get(run))
-            except NotFound:
-                continue  # it was kept for too short a time to be told of
-        return found
+            # What was kept for too short a time is not told of.
+            return [*runs.values(), *self._queue.given(self._claim, others[:TOLD])]
+        return self._queue.finished(self._claim, spec.plan, TOLD)
 
 
 def _written(text: str, runs: Mapping[str, Run], most: int) -> str:
@@ -106,7 +97,7 @@ def _written(text: str, runs: Mapping[str, Run], most: int) -> str:
         said = VALUES[what](runs[name]).replace("\0", "")
         return said if len(said) <= most else said[: most - len(CUT)] + CUT
 
-    return _OUTPUT.sub(value, text)
+    return OUTPUT.sub(value, text)
 
 
 def _result(run: Run) -> str:

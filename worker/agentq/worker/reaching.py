@@ -93,11 +93,12 @@ class Through:
         self.settings = Settings(url=self._url)
 
     def open(self, worker: str) -> Queue:
+        from agentq.coordinator.transport.kinship import RemoteQueue
         from agentq.coordinator.transport.remote import RemoteStore
 
         self._store = RemoteStore(self._address, worker)
         self.settings = self._store.open().model_copy(update={"url": self._url})
-        return Queue(self._store)
+        return RemoteQueue(self._store)
 
     def lease(self, queue: Queue, identity: Identity) -> Lease:  # noqa: ARG002 - it is of our own making
         from agentq.coordinator.transport.remote import RemoteLease

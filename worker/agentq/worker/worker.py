@@ -21,7 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.duties.duty import Ticker
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
 from agentq.coordinator.identity import new_nonce
@@ -40,7 +39,7 @@ from agentq.worker.executing import attempt_of
 from agentq.worker.functions.engine import LEAVING, SURPLUS, Around, Engine
 from agentq.worker.functions.making import Making
 from agentq.worker.hands import Hands
-from agentq.worker.housekeeping import HOUSEKEEPING_MS, tidy
+from agentq.worker.housekeeping import tidy
 from agentq.worker.narration import Narration
 from agentq.worker.offering import Offering
 from agentq.worker.options import WorkerOptions
@@ -49,12 +48,13 @@ from agentq.worker.reaching import Reach
 from agentq.worker.reloading import Reload, Terminal, taken_over
 from agentq.worker.reports import FINAL, Report, Reports
 from agentq.worker.spill import Spill
-from agentq.worker.tree import Cgroups, Run, become_subreaper, end, sweep
+from agentq.worker.sweeping import Sweeping
+from agentq.worker.tracing import Tracing
+from agentq.worker.tree import Cgroups, become_subreaper
 from agentq.worker.workspace.workspaces import Workspaces
 
 P = ParamSpec("P")
 
-SWEEP_MS = 30_000
 LAST_WORDS_MS = 30_000
 """How long a worker that leaves tries to say what is left to say."""
 DISTRUSTED = "its worker could not reach the server in time"
@@ -79,6 +79,7 @@ class Worker:
         )
         self.lease = self.reach.lease(self.queue, self.identity)
         self.hands = Hands(options.slots, options.max_runs)
+        self.tracing = Tracing.found(reload.say if reload is not None else lambda _: None)
         self.narration = Narration(self.queue, Spill(home / "spill"), lambda: self.pulse.answering_since_ms)
         self.reports = Reports(self.queue, Spill(home / "spill"), self._heard, self.narration.told)
         self.narration.on_told(self.reports.look)
@@ -91,6 +92,7 @@ class Worker:
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
         self.surroundings = self._surroundings(home)
+        self.sweeping = Sweeping(self.settings.namespace, self.surroundings.cgroups, lambda: tidy(home, self.options))
         takers = Takers(
             claimed=self._on_loop(self._begin),
             surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
@@ -100,31 +102,31 @@ class Worker:
         )
         self.engine = self._engine()
         self.claims = Claims(self.lease, self.hands, takers, self.engine)
-        duties = self.reach.duties(self.queue, self._on_loop(self._somebody_lost))
+        duties = self.reach.duties(self.queue, self._on_loop(self.sweeping.lost))
         self.ticker = Ticker(self.queue.store, duties, self.settings.tick_ms, owner=self.id)
         self._attempts: dict[Claim, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
         self._reload = reload
         self._terminal = Terminal()
-        self._burials: set[asyncio.Future[int]] = set()
         self._calls_over = asyncio.Event()
         self._draining = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._lost = asyncio.Event()
         self._fault: AgentqError | None = None
 
     def _surroundings(self, home: Path) -> Surroundings:
         return Surroundings(
-            environment=Environment(self.settings.namespace, self.id, redacts=self.options.redact),
+            environment=Environment(
+                self.settings.namespace, self.id, redacts=self.options.redact, traced=self.tracing.place
+            ),
             cgroups=Cgroups.found(),
             logs=home / "logs",
             channels=Channels(home / "channels"),
-            say=self.reports.say,
+            say=self.tracing.through(self.reports.say),
             narration=self.narration,
             door=Door(self.reach.kin(self.queue), home / "doors"),
             queue=self.queue,
-            workspaces=Workspaces(home, self.id, self.options.worktree_idle),
+            workspaces=Workspaces(home, self.id, self.options.idle_worktrees),
             profiles=lambda: self.offering.agents.profiles,
         )
 
@@ -133,7 +135,7 @@ class Worker:
             say=self.reports.say,
             narration=self.narration,
             receive=self.queue.receive,
-            bury=self._on_loop(self._bury),
+            bury=self._on_loop(self.sweeping.bury),
             stray=lambda claim: self.claims.stray(claim),
             room=lambda: self.claims.calls_wanted(),
             quiet=self._on_loop(self._quiet),
@@ -153,11 +155,11 @@ class Worker:
         if self._reload is not None:
             self._loop.add_signal_handler(signal.SIGHUP, self._hung_up, self._reload)
         become_subreaper()
-        await self._sweep()
+        await self.sweeping.once()
         self.lease.register()
         for thread in (self.pulse, self.reports, self.narration, self.engine, self.claims, self.ticker):
             thread.start()
-        sweeping = asyncio.ensure_future(self._keep_sweeping())
+        sweeping = asyncio.ensure_future(self.sweeping.keep())
         await self._draining.wait()
         await self._drain()
         sweeping.cancel()
@@ -167,22 +169,6 @@ class Worker:
         if self._fault is not None:
             raise self._fault
         return 0
-
-    async def _sweep(self) -> None:
-        """End what killed workers left on this host."""
-        await sweep(self.settings.namespace, cgroups=self.surroundings.cgroups)
-
-    async def _keep_sweeping(self) -> None:
-        """Again whenever a worker was declared lost, and now and then: it may be another's reaper that found out."""
-        tidy_at_ms = 0
-        while True:
-            if monotonic_ms() >= tidy_at_ms:
-                await asyncio.to_thread(tidy, self.surroundings.logs.parent, self.options)
-                tidy_at_ms = monotonic_ms() + HOUSEKEEPING_MS
-            self._lost.clear()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), SWEEP_MS / 1000)
-            await self._sweep()
 
     async def _drain(self) -> None:
         """Claim nothing, let runs finish, hand back the rest, say everything, leave."""
@@ -206,6 +192,7 @@ class Worker:
                 # A server that cannot be told finds out when the lease ends, and nothing is held.
                 await asyncio.to_thread(self.lease.deregister)
         await asyncio.to_thread(self.reach.close)
+        await asyncio.to_thread(self.tracing.flush)
 
     async def _attempts_over(self, grace_ms: int | None) -> None:
         if (self._tasks or self.engine.busy()) and not (grace_ms is not None and self._hurry.is_set()):
@@ -232,6 +219,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
             self._say_fault(claim, error)
             return
+        self.tracing.claimed(claim, attempt.spec)
         if self.lease.trusted_ms <= 0:
             # The answer to the claim was so long on its way that somebody else may have the run by now.
             attempt.stop(Stop.RELEASED, DISTRUSTED)
@@ -264,6 +252,7 @@ class Worker:
         finally:
             del self._attempts[attempt.claim]
             if attempt.superseded:
+                self.tracing.forget(attempt.claim)
                 self.narration.forget(attempt.claim)
                 self.hands.drop(attempt.claim)
 
@@ -323,13 +312,6 @@ class Worker:
         if self.options.burst and not self._draining.is_set():
             self.claims.look_again()
 
-    def _bury(self, run: Run) -> None:
-        """A child of the engine has ended: see that nothing is left of it."""
-        self._burials = {*(each for each in self._burials if not each.done()), asyncio.ensure_future(end(run))}
-
-    def _somebody_lost(self, _: str) -> None:
-        self._lost.set()
-
     def _signalled(self) -> None:
         if self._draining.is_set():
             self._hurry.set()
@@ -385,6 +367,7 @@ class Worker:
         return later
 
     def _heard(self, report: Report, refused: AgentqError | None) -> None:
+        self.tracing.heard(report, refused)
         if report.verb in FINAL:
             self.narration.forget(report.claim)
             self.hands.drop(report.claim)

@@ -34,6 +34,15 @@ local function live_one(id)
   return run and not is_ended(run) and run or nil
 end
 
+-- Whether two specs are of the same run: in which trace it was submitted, and again, makes no difference.
+local function is_same(spec, other)
+  if spec == other then return true end
+  local function without_trace(text)
+    return (string.gsub(string.gsub(text, ',"traceparent":"[^"]*"', ''), ' 00%-%x+%-%x+%-%x%x$', ''))
+  end
+  return without_trace(spec) == without_trace(other)
+end
+
 -- What becomes of a run whose dedupe key is taken: the word that refuses it, or what it replaces, and what it follows.
 local function make_room(door, spec)
   local holder, run = holder_of(door.dedupe)
@@ -45,12 +54,12 @@ local function make_room(door, spec)
   local waiting = live_one(next_one)
   local late = mode == 'debounce' and door.debounce_max_ms and now >= put_off_since(run) + door.debounce_max_ms
   if run.attempt == 0 and not late then
-    if mode == 'follow' and call('HGET', run.key, 'spec') == spec then return { word = 'exists ' .. holder } end
+    if mode == 'follow' and is_same(call('HGET', run.key, 'spec'), spec) then return { word = 'exists ' .. holder } end
     return { replaces = { waiting and next_one, holder }, since = put_off_since(run) }
   end
   if mode == 'replace' then return { word = 'exists ' .. holder } end
   if not waiting then return { follows = run, id = holder } end
-  if mode == 'follow' and call('HGET', waiting.key, 'spec') == spec then return { word = 'exists ' .. next_one } end
+  if mode == 'follow' and is_same(call('HGET', waiting.key, 'spec'), spec) then return { word = 'exists ' .. next_one } end
   return { follows = run, id = holder, replaces = { next_one }, since = put_off_since(waiting) }
 end
 
@@ -153,7 +162,7 @@ end
 local function put(id, lane, spec, door)
   local key = key_run(id)
   local before = call('HGET', key, 'spec')
-  if before then return before == spec and 'ok' or 'taken' end
+  if before then return is_same(before, spec) and 'ok' or 'taken' end
   if is_barred(queue_of(lane)) then return 'barred ' .. queue_of(lane) end
   if door or needs_of({ lane = lane }) then return put_with_door(id, lane, spec, door or {}) end
   local run = { key = key, lane = lane, state = 'pending' }

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from agentq.coordinator import tracing
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.fields import one_sentence
 from agentq.coordinator.identity import check_run_id, partition_of
@@ -43,6 +44,8 @@ class Asked(NamedTuple):
     specs: Sequence[RunSpec]
     many: bool
     bytes: int
+    trace: str | None = None
+    """The trace of the request, for runs that say nothing of one themselves."""
 
 
 def read(body: bytes) -> Any:
@@ -120,8 +123,9 @@ async def _once(service: Service, caller: Principal, what: Asked, key: str, *, d
 
 
 async def _submit(service: Service, what: Asked, ids: Sequence[str], *, durable: bool) -> Answer:
+    specs = [tracing.traced(spec, what.trace) for spec in what.specs]
     if not what.many:
-        (spec,), (run_id,) = what.specs, ids
+        (spec,), (run_id,) = specs, ids
         if durable:
             receipt = await service.ask(service.queue.submit, spec, run_id=run_id, durable=True)
         else:
@@ -130,9 +134,9 @@ async def _submit(service: Service, what: Asked, ids: Sequence[str], *, durable:
             raise await service.ask(service.queue.advised, receipt.refused, spec)
         return Answer(201 if receipt.created else 200, _told(receipt))
     if durable:
-        receipts = [await _durably(service, spec, run_id) for spec, run_id in zip(what.specs, ids, strict=True)]
+        receipts = [await _durably(service, spec, run_id) for spec, run_id in zip(specs, ids, strict=True)]
     else:
-        submits = [Submit(spec, run_id, 0) for spec, run_id in zip(what.specs, ids, strict=True)]
+        submits = [Submit(spec, run_id, 0) for spec, run_id in zip(specs, ids, strict=True)]
         receipts = await service.ask(service.submit_now, submits)
     status = 201 if any(receipt.created for receipt in receipts) else 200
     return Answer(status, {"runs": [_told(receipt) for receipt in receipts]})

@@ -28,7 +28,7 @@ from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.server.vigil import Vigil
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.transport.grants import Grants
-from agentq.coordinator.transport.kinship import looked_after
+from agentq.coordinator.transport.kinship import answered
 from agentq.coordinator.transport.messages import (
     REPLACED,
     Answer,
@@ -152,7 +152,7 @@ class Connected:
             case Await():
                 return await self._ended(question)
             case _:
-                return await self._service.ask(looked_after, self._service.queue, self._grants, question)
+                return await self._service.ask(answered, self._service.queue, self._grants, question)
 
     def _call(self, call: Call) -> Any:
         store, grants = self._service.store, self._grants
@@ -174,7 +174,7 @@ class Connected:
         """Whether a child has ended; as soon as it has, or when the time is over."""
 
         async def look() -> bool | None:
-            state = await self._service.ask(looked_after, self._service.queue, self._grants, asked)
+            state = await self._service.ask(answered, self._service.queue, self._grants, asked)
             return True if state in TERMINAL else None
 
         with self._service.tides.of_run(asked.child) as watch:

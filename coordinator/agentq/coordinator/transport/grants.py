@@ -251,7 +251,7 @@ PATTERNS = {
         r"": "gate",
         r"[0-9a-f]{20}": "line",
         r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",
-        r"([!-~]{1,512})?": "ref",
+        r"[ -~]{0,512}": "ref",
     }.items()
     for name in names.split()
 }

@@ -1,8 +1,11 @@
-"""The children of a worker's runs, looked after through a coordinator: how the worker asks, and what may be asked."""
+"""What a worker's runs have to do with others, through a coordinator: children that they look after, and what they may
+know of those before them. How the worker asks, and what may be asked.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,17 +20,58 @@ from agentq.coordinator.logs import LogEntry
 from agentq.coordinator.offspring import Kin, Offspring
 from agentq.coordinator.outcomes import Bell
 from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.transport.grants import Grants
-from agentq.coordinator.transport.messages import BLOCK_MS_MAX, Await, Bear, Depth, End, Look, OfKin, Read
+from agentq.coordinator.transport.messages import (
+    BLOCK_MS_MAX,
+    Await,
+    Bear,
+    Depth,
+    End,
+    Finished,
+    Given,
+    Look,
+    Mail,
+    OfHeld,
+    Read,
+)
 from agentq.coordinator.transport.remote import RemoteStore
+from agentq.coordinator.waiting import Message
 
 AGAIN_S = 1.0
 """After how long a wait that could not be asked for is asked for again."""
 OF_OTHERS = ("plan", "session", "dedupe_key")
 """What would let a child reach the runs of others."""
 
+_messages: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 _entries: TypeAdapter[list[LogEntry]] = TypeAdapter(list[LogEntry])
+
+
+class RemoteQueue(Queue):
+    """The verbs, of which a worker says those about what it holds."""
+
+    store: RemoteStore
+
+    def mail(self, claim: Claim) -> list[Message]:
+        return _messages.validate_python(asked_of(self.store, claim, Mail))
+
+    def given(self, claim: Claim, runs: Sequence[str]) -> list[Run]:
+        return _runs(asked_of(self.store, claim, Given, runs=list(runs))) if runs else []
+
+    def finished(self, claim: Claim, plan: str, most: int) -> list[Run]:  # noqa: ARG002 - the run's own, in any case
+        return _runs(asked_of(self.store, claim, Finished, most=most))
+
+
+def asked_of(store: RemoteStore, claim: Claim, kind: type[OfHeld], **fields: Any) -> Any:
+    """What the coordinator answers to a question about a run that is held."""
+    number = store.number()
+    asked = kind.model_validate({"id": number, "run": claim.id, "fence": claim.fence, **fields})
+    return store.ask(number, asked.to_wire())
+
+
+def _runs(told: list[Any]) -> list[Run]:
+    return [Run.model_validate_json(to_json(each)) for each in told]
 
 
 class RemoteOffspring(Offspring):
@@ -35,7 +79,7 @@ class RemoteOffspring(Offspring):
 
     def __init__(self, store: RemoteStore, claim: Claim) -> None:
         self._store = store
-        self._parent = {"run": claim.id, "fence": claim.fence}
+        self._claim = claim
 
     def submit(self, spec: RunSpec, *, most: int) -> str:
         return str(self._ask(Bear, spec=spec.model_dump(mode="json", exclude_unset=True, by_alias=True), most=most))
@@ -53,9 +97,8 @@ class RemoteOffspring(Offspring):
     def depth(self) -> int:
         return int(self._ask(Depth))
 
-    def _ask(self, kind: type[OfKin], **fields: Any) -> Any:
-        number = self._store.number()
-        return self._store.ask(number, kind.model_validate({"id": number, **self._parent, **fields}).to_wire())
+    def _ask(self, kind: type[OfHeld], **fields: Any) -> Any:
+        return asked_of(self._store, self._claim, kind, **fields)
 
 
 class RemoteKin(Kin):
@@ -98,15 +141,33 @@ class RemoteKin(Kin):
             self._store.later(AGAIN_S if broken else 0, lambda: self._wait(claim, run_id, bell))
 
 
-def looked_after(queue: Queue, grants: Grants, asked: OfKin) -> Any:
-    """Do what a worker asks of the children of a run that it holds; of others it gets to know nothing."""
+def answered(queue: Queue, grants: Grants, asked: OfHeld) -> Any:
+    """What a worker is told about a run that it holds; of all others but its kin it gets to know nothing."""
     grants.check_holds(asked.run, asked.fence)
-    kin = Offspring(queue, Claim(asked.run, asked.fence, "", ""))
+    claim = Claim(asked.run, asked.fence, "", "")
+    match asked:
+        case Mail():
+            return _messages.dump_python(queue.mail(claim), mode="json")
+        case Given(runs=runs):
+            own = Records(queue.store).get(asked.run).spec
+            if not {*own.inputs.values(), *own.after}.issuperset(runs):
+                raise NotAllowed(f"The run {asked.run} is given nothing of those.")
+            return [_told(run) for run in queue.given(claim, runs)]
+        case Finished(most=most):
+            own = Records(queue.store).get(asked.run).spec
+            if own.plan is None or own.context != "plan":
+                raise NotAllowed(f"The run {asked.run} is not told of its plan.")
+            return [_told(run) for run in queue.finished(claim, own.plan, most)]
+    return _of_children(queue, claim, grants, asked)
+
+
+def _of_children(queue: Queue, claim: Claim, grants: Grants, asked: OfHeld) -> Any:
+    kin = Offspring(queue, claim)
     match asked:
         case Bear():
             return kin.submit(_child(asked, kin, grants), most=asked.most)
         case Look():
-            return from_json(kin.get(asked.child).model_dump_json(by_alias=True))
+            return _told(kin.get(asked.child))
         case Depth():
             return kin.depth()
         case Read():
@@ -117,6 +178,10 @@ def looked_after(queue: Queue, grants: Grants, asked: OfKin) -> Any:
         case Await():
             return kin.get(asked.child).state
     raise AgentqError(f"Nobody has said how {asked.type} is answered.")
+
+
+def _told(run: Run) -> Any:
+    return from_json(run.model_dump_json(by_alias=True))
 
 
 def _child(asked: Bear, kin: Offspring, grants: Grants) -> RunSpec:

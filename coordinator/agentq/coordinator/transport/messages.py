@@ -18,7 +18,7 @@ from agentq.coordinator.errors import WORDS as REFUSALS
 from agentq.coordinator.errors import AgentqError, Invalid, Unreachable
 from agentq.coordinator.faults import NoGroup
 from agentq.coordinator.fields import Name, RunId, one_sentence
-from agentq.coordinator.limits import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, PARTITIONS
+from agentq.coordinator.limits import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, INPUTS, PARTITIONS
 
 PROTOCOL = 1
 PATH = "/worker"
@@ -114,15 +114,15 @@ class Pending(_Message):
     lanes: Annotated[list[str], Field(max_length=10 * CLAIM_A_CALL)]
 
 
-class _OfParent(_Message):
-    """Something about the children of a run that this worker holds with this fence."""
+class _OfHeld(_Message):
+    """Something about a run that this worker holds with this fence, or about its children."""
 
     id: Number
     run: RunId
     fence: Annotated[str, Field(max_length=128)]
 
 
-class Bear(_OfParent):
+class Bear(_OfHeld):
     """Put a child into the world."""
 
     type: Literal["bear"] = "bear"
@@ -130,20 +130,20 @@ class Bear(_OfParent):
     most: Annotated[int, Field(ge=0, le=CHILDREN_A_RUN)]
 
 
-class Look(_OfParent):
+class Look(_OfHeld):
     """Tell how a child, or the run itself, stands."""
 
     type: Literal["look"] = "look"
     child: RunId
 
 
-class Depth(_OfParent):
+class Depth(_OfHeld):
     """Tell how many generations are above the run."""
 
     type: Literal["depth"] = "depth"
 
 
-class Read(_OfParent):
+class Read(_OfHeld):
     """Tell what a child wrote after a point, about so much of it."""
 
     type: Literal["read"] = "read"
@@ -152,7 +152,7 @@ class Read(_OfParent):
     characters: Annotated[int, Field(gt=0, le=1 << 20)]
 
 
-class End(_OfParent):
+class End(_OfHeld):
     """Cancel a child."""
 
     type: Literal["end"] = "end"
@@ -160,12 +160,32 @@ class End(_OfParent):
     reason: Annotated[str, Field(max_length=ERROR_CHARACTERS)]
 
 
-class Await(_OfParent):
+class Await(_OfHeld):
     """Answer when a child has ended, with true, or when the time is over."""
 
     type: Literal["await"] = "await"
     child: RunId
     within_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
+
+
+class Mail(_OfHeld):
+    """Tell which signals the run has and has not taken."""
+
+    type: Literal["mail"] = "mail"
+
+
+class Given(_OfHeld):
+    """Tell how those of these runs stand that the run is given or comes after."""
+
+    type: Literal["given"] = "given"
+    runs: Annotated[list[RunId], Field(max_length=INPUTS)]
+
+
+class Finished(_OfHeld):
+    """Tell of the newest runs of its plan that are completed, if it is to know of them."""
+
+    type: Literal["finished"] = "finished"
+    most: Annotated[int, Field(gt=0, le=INPUTS)]
 
 
 class Answer(_Message):
@@ -185,8 +205,8 @@ class Refusal(_Message):
     message: str
 
 
-OfKin = Bear | Look | Depth | Read | End | Await
-Question = Call | Watch | Pending | OfKin
+OfHeld = Bear | Look | Depth | Read | End | Await | Mail | Given | Finished
+Question = Call | Watch | Pending | OfHeld
 FromWorker = Annotated[Init | Wake | Question, Field(discriminator="type")]
 ToWorker = Annotated[Welcome | Answer | Refusal, Field(discriminator="type")]
 _from_worker: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)

@@ -19,7 +19,7 @@ from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, Outcome, RunSpec
 from agentq.coordinator.turn import Turn
-from agentq.coordinator.waiting import Resumption, mail
+from agentq.coordinator.waiting import Resumption
 from agentq.worker.agents import accounts
 from agentq.worker.agents.budgeting import Allowance, Purse
 from agentq.worker.agents.changes import Fingerprint
@@ -159,7 +159,7 @@ class SettingOut:
             question=question(
                 self.spec, resumption, interrupted=how == "resume" and conversation.begun, instead=self.instead
             )
-            + hints(await self._ask(lambda: mail(self._agents.conversations.store, self.claim.id))),
+            + hints(await self._ask(lambda: self._agents.queue.mail(self.claim))),
             reader=reader_of(self.profile.format, before),
             purse=self._purse(conversation),
             model=model,

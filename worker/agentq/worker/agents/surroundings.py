@@ -21,10 +21,11 @@ class Agents:
     profiles: Profiles
     conversations: Conversations
     availability: Availability
+    queue: Queue
 
     @classmethod
     def here(cls, queue: Queue, changed: Callable[[], None]) -> Self:
         """Those of this host; `changed` hears when the worker can take runs of others than before."""
         profiles = Profiles.found()
         availability = Availability(Flow(queue.store), profiles, Installed.found(profiles), changed)
-        return cls(profiles, Conversations(queue.store), availability)
+        return cls(profiles, Conversations(queue.store), availability, queue)

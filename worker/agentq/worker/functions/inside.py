@@ -22,7 +22,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from agentq.coordinator.run import spec_from_wire
+from agentq.coordinator.run import apart, spec_from_wire
 from agentq.sdk.calls import Function, load
 from agentq.worker.functions import verdicts, wire
 from agentq.worker.functions.board import CURRENT, WITHDRAWN_FROM, WITHDRAWN_TO, Board
@@ -30,6 +30,7 @@ from agentq.worker.functions.host import Inhabited, replace_streams
 from agentq.worker.functions.interrupts import Interrupts
 from agentq.worker.functions.performing import Awaiting, Performing
 from agentq.worker.functions.voice import Voice
+from agentq.worker.tracing import Calling
 
 READ_BYTES = 64 << 10
 """More would be memory that is mapped anew for each read."""
@@ -60,6 +61,7 @@ class Inside:
         self._performing = Performing(self._voice, self._interrupts, self._host)
         self._awaiting = Awaiting(self._performing, self._host, self._ended_beside)
         self._listens = False
+        self._tracing = Calling.found()
         replace_streams(self._host)
 
     def work(self) -> None:
@@ -74,6 +76,10 @@ class Inside:
             else:
                 self._hear(block=True)
 
+    def tell_the_rest(self) -> None:
+        """Send the last traces."""
+        self._tracing.flush()
+
     def _begin_all(self) -> None:
         calls, numbers, known, call = self._calls, self._numbers, self._known, self._performing.call
         tasks, left = self._awaiting.tasks, RING_EVERY
@@ -84,7 +90,7 @@ class Inside:
                 self._voice.put(wire.record(run, fence, wire.REFUSED, str(number)))
                 continue
             at = spec.find("[")
-            function = known.get(spec[:at])
+            function = known.get(spec[:at]) if spec[-1] == "]" else None
             if function is None:
                 self._begin(number, run, fence, lane, spec)
             else:
@@ -97,10 +103,11 @@ class Inside:
 
     def _begin(self, number: int, run: str, fence: str, lane: str, spec: str) -> None:
         """A call that is not one more of a synchronous function that we know, with positions alone."""
-        timeout_ms = None
+        timeout_ms = traceparent = None
         try:
             if spec.startswith("{"):
                 whole = spec_from_wire(spec, lane)
+                traceparent = whole.traceparent
                 timeout_ms = whole.timeout_ms
                 function = load(whole.function or "")
                 args, kwargs = function.arguments_of(whole.args, whole.kwargs)
@@ -108,14 +115,17 @@ class Inside:
                     times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
                     self._voice.say(wire.record(run, fence, wire.TIMED, times))
             else:
+                spec, traced = apart(spec)
+                traceparent = traced.get("traceparent")
                 at = min(place for place in (spec.find("["), spec.find("{"), len(spec)) if place >= 0)
                 function = load(spec[:at])
                 args, kwargs = function.arguments(spec[at:])
-                if not function.is_async:
+                if not function.is_async and not self._tracing.is_on:
                     self._known[spec[:at]] = function
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
             self._performing.say(run, fence, verdicts.not_begun(error))
             return
+        function = self._tracing.around(function, run, lane, traceparent)
         if function.is_async:
             self._voice.put(wire.record(run, fence, wire.ASYNC, function.path))
             self._awaiting.begin(number, run, fence, function, args, kwargs, timeout_ms)
@@ -219,6 +229,7 @@ def main(told: dict[str, Any]) -> None:
     _confine(told["caps"])
     with suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone
         inside.work()
+    inside.tell_the_rest()
 
 
 if __name__ == "__main__":

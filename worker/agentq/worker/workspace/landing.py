@@ -28,10 +28,12 @@ class Piece:
 
     run: str
     commit: str
-    """With `squash`, a single one on what it was begun from."""
     base: str
+    """What it was begun from."""
     message: str | None = None
     """With its trailer; None if that of the commit has it."""
+    squash: bool = False
+    """Make one commit of it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class Landing:
     def _stacked(self, piece: Piece, tip: Tip, others: Sequence[tuple[str, str]]) -> list[str]:
         """The work, and what of the others' fits on top of it, each on the one before."""
         onto, work, *rest = read(self.target.git, tip.commit or piece.base, piece.commit, *(each for _, each in others))
+        if piece.squash and (one := self._stacking.squashed(work, piece.base)) != work.id:
+            (work,) = read(self.target.git, one)
         stack = [self._stacking.stacked(onto, work, self._policy, piece.message or work.message)]
         if not rest:
             return stack

@@ -1,0 +1,215 @@
+"""The traces of what a worker executes, for those who use OpenTelemetry; see `coordinator/tracing.py`.
+
+    send NAME                          producer, where it was submitted
+      └ link ─ process NAME            consumer, the whole attempt
+                 ├ claim               until its processes begin
+                 ├ execute, or invoke_agent NAME
+                 └ finish              until the server has heard how it ended
+
+A call of a function is one span, in the child that makes it, so that what the function does is inside it. Without
+OpenTelemetry, or without anywhere to send traces to, nothing of this is made.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from agentq.coordinator import tracing
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.lifecycle import COMPLETING
+from agentq.coordinator.queue import Claim
+from agentq.coordinator.run import Outcome, RunSpec, Spending, is_function_lane, lane_parts
+from agentq.sdk.calls import Function
+from agentq.worker.reports import FINAL, Report
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+
+@dataclass(slots=True)
+class _Told:
+    """The spans of one attempt that have not ended."""
+
+    whole: Span
+    part: Span
+    spec: RunSpec
+
+
+class Tracing:
+    """Of the attempts of one worker that have processes of their own. Called from several threads."""
+
+    def __init__(self, tracer: Tracer | None, flush: Callable[[], None] = lambda: None) -> None:
+        self._tracer = tracer
+        self._told: dict[Claim, _Told] = {}
+        self.flush = flush
+
+    @classmethod
+    def found(cls, note: Callable[[str], None]) -> Tracing:
+        """Where the environment says that traces go, if it does."""
+        flush = tracing.export("agentq-worker", note)
+        return cls(tracing.tracer(), flush)
+
+    def claimed(self, claim: Claim, spec: RunSpec) -> None:
+        """An attempt begins."""
+        if self._tracer is None:
+            return
+        whole = _process(self._tracer, claim.id, claim.lane, spec.traceparent)
+        whole.set_attribute("agentq.run.attempt", int(claim.fence.partition("-")[0]))
+        self._told[claim] = _Told(whole, self._part("claim", whole), spec)
+
+    def through(self, say: Callable[[Report], None]) -> Callable[[Report], None]:
+        """The same mouth, listened to."""
+        if self._tracer is None:
+            return say
+
+        def said(report: Report) -> None:
+            self._said(report)
+            say(report)
+
+        return said
+
+    def heard(self, report: Report, refused: AgentqError | None) -> None:
+        """The server has answered to a word."""
+        if report.verb in FINAL and (told := self._told.pop(report.claim, None)) is not None:
+            if refused is not None:
+                tracing.fail(told.whole, refused)
+            told.part.end()
+            told.whole.end()
+
+    def forget(self, claim: Claim) -> None:
+        """The attempt was superseded: nobody is told how it ended."""
+        if (told := self._told.pop(claim, None)) is not None:
+            tracing.fail(told.whole, "superseded")
+            told.part.end()
+            told.whole.end()
+
+    def place(self, claim: Claim, spec: RunSpec) -> str | None:
+        """Where in a trace the processes of an attempt are."""
+        told = self._told.get(claim)
+        return spec.traceparent if told is None else tracing.spelled(told.whole.get_span_context())
+
+    def _said(self, report: Report) -> None:
+        told = self._told.get(report.claim)
+        if told is None or self._tracer is None:
+            return
+        if report.verb == "start":
+            told.part.end()
+            agent = told.spec.agent if told.spec.kind == "agent" else None
+            told.part = self._part(f"invoke_agent {agent}" if agent else "execute", told.whole)
+        elif report.verb in FINAL:
+            _describe(told, report)
+            told.part.end()
+            told.part = self._part("finish", told.whole)
+            told.part.set_attributes({"messaging.operation.type": "settle", "agentq.verb": report.verb})
+
+    def _part(self, name: str, whole: Span) -> Span:
+        from opentelemetry.trace import set_span_in_context
+
+        assert self._tracer is not None
+        return self._tracer.start_span(name, context=set_span_in_context(whole))
+
+
+class Calling:
+    """Of the calls of functions that one child makes."""
+
+    def __init__(self, tracer: Tracer | None, flush: Callable[[], None]) -> None:
+        self._tracer = tracer
+        self.is_on = tracer is not None
+        self.flush = flush
+
+    @classmethod
+    def found(cls) -> Calling:
+        """The same as the worker's, whose environment the child has."""
+        flush = tracing.export("agentq-worker")
+        return cls(tracing.tracer(), flush)
+
+    def around(self, function: Function, run: str, lane: str, traceparent: str | None) -> Function:
+        """The function, called inside a span."""
+        if self._tracer is None:
+            return function
+        inner, traced = function.run, copy.copy(function)
+
+        @wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._span(function.path, run, lane, traceparent):
+                return inner(*args, **kwargs)
+
+        @wraps(inner)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with self._span(function.path, run, lane, traceparent):
+                return await inner(*args, **kwargs)
+
+        traced.run = awaited if inspect.iscoroutinefunction(inspect.unwrap(inner)) else call
+        return traced
+
+    @contextmanager
+    def _span(self, path: str, run: str, lane: str, traceparent: str | None) -> Iterator[None]:
+        from opentelemetry.trace import use_span
+
+        assert self._tracer is not None
+        span = _process(self._tracer, run, lane, traceparent)
+        span.set_attribute("code.function.name", path)
+        with use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            try:
+                yield
+            except BaseException as error:
+                tracing.fail(span, error)
+                raise
+
+
+def _process(tracer: Tracer, run: str, lane: str, traceparent: str | None) -> Span:
+    """The span of an attempt. It is linked with that of its submit: it may be hours later, and one of several."""
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, SpanKind
+
+    queue = lane_parts(lane)["queue"]
+    attributes = {
+        "messaging.system": "agentq",
+        "messaging.operation.name": "call" if is_function_lane(lane) else "execute",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue,
+        "messaging.consumer.group.name": "workers",
+        "messaging.message.id": run,
+    }
+    links = [Link(tracing.place_of(traceparent))] if tracing.valid(traceparent) and traceparent else []
+    return tracer.start_span(
+        f"process {queue}", context=Context(), kind=SpanKind.CONSUMER, attributes=attributes, links=links
+    )
+
+
+def _describe(told: _Told, report: Report) -> None:
+    """How it ended, on the span of what was executed and on the whole."""
+    outcome = report.outcome or Outcome()
+    if report.verb in ("fail", "defer") or outcome.class_ not in COMPLETING:
+        for span in (told.part, told.whole):
+            span.set_attribute("error.type", outcome.class_.value)
+            tracing.fail(span, outcome.error or outcome.class_.value)
+    told.whole.set_attribute("agentq.outcome", outcome.class_.value if report.outcome else report.verb)
+    if outcome.exit_code is not None:
+        told.part.set_attribute("process.exit.code", outcome.exit_code)
+    if told.spec.kind == "agent":
+        told.part.set_attributes(_of_agent(told.spec, outcome))
+
+
+def _of_agent(spec: RunSpec, outcome: Outcome) -> dict[str, str | int | float]:
+    """What the conventions for generative AI call these things."""
+    word = outcome.agent
+    found: dict[str, str | int | float | None] = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": spec.agent,
+        "gen_ai.conversation.id": spec.session or (word.session if word else None),
+        "gen_ai.response.model": word.model if word else None,
+    }
+    if word is not None and word.spent != Spending():
+        found |= {
+            "gen_ai.usage.input_tokens": word.spent.input_tokens,
+            "gen_ai.usage.output_tokens": word.spent.output_tokens,
+            "agentq.cost_usd": word.spent.cost_usd,
+        }
+    return {name: value for name, value in found.items() if value is not None}
