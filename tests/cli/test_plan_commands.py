@@ -189,7 +189,8 @@ def test_a_list_of_tasks_is_imported(cli: Cli, here: Path) -> None:
     (here / "plan.yaml").write_text(cli("plan", "import", "TASKS.md", "--agent", "standin", "--name", "big").out)
     answer = cli("plan", "import", "-", stdin='{"id": "a", "needs": ["b"]}')
 
-    assert cli("plan", "graph", "plan.yaml").code == 2  # which is in no repository
+    assert cli("plan", "graph", "plan.yaml").lines == ["one", "└─ two"]
+    assert "is not in a git repository" in cli("run", "plan.yaml", "--dry-run").err
     assert "name: big\ndefaults:\n  agent: standin\ntasks:\n  - id: one\n" in (here / "plan.yaml").read_text()
     assert answer.err == "stdin:1:23: a: it waits for 'b', which is not in this file.\n"
 
