@@ -283,8 +283,10 @@ class Line:
         with self._changed:
             was_up, self._up = self._up, False
             self._failures += 1
-            self._broken = error if isinstance(error, Unreachable) else self._broken
-            self._fault = None if isinstance(error, Unreachable) else error
+            if isinstance(error, Unreachable):
+                self._broken = error
+            else:
+                self._fault = error
             asked, self._asked = list(self._asked.values()), {}
             self._changed.notify_all()
         for future in asked:
