@@ -5,7 +5,7 @@
     agentq submit --agent claude "Say hello"        # or POST /runs
 
 What the command writes to stdout is the run's result; an exit code other than 0 fails the run. AGENTQ_TOKEN is shown to
-a server that asks for a token (`agentq token new NAME --kind runner --scope work`). Nothing but the standard library.
+a server that asks for a token (`agentq token new NAME --kind runner`). Nothing but the standard library.
 """
 
 import json

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 import httpx
@@ -133,9 +134,11 @@ class OldRunner:
         dialect: Dialect = "c",
         argv: Callable[[dict[str, Any]], list[str]] = lambda _: ["true"],
         heartbeat_s: float = 0.5,
+        url: str = "",
         **fields: Any,
     ) -> None:
         self.serving = serving
+        self.url = url or serving.url
         self.dialect = dialect
         self.argv = argv
         self.heartbeat_s = heartbeat_s
@@ -144,7 +147,7 @@ class OldRunner:
         self.processes: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        with serving.client() as http:
+        with self._client() as http:
             answer = http.post("/runner/register", json={**BODIES[dialect], **fields})
             self.id = str(answer.json()["runner_id"])
         loops = (self._poll, self._beat, self._supervise)
@@ -152,8 +155,13 @@ class OldRunner:
         for thread in self._threads:
             thread.start()
 
+    def _client(self) -> httpx.Client:
+        return self.serving.client(base_url=self.url, timeout=CLIENT_TIMEOUT_S)
+
     def close(self) -> None:
         self._ended.set()
+        with self._client() as http, suppress(httpx.HTTPError):
+            http.delete(f"/runners/{self.id}")  # which ends the poll that it waits in
         for thread in self._threads:
             thread.join(40)
         for _, process in self.processes.values():
@@ -162,7 +170,7 @@ class OldRunner:
 
     def _poll(self) -> None:
         errors = 0
-        with self.serving.client(timeout=CLIENT_TIMEOUT_S) as http:
+        with self._client() as http:
             while not self._ended.is_set():
                 try:
                     answer = http.get("/runner/runs", params={"runner_id": self.id})
@@ -208,7 +216,7 @@ class OldRunner:
             self._report(http, run, "stopped", signal="SIGTERM")
 
     def _supervise(self) -> None:
-        with self.serving.client() as http:
+        with self._client() as http:
             while not self._ended.wait(0.05):
                 with self._lock:
                     gone = [(key, *each) for key, each in self.processes.items() if each[1].poll() is not None]
@@ -230,7 +238,7 @@ class OldRunner:
                 self._ended.wait(0.2)
 
     def _beat(self) -> None:
-        with self.serving.client() as http:
+        with self._client() as http:
             while not self._ended.wait(self.heartbeat_s):
                 try:
                     http.post("/runner/heartbeat", json={"runner_id": self.id})

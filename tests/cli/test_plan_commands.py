@@ -128,6 +128,7 @@ def test_a_submitted_plan_is_listed_and_shown(cli: Cli, real: World, shop: str) 
     assert shown["file"].endswith("/plan.yaml")
     assert cli("plan", "ls").lines[0].split("\t")[:3] == [shop, "running", "1/4"]
     assert f"{shop}  running" in cli("plan", "show", shop[:8]).out
+    assert "did you mean shop?" in cli("plan", "show", "shup").err
 
 
 def test_what_is_said_of_a_plan_holds_on_the_server(real: World, shop: str) -> None:
@@ -188,7 +189,8 @@ def test_a_list_of_tasks_is_imported(cli: Cli, here: Path) -> None:
     (here / "plan.yaml").write_text(cli("plan", "import", "TASKS.md", "--agent", "standin", "--name", "big").out)
     answer = cli("plan", "import", "-", stdin='{"id": "a", "needs": ["b"]}')
 
-    assert cli("plan", "graph", "plan.yaml").code == 2  # which is in no repository
+    assert cli("plan", "graph", "plan.yaml").lines == ["one", "└─ two"]
+    assert "is not in a git repository" in cli("run", "plan.yaml", "--dry-run").err
     assert "name: big\ndefaults:\n  agent: standin\ntasks:\n  - id: one\n" in (here / "plan.yaml").read_text()
     assert answer.err == "stdin:1:23: a: it waits for 'b', which is not in this file.\n"
 

@@ -95,6 +95,15 @@ def test_a_worker_that_takes_only_what_asks_for_it_is_not_filled_with_the_rest(w
     assert taken(world.worker("any", labels=labels), *every) == [plain, avoiding, recent]
 
 
+def test_the_workers_of_a_plan_take_nothing_else_though_it_is_addressed_to_their_host() -> None:
+    labels = {"host": "h", "agentq.plan": "p-1"}
+
+    assert is_asked_for(labels, {"host": "h", "agentq.plan": "p-1"})
+    assert not is_asked_for(labels, {"host": "h"})
+    assert not is_asked_for(labels, {"host": "h", "agentq.plan": "p-2"})
+    assert "`agentq resume p-2` goes on with it" in starting("default", {"agentq.plan": "p-2"})
+
+
 def test_it_takes_what_is_addressed_to_its_host_or_to_itself_and_no_agent_s_run_for_that_alone() -> None:
     labels = {"host": "h", "worker": "w-1", "version": "1", "agent.claude": "ready"}
 

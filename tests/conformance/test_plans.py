@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conformance.studio import DIAMOND, Studio, task
+from conformance.studio import DIAMOND, WORK, Studio, task
 from world import World
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Refused, TryLater, WrongState
@@ -156,6 +156,21 @@ def test_a_stopped_plan_takes_no_task_and_none_of_it_is_claimed(world: World) ->
 
     assert studio.plans.get(studio.plan).counts == {State.FAILED: 1, State.CANCELLED: 3 * SETTLE_A_CALL - 1}
     assert (studio.state, len(studio.words())) == ("failed", 1)
+
+
+def test_a_plan_that_is_stopped_while_others_are_told_is_stopped_by_the_next_round(world: World) -> None:
+    """Whatever else that round does: a task that it makes pending is cancelled as well."""
+    fussy = WORK.model_copy(update={"on_failed": "fail"})
+    later = WORK.model_copy(update={"delay_ms": 1_000})
+    studio = Studio(
+        world, [task("x"), task("y", "x", spec=fussy), task("z", spec=later)], on_failed="fail-plan"
+    )  # fmt: skip
+    world.queue.cancel(studio.runs()["x"])
+    assert (studio.state, studio.states()["y"], studio.states()["z"]) == ("stopping", "failed", "scheduled")
+    world.pass_ms(1_000)
+    world.tick()
+
+    assert (studio.state, studio.states()["z"]) == ("failed", "cancelled")
 
 
 def test_a_cancelled_plan_ends_when_its_workers_have_confirmed(world: World) -> None:

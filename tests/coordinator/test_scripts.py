@@ -34,20 +34,28 @@ SHARED = {
     "planning",
     "homes",
 }
-REFUSED_WHEN_FULL = {
-    "submit",
-    "mint",
-    "promise",
-    "depend",
-    "requeue",
-    "wake",
-    "signal",
-    "report",
-    "log",
-    "schedule",
-    "fire",
-    "trigger",
-} | {"intake", "deliver", "begin", "carry", "plan", "retry", "hook", "redeliver"}
+REFUSED_WHEN_FULL = (
+    {
+        "submit",
+        "mint",
+        "promise",
+        "depend",
+        "requeue",
+        "wake",
+        "signal",
+        "report",
+        "log",
+        "schedule",
+        "fire",
+        "trigger",
+    }
+    | {"intake", "deliver", "begin", "carry", "plan", "retry", "hook", "redeliver"}
+    | {
+        "tell",
+        "alias",
+        "shelve",
+    }
+)
 """What lets work, or words, in."""
 
 

@@ -86,6 +86,9 @@ def test_the_checked_out_branch_is_the_target_only_if_the_checkout_may_follow(si
     found = site(update_checkout=True)
     assert found is not None
     assert (found.target, found.update_checkout) == ("main", True)
+    (repository / "file").write_text("two\n")
+    with pytest.raises(Refused, match=r"has changes that nobody has committed \(file\), and the checkout is to follow"):
+        site(update_checkout=True)
 
 
 def test_a_branch_that_is_checked_out_elsewhere_is_refused_by_name(

@@ -51,7 +51,7 @@ def test_a_plan_that_was_cut_is_completed_without_its_file(world: World, plan: P
 
     after = plans.get("plan-1")
     assert (before.state, before.tasks, after.state, after.tasks) == ("open", tasks_left, "running", 4)
-    assert world.get(plans.runs("plan-1", ["d"])["d"]).spec.demands == {"plan": "plan-1"}
+    assert world.get(plans.runs("plan-1", ["d"])["d"]).spec.demands == {"agentq.plan": "plan-1"}
 
 
 def test_what_is_kept_of_a_plan_is_what_was_submitted(world: World, plan: Plan) -> None:

@@ -53,16 +53,9 @@ class Desk:
 
     def begin(self, *words: str, **more: Any) -> subprocess.Popen[str]:
         """`agentq` with these words, in the checkout."""
-        program = subprocess.Popen(
-            [sys.executable, "-m", "agentq.cli.main", *words],
-            cwd=self.depot.path,
-            env=self.variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **more,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+        argv = [sys.executable, "-m", "agentq.cli.main", *words]
+        program = subprocess.Popen(argv, cwd=self.depot.path, env=self.variables, text=True, **streams)
         self.programs.append(program)
         return program
 

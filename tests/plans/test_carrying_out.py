@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
 import signal
 from collections.abc import Callable
 
@@ -203,6 +205,57 @@ tasks:
 
     assert '"state":"completed"' in said
     assert desk.depot.git("ls-tree", "--name-only", "agentq/far", cwd=remote).split() == ["a.txt", "one.txt", "two.txt"]
+
+
+def test_a_plan_that_has_cost_what_it_may_begins_nothing_more(desk: Desk) -> None:
+    desk.plan(
+        """
+repository: none
+budget: 1.50
+defaults: {agent: standin}
+tasks:
+- {id: one, prompt: "COST 1"}
+- {id: two, needs: one, prompt: "COST 1\\nSLEEP 500ms"}
+- {id: three, needs: two, command: "sleep 2"}
+- {id: four, needs: three, prompt: "COST 1"}
+"""
+    )
+    said = desk.run(code=1)
+
+    assert said["state"] == "cancelled", [(task["id"], task["state"], task["because"]) for task in said["tasks"]]
+    assert "it has cost $2.00, of $1.50 that it may cost" in said["stopped_why"]
+    assert [task["state"] for task in said["tasks"]][:2] == ["completed", "completed"]
+    assert said["tasks"][3]["state"] in ("cancelled", "skipped")
+
+
+def test_a_terminal_gets_a_picture_of_what_runs_and_what_waits(desk: Desk) -> None:
+    work = "for n in 1 2 3 4 5 6; do echo step $n; sleep 0.3; done"
+    desk.plan(
+        f"""
+repository: none
+tasks:
+- {{id: one, shell: true, command: "{work}"}}
+- {{id: two, needs: one, command: "true"}}
+"""
+    )
+    leader, follower = pty.openpty()
+    program = desk.begin("run", "plan.yaml", stdout=follower)
+    os.close(follower)
+    shown = "".join(iter(lambda: read_from(leader), ""))
+
+    assert program.wait(timeout=60) == 0
+    assert re.search(r"plan  ╌+  0/2  ·  1 running, 1 blocked  ·  [0-9.]+ s", shown)
+    assert re.search(r"● one +[0-9.]+ m?s  step [1-6]", shown)
+    assert "· two  needs one" in shown
+    assert "✓ one  completed, exit 0" in shown
+    assert shown.rstrip().endswith(": 2 completed.")
+
+
+def read_from(leader: int) -> str:
+    try:
+        return os.read(leader, 65536).decode(errors="replace")
+    except OSError:
+        return ""  # the last one on the other side has gone
 
 
 def test_a_hint_reaches_the_next_attempt(desk: Desk) -> None:

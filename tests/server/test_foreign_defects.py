@@ -16,6 +16,11 @@ from foreign import PROFILE, Client, Dialect, Hand, Parties, is_polling
 from servers import until
 from serving import Serving
 
+from agentq.coordinator.server.foreign.asking import Asking
+from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.shelf import Shelf
+from agentq.coordinator.server.foreign.timing import Timing
+
 LOST_S = 15
 BOTH: list[Dialect] = ["a", "c"]
 
@@ -207,7 +212,7 @@ def test_no_runner_notices_a_restart_of_the_server_and_runs_keep_their_order(
 
 
 def test_a_run_that_nobody_takes_waits_and_says_for_what(serving: Serving, parties: Parties) -> None:
-    """Defect 9: it does not fail by itself, unless that was asked for (see test_foreign_timing.py)."""
+    """Defect 9."""
     parties.hand()
     client = parties.client()
     run = client.start(additional_demands={"tags": ["gpu"]})["run_id"]
@@ -218,6 +223,18 @@ def test_a_run_that_nobody_takes_waits_and_says_for_what(serving: Serving, parti
     assert (found["status"], found["timeout_at"]) == ("pending", None)
     assert "tag.gpu" in json.dumps(why)
     assert serving.records.get(run).spec.expires_ms is None
+
+
+def test_a_run_that_nobody_takes_fails_in_time_where_that_is_set(serving: Serving, parties: Parties) -> None:
+    """Defect 9: RUN_NO_MATCH_TIMEOUT, which is off unless it is set."""
+    client, store = parties.client(), serving.store
+    asking = Asking(store, Timing(run_no_match_timeout=0.3), Shelf(store), Conversing(store))
+    made = asking.submit({"type": "start_session", "parameters": {"prompt": "x"}})
+
+    until(lambda: client.status(made.run_id) == "failed", "the run to fail")
+    found = client.http.get(f"/runs/{made.run_id}").json()
+    assert (found["error"], found["timeout_at"] is None) == ("No matching runner available within timeout", False)
+    assert client.session(made.session_id) == "failed"
 
 
 # 7: coming back

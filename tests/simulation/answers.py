@@ -51,6 +51,10 @@ class Answers(Room):
         """A turn was refused; see `talks`."""
         raise NotImplementedError
 
+    def refused_task(self, door: dict[str, Any], word: str, other: str) -> None:
+        """A task was refused; see `projects`."""
+        raise NotImplementedError
+
     def wait_for(self, life: Life, parent: str) -> None:
         """A run is to wait for another; if that has ended, it is told at once."""
         other = self.runs[parent]
@@ -90,6 +94,8 @@ class Answers(Room):
                 first = self.runs.get(holder)
                 replaced = parent is not None and first is not None and parent.id in (first.id, first.follower)
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
+            elif word in ("no_plan", "closed_plan") or ("task" in door and word == "duplicate"):
+                self.refused_task(door, word, other)
             elif word in ("no_session", "closed_session"):
                 self.answer_turn(door, word, other)
             elif len(heard.rows) == 1:
@@ -146,7 +152,7 @@ class Answers(Room):
 
     def _answer_requeue(self, heard: Heard) -> None:
         life = self.runs.get(heard["id"])
-        if heard.reply == "settling":
+        if heard.reply == "settling" or heard.reply.startswith("halting "):
             assert life is not None
             assert life.ended
         elif heard.reply.startswith("duplicate "):

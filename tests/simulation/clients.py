@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LIMITS = ("a", "a", "b", "queue:default", "queue:slow", "global")
 QUEUES = ("default", "default", "slow")
+PLANS_MOST = 3
 SESSIONS = ("s1", "s1", "s1", "s2", "s3")
 LIVE_MOST = 12
 KNOWN_MOST = 30
@@ -136,6 +137,47 @@ class Clients:
         runs = self.sim.model.runs
         seen = [(run, State(runs[run].state if run in runs else "failed")) for run in self._some_runs(3, ended=True)]
         self.say(lambda: self.sim.queue.forget(seen))
+
+    # ---- plans
+
+    def plan(self) -> None:
+        """A plan without its tasks, which come one by one."""
+        name, policy = self.sim.nonce(), self.sim.chance.choice(("skip", "run", "fail-plan"))
+        if len(self.sim.model.plans) < PLANS_MOST:
+            self.say(lambda: self.sim.store.call("plan", 0, f"p-{name}", "p", policy, 1, ""))
+
+    def seal_plan(self) -> None:
+        for plan in self._some_plan():
+            self.say(lambda: self.sim.store.call("seal", 0, plan))  # noqa: B023 - there is one at the most
+
+    def halt(self) -> None:
+        for plan in self._some_plan():
+            self.say(lambda: self.sim.store.call("halt", 0, plan, "enough"))  # noqa: B023
+
+    def retry(self) -> None:
+        which, op = self.sim.chance.choice(("failed", "all", "skipped")), self.sim.nonce()
+        for plan in self._some_plan():
+            self.say(lambda: self.sim.store.call("retry", 0, plan, which, op))  # noqa: B023
+
+    def task(self) -> None:
+        """One more task of a plan, which needs some of those that it has."""
+        chance, run = self.sim.chance, self.sim.run_id()
+        if self._crowded():
+            return
+        for plan in self._some_plan():
+            tasks = list(self.sim.model.plans[plan].tasks.values())
+            spec = self._spec().model_copy(update={"dedupe_key": None, "if_live": "return", "dedupe_ttl_ms": None})
+            fields = spec.model_dump(exclude_unset=True, exclude_none=True)
+            fields = {name: each for name, each in fields.items() if name not in ("debounce_max_ms", "parent", "after")}
+            needs = chance.sample(tasks, min(len(tasks), chance.choice((0, 1, 1, 2))))
+            fields |= {"plan": plan, "task": f"t{chance.randrange(9)}", "after": tuple(needs)}
+            made = RunSpec.model_validate(fields)
+            self.say(lambda: self.sim.queue.submit(made, run_id=run))  # noqa: B023
+
+    def _some_plan(self) -> list[str]:
+        """One plan, if there is any."""
+        plans = list(self.sim.model.plans)
+        return [self.sim.chance.choice(plans)] if plans else []
 
     # ---- operators
 

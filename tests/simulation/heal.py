@@ -32,6 +32,8 @@ LASTING = {"schema", "partitions", "queues", "worker", "events", "watch", "curso
 def heal(sim: Simulator) -> None:
     """Let everything go well, and demand that every run ends, or waits for something that has a name."""
     relent(sim)
+    for plan in sim.model.plans:
+        sim.store.call("seal", 0, plan)
     for worker in sim.workers:
         if not worker.dead and worker.registered and sim.chance.random() < 0.5:
             worker.say(worker.deregister)
@@ -128,7 +130,7 @@ def forget(sim: Simulator) -> None:
         sim.now_ms += FORGET_MS
         sim.promote()
     sim.now_ms += KEEP_MS
-    for _ in sim.model.sessions:
+    for _ in range(len(sim.model.sessions) + 2):
         sim.promote()
     assert not sim.model.runs, f"these are never forgotten: {list(sim.model.runs.values())}"
     groom(sim)

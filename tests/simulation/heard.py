@@ -21,6 +21,7 @@ class Event(NamedTuple):
     attempt: str
     worker: str
     detail: str
+    plan: str = ""
 
 
 def events_of(values: Sequence[str]) -> list[Event]:

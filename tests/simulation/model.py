@@ -12,15 +12,15 @@ from copy import deepcopy
 
 from simulation.heard import Event, Heard, arrows, door_of
 from simulation.life import Life
-from simulation.talks import Talks
+from simulation.projects import Projects
 
 from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
 from agentq.coordinator.run import is_function_lane
 
-UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "sessions", "weigh"}
+UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "sessions", "tally", "weigh"}
 
 
-class Model(Talks):
+class Model(Projects):
     """All that is known of one namespace."""
 
     def follow(self, heard: Heard, events: list[Event], found: str) -> None:
@@ -43,7 +43,8 @@ class Model(Talks):
         """What a full round of the promoter has left undone."""
         late = [(life, life.overdue(now)) for life in self.runs.values()]
         orphans = [child for life in self.runs.values() for child in self.left_behind(life)]
-        return [f"{life.id} is {life.state}: {what} it" for life, what in late if what] + orphans + self.kept_waiting()
+        here = [f"{life.id} is {life.state}: {what} it" for life, what in late if what]
+        return [*here, *orphans, *self.kept_waiting(), *self.unplanned()]
 
     def next_at(self) -> int | None:
         """When time next does something to a run."""
@@ -52,6 +53,9 @@ class Model(Talks):
     # ---- one event
 
     def _take(self, heard: Heard, event: Event) -> None:
+        if event.event == "plan_ended":
+            self.end_plan(event)
+            return
         life = self.runs.get(event.run)
         source = life.state if life else None
         verbs = arrows(event.event, source, event.state, heard.verbs)
@@ -72,6 +76,8 @@ class Model(Talks):
         worker = life.worker if verb == "claim" else before if verb != "requeue" else event.worker
         assert (event.attempt, event.worker) == (str(life.attempt), worker), f"{event} of {life.line}"
         life.state = event.state
+        if not life.held:
+            self.leave_line(life)
         if life.ended:
             self._conclude(heard, life)
 
@@ -89,6 +95,7 @@ class Model(Talks):
                 child.needs.discard(life.id)
                 child.told("completed" if child.follows == life.id else life.state)
         self.come_home(life)
+        self.leave_plan(life)
 
     def _forget(self, heard: Heard, found: set[str], expected: set[str]) -> None:
         """Lines differ. The only change without an event is that an ended run goes, by time or by somebody's word."""
@@ -100,6 +107,7 @@ class Model(Talks):
             assert may_go, f"after {heard.script}: the model has {line!r}, the server {found - expected}"
             assert not self.left_behind(life), f"{life.line} was forgotten, and left {life.children}"
             del self.runs[life.id]
+            self.drop_task(life)
             self.effects.pop(life.id, None)
         assert found - expected <= {""}, f"after {heard.script}: the server has {found - expected} more"
 
@@ -129,6 +137,7 @@ class Model(Talks):
         assert event.state == ("blocked" if waits else "scheduled" if later else "pending"), f"{life.line}: {door}"
         self.runs[run] = life
         self.be_born(life)
+        self.join_plan(life)
 
     def unblock(self, heard: Heard, life: Life, target: str) -> None:
         assert not life.needs, f"{life.line} waits for {life.needs}"
@@ -157,6 +166,7 @@ class Model(Talks):
         assert target == "claimed"
         worker, nonce = heard["worker"], heard["nonce"]
         self.may_claim(heard)
+        assert not self.is_stopped(life), f"{life.line} was claimed, and its plan stopped"
         assert not self.is_behind(life), f"{life.line} stands behind others: {self.line_of(life)}"
         if "agent.claude" in life.lane:
             self.goes_where_it_must(heard, life)
@@ -261,17 +271,21 @@ class Model(Talks):
 
     def skip(self, _: Heard, life: Life, target: str) -> None:
         assert life.doomed, f"{life.line} waits for {life.needs}, none of which failed it"
+        assert not self.is_stopped(life), f"{life.line} was skipped in a plan that was stopped"
         assert target == ("failed" if life.on_failed == "fail" else "skipped")
 
     def requeue(self, heard: Heard, life: Life, target: str) -> None:
         self.speak_anew(life)
-        assert target == ("blocked" if self.is_behind(life) else "pending")
+        self.begin_task(heard, life)
+        self.note_anew(life)
+        assert target == ("blocked" if self.is_behind(life) or life.needs else "pending")
         life.fence = life.worker = ""
         life.until = life.due_at = None
         life.number, life.wanted, life.doomed = 0, False, False
         life.spent.clear()
         life.begun_at = heard.now
-        life.operation = f"requeue {heard['op']}"
+        named = heard.script == "requeue" and heard["id"] == life.id
+        life.operation = f"requeue {heard['op']}" if named else ""
         self.begin_anew(life)
         if "dedupe" in life.door:
             key = life.door["dedupe"]

@@ -15,6 +15,7 @@ from agentq.coordinator.scripts import Patch, ScriptSet
 TIGHT = {
     "ATTEMPTS_KEPT": 3,
     "SETTLE_A_CALL": 1,
+    "WALK_A_CALL": 1,
     "TICK_A_CALL": 2,
     "SWEEP_A_CALL": 2,
     "WORKERS_A_CALL": 1,

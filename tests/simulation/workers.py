@@ -11,6 +11,7 @@ from simulation.wire import Loss
 
 from agentq.coordinator.connection import NoGroup
 from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Stopping, TryLater, Unreachable
+from agentq.coordinator.intent import Intent
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.lease import WAYS, Ended, Identity, Lease, Order
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -275,6 +276,19 @@ class Worker:
             )
             self.say(chance.choice(words))
 
+    def merge(self, hold: Hold) -> None:
+        """Stand in a line of those who move a branch, or leave it; and note how far it has come."""
+        claim, queue, chance = hold.claim, self.sim.queue, self.sim.chance
+        line, intent = chance.choice(("l1", "l1", "l2")), Intent(step="committed", commit=self.sim.nonce())
+        words = (
+            partial(queue.line_up, claim, line, "c0ffee"),
+            partial(queue.line_up, claim, line, "c0ffee"),
+            partial(queue.step_aside, claim, line),
+            partial(queue.intend, claim, intent),
+            partial(queue.intent, claim),
+        )
+        self.say(chance.choice(words))
+
     def end(self, claim: Claim, word: Callable[[], object]) -> None:
         """Say the last word on an attempt; whatever the answer, it is over, unless there was none."""
 
@@ -325,4 +339,5 @@ WORK = (
     (20, Worker.park),
     (20, Worker.receive),
     (30, Worker.talk),
+    (25, Worker.merge),
 )

@@ -18,7 +18,7 @@ from agentq.coordinator.errors import Invalid
 from agentq.coordinator.plans import Task
 from agentq.coordinator.run import RunSpec
 from agentq.planning.filling import OUTPUT, OUTPUTS
-from agentq.planning.submitting import PLAN_LABEL, Head, bound, crewed, head_in
+from agentq.planning.submitting import PLAN_LIMIT, Head, bound, crewed, head_in
 
 APART = {
     "after": "--needs names tasks of the plan",
@@ -72,7 +72,7 @@ def _placed(spec: RunSpec, plan: str, head: Head, cwd: str | None) -> RunSpec:
         fields["cwd"] = head.folder
     if spec.kind != "function" and head.local:
         demands.setdefault(HOST, head.host or socket.gethostname())
-    limits = {**spec.limits, **({f"{PLAN_LABEL}:{plan}": 1} if head.max_parallel else {})}
+    limits = {**spec.limits, **({f"{PLAN_LIMIT}{plan}": 1} if head.max_parallel else {})}
     made = spec_of({**fields, "plan": plan, "demands": demands, "limits": limits})
     return crewed(made, plan) if head.crewed else made
 

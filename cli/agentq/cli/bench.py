@@ -37,8 +37,9 @@ from agentq.worker import bench as worker
 from agentq.worker.bench_agents import AGENTS_QUICK, AgentBench, AgentScale
 from agentq.worker.bench_functions import FUNCTIONS_QUICK, FunctionBench, FunctionScale
 from agentq.worker.bench_transport import TRANSPORT_QUICK, TransportBench, TransportScale
+from agentq.worker.bench_worktrees import WORKTREES_QUICK, WorktreeBench, WorktreeScale
 
-PARTS = ("coordinator", "waiting", "plans", "worker", "functions", "agents", "server", "transport", "cold")
+PARTS = ("coordinator", "waiting", "plans", "worker", "functions", "agents", "worktrees", "server", "transport", "cold")
 ROUNDS = 20
 ROUNDS_QUICK = 3
 AGENTQ = (sys.executable, "-m", "agentq.cli.main")
@@ -87,13 +88,15 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
     if part == "transport":
         serve, scale_of = (*AGENTQ, "serve"), TRANSPORT_QUICK if quick else TransportScale()
         return TransportBench(place, scale_of, (*AGENTQ, "worker"), serve, folder).figures()
-    if part in ("worker", "functions", "agents"):
+    if part in ("worker", "functions", "agents", "worktrees"):
         scale = worker.QUICK if quick else worker.Scale()
         workers = worker.Bench(place, scale, (*AGENTQ, "worker"), folder)
         if part == "worker":
             return workers.figures()
         if part == "agents":
             return AgentBench(AGENTS_QUICK if quick else AgentScale(), workers).figures()
+        if part == "worktrees":
+            return WorktreeBench(WORKTREES_QUICK if quick else WorktreeScale(), workers).figures()
         return FunctionBench(place, FUNCTIONS_QUICK if quick else FunctionScale(), workers).figures()
     return cold(place, folder, ROUNDS_QUICK if quick else ROUNDS)
 

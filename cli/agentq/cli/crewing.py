@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO
 
 from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.demands import PLAN
 from agentq.coordinator.settings import Settings
-from agentq.planning.submitting import PLAN_LABEL
 
 DRAIN_GRACE = "30d"
 """How long tasks may go on when no more are to begin: until somebody says otherwise."""
@@ -74,7 +74,7 @@ class Crew:
         argv += ["--drain-grace", DRAIN_GRACE]
         argv += [word for queue in self._queues for word in ("--queue", queue)]
         if self._alone:
-            argv += ["--label", f"{PLAN_LABEL}={self._plan}", "--only-matching"]
+            argv += ["--label", f"{PLAN}={self._plan}", "--only-matching"]
         with self.log.open("ab") as log:
             self._worker = subprocess.Popen(
                 argv,

@@ -71,6 +71,18 @@ class Read:
     on_failed: str
 
 
+def check(file: str, variables: Sequence[str] | None) -> Compiled:
+    """Read a plan for its own sake, wherever that is done: the repository that it is for need not be there."""
+    from agentq.planning.compiling import compile_plan
+    from agentq.planning.expanding import expand
+    from agentq.planning.site import Site, wants_worktrees
+
+    whole = expand(file, pairs_of(variables or (), "--var"))
+    said = whole.plan
+    somewhere = Site("/somewhere", True, said.base or "HEAD", said.target or f"agentq/{whole.name}")
+    return compile_plan(whole, whole.name, somewhere if wants_worktrees(whole) else None)
+
+
 def read(file: str, wanted: Wanted) -> Read:
     """Read a plan, and look at the repository that it is for."""
     from agentq.coordinator.plans import new_plan_id
@@ -110,28 +122,35 @@ def plans_of(server: Server) -> Plans:
 
 
 def find(server: Server, text: str) -> Plan:
-    """The plan of that id; or the only one, or of several of one name the newest that has not ended."""
+    """The plan of that id, or the newest of that name, rather one that goes on; or the only one that begins so."""
     plans = plans_of(server)
     try:
         return plans.get(text)
     except (NotFound, Invalid):
         pass
     found: list[Plan] = []
+    names: dict[str, None] = {}
     cursor: str | None = None
     seen = 0
     while seen < SOUGHT:
         page, cursor = plans.ls(limit=1000, cursor=cursor)
         found += [plan for plan in page if text and plan.id.startswith(text)]
         seen += len(page)
+        names |= dict.fromkeys(name for plan in page for name in (plan.name, plan.id))
         if cursor is None:
             break
     if not found:
-        raise NotFound(f"There is no plan {text[:80]!r}; `agentq plan ls` shows those that there are.")
-    live = [plan for plan in found if plan.ended is None]
-    if len(found) == 1 or len(live) == 1:
-        return (live or found)[0]
-    names = ", ".join(plan.id for plan in found[:10])
-    raise Invalid(f"Several plans have an id that begins so: {names}; write more of it.")
+        from difflib import get_close_matches
+
+        close = get_close_matches(text, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`agentq plan ls` shows those that there are."
+        raise NotFound(f"There is no plan {text[:80]!r}; {hint}")
+    named = [plan for plan in found if plan.name == text]
+    live = [plan for plan in named or found if plan.ended is None]
+    if named or len(found) == 1 or len(live) == 1:
+        return (live or named or found)[0]
+    several = ", ".join(plan.id for plan in found[:10])
+    raise Invalid(f"Several plans have an id that begins so: {several}; write more of it.")
 
 
 def is_file(text: str) -> bool:

@@ -101,6 +101,9 @@ class Picture(Progress):
         super().__init__(server, watch, head)
         self._last_lines = LastLines(server)
         self._needs: dict[str, list[str]] = {}
+        self._seen: dict[str, str] = {}
+        self._doing: dict[str, str] = {}
+        """By run: the last line that it wrote, or what was noted of it since."""
         self._drawn_ms = 0
         self._live = Live(
             console=Console(highlight=False, markup=False, emoji=False), auto_refresh=False, transient=True
@@ -111,6 +114,8 @@ class Picture(Progress):
     def tell(self, changes: Iterable[Change]) -> None:
         changes = list(changes)
         for change in changes:
+            if change.event == "progressed":
+                self._doing[change.task.run] = noted(change.detail)
             if change.run is not None:
                 self._live.console.print(
                     self._cut(f"{MARKS[change.task.state]} {change.task.id}  {clean(told(change))}")
@@ -149,10 +154,16 @@ class Picture(Progress):
         lines = self._last_lines.of(task for task in shown if task.state is not State.CLAIMED)
         width = max((len(task.id) for task in shown), default=0)
         for task in shown:
-            doing = lines.get(task.run) or task.reason or task.state.value
+            doing = self._now_doing(task, lines.get(task.run, ""))
             yield f"  {MARKS.get(task.state, '◷')} {task.id:{width}}  {took(task):>9}  {clean(doing)}"
         if len(running) > len(shown):
             yield f"    and {len(running) - len(shown)} more"
+
+    def _now_doing(self, task: TaskRecord, line: str) -> str:
+        if line and line != self._seen.get(task.run):
+            self._seen[task.run] = self._doing[task.run] = line
+        waits = task.reason if task.state is State.WAITING else ""
+        return waits or self._doing.get(task.run) or task.state.value
 
     def _waiting(self) -> Iterator[str]:
         waiting = self.watch.in_state(State.PENDING, State.SCHEDULED, State.BLOCKED)

@@ -35,14 +35,14 @@ def resume(
 
 def go_on(ctx: typer.Context, plan: str | None, workers: int | None, *, retry: bool = False, json: bool) -> int:
     """See above; the exit code."""
-    from agentq.cli.carrying import Carrying, head_of_plan
-    from agentq.planning.submitting import bound
+    from agentq.cli.carrying import Carrying
+    from agentq.planning.submitting import bound, head_in
 
     server = reach(ctx, start=True)
     record = find(server, plan) if plan else unfinished(server, "")
     if record is None:
         raise NotFound("There is no plan that has not ended; `agentq plan ls` shows all, `agentq run` begins one.")
-    head = head_of_plan(server, record.id)
+    head = head_in(plans_of(server), record.id)
     if retry:
         bound(plans_of(server), record.id, head)
         record = plans_of(server).retry(record.id)

@@ -21,6 +21,9 @@ HOST, WORKER, VERSION = "host", "worker", "version"
 BUILT_IN = (HOST, WORKER, VERSION)
 """Labels that every worker has by itself, and nobody gives it; so are those of its agents."""
 
+PLAN = "agentq.plan"
+"""A label of workers that are there for one plan alone; with `only_matching`, nothing else asks for them."""
+
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 
 
@@ -58,6 +61,8 @@ def is_asked_for(labels: Mapping[str, str], demands: Mapping[str, str]) -> bool:
     """Whether a run asks for something that such a worker has; its version, which agent the run is for, and what the
     worker lacks do not count.
     """
+    if PLAN in labels:
+        return demands.get(PLAN) == labels[PLAN]
     return any(
         name in labels and name != VERSION and not name.startswith(AGENT_LABEL) and demand[:2] != "!="
         for name, demand in demands.items()
@@ -83,6 +88,8 @@ def starting(queue: str, missing: Mapping[str, str]) -> str:
         return (
             "That worker is gone, or not of this queue, and no other ever has its id: cancel the run, or let it expire."
         )
+    if PLAN in missing:
+        return f"Nobody works on its plan at the moment; `agentq resume {missing[PLAN]}` goes on with it."
     labels = "".join(
         f" --label {name}={each.removeprefix('>=').split('|')[0]}"
         for name, each in missing.items()

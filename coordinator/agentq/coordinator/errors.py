@@ -178,6 +178,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "The {subject} is refused: the plan {detail} was stopped and takes no more tasks; `agentq plan retry` lets it "
         "go on.",
     ),
+    "empty": (WrongState, "The {subject} has no tasks yet, and stays open."),
     "halting": (
         NotNow,
         "The {subject} has to wait: the plan {detail} is being stopped; try again when its last task has ended.",

@@ -136,8 +136,11 @@ class WorkerSettings(BaseModel):
         int, Field(ge=0, description="bytes of disk that worktrees may take; of more, those go that no run works in")
     ] = WORKTREE_BYTES
     worktree_idle: Annotated[
-        int, Field(ge=0, le=1_000, description="worktrees of one repository that are kept ready for the next runs")
-    ] = 8
+        int | None,
+        Field(
+            ge=0, le=1_000, description="worktrees of one repository kept ready; if not given, 8, or as many as slots"
+        ),
+    ] = None
     connect: Annotated[
         str | None, Field(description="the address of a coordinator, where the worker does not reach the server itself")
     ] = None

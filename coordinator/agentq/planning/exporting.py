@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentq.coordinator.demands import HOST
+from agentq.coordinator.demands import HOST, PLAN
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Workspace
 from agentq.planning.model import Worktree
-from agentq.planning.submitting import PLAN_LABEL, Head
+from agentq.planning.submitting import PLAN_LIMIT, Head
 from agentq.planning.words import SHELL
 
 SPANS = {
@@ -114,11 +114,11 @@ def _when(spec: RunSpec, head: Head) -> dict[str, Any]:
         if getattr(spec, field) not in (None, getattr(plain, field))
     }
     said |= {key: getattr(spec, key) for key in ("queue", "priority") if getattr(spec, key) != getattr(plain, key)}
-    ours = {HOST: head.host, PLAN_LABEL: spec.demands.get(PLAN_LABEL)}
+    ours = {HOST: head.host, PLAN: spec.demands.get(PLAN)}
     pairs: dict[str, dict[str, Any]] = {
         "labels": spec.labels,
         "demands": {name: each for name, each in spec.demands.items() if ours.get(name) != each},
-        "limits": {key: units for key, units in spec.limits.items() if not key.startswith(f"{PLAN_LABEL}:")},
+        "limits": {key: units for key, units in spec.limits.items() if not key.startswith(PLAN_LIMIT)},
     }
     said |= {key: dict(value) for key, value in pairs.items() if value}
     if spec.on_failed != "skip" and head.on_failed != "run":

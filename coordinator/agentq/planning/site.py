@@ -127,7 +127,7 @@ class _Checkout:
             raise Invalid(f"The repository {self._top} has no branch or commit {shown(base)} to start from. {hint}")
         self._check_identity()
         if _forbids_dirt(whole):
-            self._check_clean()
+            self._check_clean("--untracked-files=all", "the plan says `dirty: refuse`")
 
     def _check_identity(self) -> None:
         """Nobody commits as nobody."""
@@ -139,14 +139,14 @@ class _Checkout:
                     "`git config user.email ADDRESS`."
                 )
 
-    def _check_clean(self) -> None:
-        code, out = git(self._top, "status", "--porcelain")
+    def _check_clean(self, which: str, why: str) -> None:
+        code, out = git(self._top, "status", "--porcelain", which)
         lines = [line for line in out.splitlines() if line]
         if code == 0 and lines:
             some = ", ".join(line[3:] for line in lines[:3]) + (" and more" if len(lines) > 3 else "")
             raise Refused(
-                f"The checkout {self._top} has changes that nobody has committed ({some}), and the plan says "
-                "`dirty: refuse`; commit or stash them."
+                f"The checkout {self._top} has changes that nobody has committed ({some}), and {why}; commit or stash "
+                "them."
             )
 
     def check_target(self, target: str, *, update: bool) -> None:
@@ -163,6 +163,7 @@ class _Checkout:
             )
         if where != str(self._top):
             raise Refused(f"The branch {target} is checked out in {where}, which is not the repository's own checkout.")
+        self._check_clean("--untracked-files=no", "the checkout is to follow the work")
 
     def _worktrees(self) -> dict[str, str]:
         """Where branches are checked out."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from agentq.coordinator.demands import PLAN
 from agentq.coordinator.errors import Incompatible, NotFound
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.plans import OnFailed, Plans, Task
@@ -21,8 +22,8 @@ from agentq.coordinator.workspace import Workspace
 from agentq.planning.compiling import Compiled, Planned
 
 VERSION = 1
-PLAN_LABEL = "plan"
-"""What the workers offer that `agentq run` starts, and its tasks demand: they work for this plan alone."""
+PLAN_LIMIT = "plan:"
+"""What the limit begins with under which the tasks of a plan run that says how many may at once."""
 
 
 class Head(BaseModel):
@@ -93,14 +94,14 @@ def submit_plan(plans: Plans, plan: str, head: Head, tasks: Sequence[Planned], *
 def bound(plans: Plans, plan: str, head: Head) -> None:
     """Say how many tasks of a plan may run at once, if it does."""
     if head.max_parallel is not None:
-        Flow(plans.store).limit(f"{PLAN_LABEL}:{plan}", most=head.max_parallel)
+        Flow(plans.store).limit(f"{PLAN_LIMIT}{plan}", most=head.max_parallel)
 
 
 def unbound(plans: Plans, plan: str, head: Head) -> None:
     """Forget that again, when the plan has ended."""
     if head.max_parallel is not None:
         with suppress(NotFound):
-            Flow(plans.store).unlimit(f"{PLAN_LABEL}:{plan}")
+            Flow(plans.store).unlimit(f"{PLAN_LIMIT}{plan}")
 
 
 def complete_plan(plans: Plans, plan: str) -> None:
@@ -143,7 +144,7 @@ def _told(task: Planned) -> dict[str, Any]:
 
 def crewed(spec: RunSpec, plan: str) -> RunSpec:
     """A run that is left to the workers of its plan."""
-    return spec.model_copy(update={"demands": {**spec.demands, PLAN_LABEL: plan}})
+    return spec.model_copy(update={"demands": {**spec.demands, PLAN: plan}})
 
 
 def _crewed(task: Planned, plan: str) -> Planned:

@@ -34,11 +34,11 @@ def test_a_squash_is_one_commit_with_the_author_and_the_date_of_the_work(depot: 
     depot.git("commit", "-qam", "first", env=author)
     depot.write(new__txt="new\n")
     depot.git("add", "-A")
-    depot.git("commit", "-qm", "second", env=author)
+    depot.git("commit", "-qm", MESSAGE, env=author)
     (tip,) = read(Git(depot.path), "HEAD")
     target = depot.commit_on(base, "meanwhile", b__txt="other\n")
 
-    landed = stacked(depot, stacking, target, stacking.squashed(tip, base, MESSAGE))
+    landed = stacked(depot, stacking, target, stacking.squashed(tip, base))
 
     assert depot.git("show", "-s", "--format=%P|%an|%ai|%B", landed).strip() == (
         f"{target}|Agent Smith|2020-02-02 02:02:02 +0300|{MESSAGE}".strip()

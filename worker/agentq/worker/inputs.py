@@ -20,6 +20,7 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import RunSpec
+from agentq.planning.filling import OUTPUT
 from agentq.worker.cleaning import clean
 
 PROMPT_CHARACTERS = 64 << 10
@@ -31,8 +32,6 @@ TOLD = 20
 TOLD_CHARACTERS = 1_000
 """Of what each of them says."""
 CUT = "\n[cut here]"
-
-_OUTPUT = re.compile(r"(\\?)\{\{\s*tasks\.([^{}]*?)\s*\}\}")
 
 
 class Inputs:
@@ -98,7 +97,7 @@ def _written(text: str, runs: Mapping[str, Run], most: int) -> str:
         said = VALUES[what](runs[name]).replace("\0", "")
         return said if len(said) <= most else said[: most - len(CUT)] + CUT
 
-    return _OUTPUT.sub(value, text)
+    return OUTPUT.sub(value, text)
 
 
 def _result(run: Run) -> str:

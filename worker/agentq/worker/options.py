@@ -21,3 +21,8 @@ class WorkerOptions(WorkerSettings):
     def is_bounded(self) -> bool:
         """Whether it ends at some time by itself."""
         return self.burst or self.max_runs is not None
+
+    @property
+    def idle_worktrees(self) -> int:
+        """How many worktrees of a repository it keeps ready: other workers here may take them, too."""
+        return max(8, self.slots) if self.worktree_idle is None else self.worktree_idle

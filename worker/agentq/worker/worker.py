@@ -126,7 +126,7 @@ class Worker:
             narration=self.narration,
             door=Door(self.reach.kin(self.queue), home / "doors"),
             queue=self.queue,
-            workspaces=Workspaces(home, self.id, self.options.worktree_idle),
+            workspaces=Workspaces(home, self.id, self.options.idle_worktrees),
             profiles=lambda: self.offering.agents.profiles,
         )
 

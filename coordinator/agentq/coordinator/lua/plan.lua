@@ -27,5 +27,5 @@ call('HSET', key, 'name', name, 'on_failed', on_failed, 'expected', expected, 's
   'created_at_ms', stamp)
 call('ZADD', key_plans(), stamp, plan)
 -- If nothing ever comes of it, it is forgotten.
-set_timer('plan ' .. plan, now + KEEP_MS)
+set_timer(plan_timer(plan), now + KEEP_MS)
 return { 'ok', stamp }

@@ -7,6 +7,11 @@ local concerned, halted = {}, {}
 
 local function plan_timer(plan) return 'plan ' .. plan end
 
+-- Nothing is under way in a plan; one that has no task yet is forgotten if none ever comes.
+local function calm(plan)
+  timers[plan_timer(plan)] = call('EXISTS', key_plan_tasks(plan)) == 0 and now + KEEP_MS or false
+end
+
 -- Why a run cannot be a task of its plan, or nil.
 local function refuse_task(id, door)
   local f = call('HMGET', key_plan(door.plan), 'created_at_ms', 'stopped')
@@ -36,6 +41,8 @@ local function stop_plan(plan, how, why)
   call('HDEL', key_plan(plan), 'walking', 'walk_after', 'walk_found')
   halted[plan] = true
   concerned[plan] = true
+  -- For whoever is too late for this call.
+  set_timer(plan_timer(plan), now)
 end
 
 -- A task has ended.
@@ -84,12 +91,14 @@ local function stop_held(plan, why, budget)
   return true
 end
 
--- Stop some of what lives of a plan; the plan's timer goes on with the rest.
+-- Stop some of what lives of a plan, by its indexes as they are after all that this call has done; the plan's timer goes on
+-- with the rest.
 local function halt(plan, budget)
+  close_index()
   local f = call('HMGET', key_plan(plan), 'stopped_why', 'halt_after')
   local left = cancel_queued(plan, f[1], budget)
   local done = left > 0 and (f[2] == 'done' or stop_held(plan, f[1], left))
-  if done then timers[plan_timer(plan)] = false else set_timer(plan_timer(plan), now) end
+  if done then calm(plan) else set_timer(plan_timer(plan), now) end
   return done
 end
 

@@ -113,6 +113,7 @@ end
 -- Go on with a plan's walk, past up to `budget` tasks. It goes round again as long as it finds any, since what was skipped for
 -- another may come before that. True when it is done.
 local function walk(plan, budget)
+  close_index()
   local key = key_plan(plan)
   local f = call('HMGET', key, 'walking', 'walk', 'walk_after', 'walk_found')
   if not f[1] then return true end
@@ -139,7 +140,7 @@ local function walk(plan, budget)
     return false
   end
   call('HDEL', key, 'walking', 'walk_after', 'walk_found')
-  timers[plan_timer(plan)] = false
+  calm(plan)
   concerned[plan] = true
   return true
 end
@@ -147,14 +148,13 @@ end
 -- The timer of a plan has rung: something of it is under way in several calls, or nothing ever came of it.
 local function ring_plan(plan)
   timers[plan_timer(plan)] = false
-  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stopped', 'ended', 'walking', 'sealed')
-  if not f[1] then return end
-  if f[2] and not f[3] then
+  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stopped', 'ended', 'walking')
+  if f[1] and call('EXISTS', key_plan_tasks(plan)) == 0 then
+    call('UNLINK', key_plan(plan))
+    call('ZREM', key_plans(), plan)
+  elseif f[2] and not f[3] then
     halt(plan, SETTLE_A_CALL)
   elseif f[4] then
     walk(plan, WALK_A_CALL)
-  elseif call('EXISTS', key_plan_tasks(plan)) == 0 then
-    call('UNLINK', key_plan(plan))
-    call('ZREM', key_plans(), plan)
   end
 end

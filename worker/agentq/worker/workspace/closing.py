@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from agentq.coordinator.clock import wall_ms
+from agentq.worker.workspace.idling import about_to_be_idle
 from agentq.worker.workspace.making import Wanted, is_reusable
 from agentq.worker.workspace.note import SUFFIX
 from agentq.worker.workspace.sheltering import sheltered
@@ -21,6 +22,11 @@ def close(worktree: Worktree, *, target: str | None = None, clean_at: str | None
     """Be done with it. `target` is a commit that others keep, in which work may be already; `clean_at` says that
     all it holds is in that commit, as after `committed`, and nothing has run in it since.
     """
+    with about_to_be_idle(worktree.path.parent):
+        return _closed(worktree, target, clean_at, idle_max)
+
+
+def _closed(worktree: Worktree, target: str | None, clean_at: str | None, idle_max: int) -> Became:
     if clean_at is not None and not worktree.note.holds:
         sheltered(worktree.repository.git, worktree.note.run, clean_at, target=target)
     elif held := shelter(worktree, target):

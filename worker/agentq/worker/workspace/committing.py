@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from agentq.worker.workspace.git import GitFailed
 from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
+from agentq.worker.workspace.staging import Staged
 from agentq.worker.workspace.submodules import shelter_submodules
 from agentq.worker.workspace.worktree import UNDER_WAY, Worktree, drop_locks
 
@@ -105,15 +106,18 @@ class _Committing:
         self.notes: list[str] = []
         self._made: set[str] = set()
         """Commits of our own."""
+        self._lines: dict[str, list[tuple[int, int]]] = {}
+        """Lines that came and went since the base, where that is known already."""
+        self._branch_at: str | None = None
 
     def done(self) -> Committed:
         drop_locks(self.worktree)
         self._refuse_conflicts()
         self._undo_half_done()
-        tip = self._with_all(self._head())
-        tip = self._with_others(tip)
-        tip = self._going_on_from_base(tip)
-        changes = list(self._changes(tip)) if tip != self.worktree.base else []
+        head = self._head()
+        tip = self._with_others(self._with_all(head), head)
+        tip = self._going_on_from_base(tip, head)
+        changes = self._changes(tip) if tip != self.worktree.base else []
         if not changes:
             return self._nothing(tip)
         tip = self._with_trailers(tip)
@@ -143,7 +147,7 @@ class _Committing:
         self._shelter_now()
         began = where.read_text().strip() if where.is_file() else ""
         names = (f"refs/heads/{began}", began) if began else ()
-        commits = (self.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") for name in names)
+        commits = map(self._commit_at, names)
         self._forget_half_done()
         if commit := next(filter(None, commits), None):
             self.git("checkout", "-q", "-f", "--detach", commit, patient=True)
@@ -158,28 +162,37 @@ class _Committing:
     # ---- where the work is
 
     def _head(self) -> str:
-        head = self.git.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        if head is None:
+        """What is checked out; notes where the run's branch is."""
+        branch = f"refs/heads/{self.worktree.branch}" if self.worktree.branch else "HEAD"
+        both = self.git.answers("rev-parse", "HEAD^{commit}", f"{branch}^{{commit}}")
+        if both is not None:
+            head, self._branch_at = both.split()
+            return head
+        self._branch_at = self._commit_at(branch)
+        head = self._commit_at("HEAD") or ""
+        if not head:
             self.notes.append("what was checked out has no commit; its files are taken as a change of the base")
-            return self.worktree.base
-        return head
+        return head or self.worktree.base
 
-    def _with_others(self, tip: str) -> str:
+    def _commit_at(self, name: str) -> str | None:
+        return self.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+
+    def _with_others(self, tip: str, head: str) -> str:
         """With what the run's branch has and HEAD has not: where nothing else was done, that is the work."""
-        branch = self.worktree.branch
-        other = branch and self.git.answers("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
-        if not other or other == tip or self.git.is_ancestor(other, tip):
+        other = self._branch_at
+        if not other or other in (tip, head) or self.git.is_ancestor(other, tip):
             return tip
-        if tip not in self._made and self.git.is_ancestor(tip, other):
+        if tip == head and self.git.is_ancestor(tip, other):
             self.git("checkout", "-q", "-f", "--detach", other, patient=True)
             return other
         sheltered(self.git, self.run, other)
-        self.notes.append(f"what was on {branch} and is not checked out any more is no part of the work, and sheltered")
+        left = f"what was on {self.worktree.branch} and is not checked out any more"
+        self.notes.append(f"{left} is no part of the work, and sheltered")
         return tip
 
     def _shelter_now(self) -> None:
         """All as it stands."""
-        head = self.git.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        head = self._commit_at("HEAD")
         now = snapshot(self.git, self.run, without=self.worktree.note.furnished)
         sheltered(self.git, self.run, *(each for each in (head, now) if each))
 
@@ -187,42 +200,42 @@ class _Committing:
 
     def _with_all(self, head: str) -> str:
         """With what is not committed yet, as one more commit."""
-        furnished = self.worktree.note.furnished
-        nested = add_all(self.git, without=furnished)
-        nested += self._drop(head)
-        if nested:
-            self.worktree.noted(holds=tuple(nested))
-            self.notes.append(f"a repository within is no part of the work: {_named(nested)}")
-        self._refuse_large(head)
-        self._keep_submodules()
-        tree = self.git("write-tree", patient=True).strip()
-        parents = [head, *self._merged()]
-        if len(parents) == 1 and tree == self._tree(head):
-            return head
-        return self._commit(tree, parents)
-
-    def _drop(self, head: str) -> list[str]:
-        """Take out of the index what is not to be delivered; the repositories that were in it."""
-        listed = self.git("diff-index", "--cached", "--raw", "-z", "--no-renames", "--abbrev=40", head).split("\0")
+        nested = add_all(self.git, without=self.worktree.note.furnished)
+        staged = self._staged(head)
         known = self._submodules()
-        nested = []
-        for facts, path in zip(listed[::2], listed[1::2], strict=False):
-            old, new = facts[1:].split(" ")[:2]
-            if new == "160000" and old != "160000" and path not in known:
-                nested.append(path)
+        nested += [each.path for each in staged.entries if each.is_new_repository and each.path not in known]
         unwanted = [*nested, *self.worktree.note.furnished]
         if unwanted:
-            self.git(
-                "rm", "-r", "-q", "-f", "--cached", "--ignore-unmatch", "--pathspec-from-file=-", "--pathspec-file-nul",
-                input="\0".join(f":(top,literal){path}" for path in unwanted), patient=True,
-            )  # fmt: skip
-        return nested
+            self._unstage(unwanted)
+            staged = self._staged(head)
+        self._refuse_large(staged)
+        self._tell_of_repositories(nested)
+        parents = [head, *self._merged()]
+        if len(parents) == 1 and not staged.entries:
+            return head
+        made = self._commit(self.git("write-tree", patient=True).strip(), parents)
+        if parents == [self.worktree.base] and not self.git.precautions.trust:
+            self._lines[made] = staged.lines
+        return made
 
-    def _keep_submodules(self) -> None:
-        """What is new in them is in no other repository yet."""
-        if held := shelter_submodules(self.git, self.worktree.repository.modules, self.run):
-            self.worktree.noted(holds=tuple(held))
+    def _staged(self, head: str) -> Staged:
+        words = ("diff-index", "--cached", "--raw", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
+        return Staged.read(self.git(*words, head))
+
+    def _unstage(self, paths: list[str]) -> None:
+        listed = "\0".join(f":(top,literal){path}" for path in paths)
+        words = ("--cached", "--ignore-unmatch", "--pathspec-from-file=-", "--pathspec-file-nul")
+        self.git("rm", "-r", "-q", "-f", *words, input=listed, patient=True)
+
+    def _tell_of_repositories(self, nested: list[str]) -> None:
+        """Those within are no part of the work, and what is new in a submodule is in no other repository yet."""
+        held = shelter_submodules(self.git, self.worktree.repository.modules, self.run)
+        if nested:
+            self.notes.append(f"a repository within is no part of the work: {_named(nested)}")
+        if held:
             self.notes.append(f"what was done in a submodule is only in the worktree: {_named(held)}")
+        if nested or held:
+            self.worktree.noted(holds=(*nested, *held))
 
     def _submodules(self) -> set[str]:
         if not (self.worktree.path / ".gitmodules").is_file():
@@ -230,9 +243,9 @@ class _Committing:
         listed = self.git("config", "-z", "--file", ".gitmodules", "--get-regexp", r"\.path$", also=(1,))
         return {entry.partition("\n")[2] for entry in listed.split("\0")}
 
-    def _refuse_large(self, head: str) -> None:
-        listed = self.git("diff-index", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=AM", head)
-        large = [path for path in listed.split("\0") if path and _size(self.worktree.path / path) > FILE_BYTES_MAX]
+    def _refuse_large(self, staged: Staged) -> None:
+        paths = [each.path for each in staged.entries if each.has_content]
+        large = [path for path in paths if _size(self.worktree.path / path) > FILE_BYTES_MAX]
         if large:
             self._shelter_now()
             raise Undeliverable(
@@ -263,9 +276,9 @@ class _Committing:
             raise Undeliverable(f"the commit is refused, maybe by a hook: {failed.said.strip() or failed}") from failed
         return self.git("rev-parse", "HEAD").strip()
 
-    def _going_on_from_base(self, tip: str) -> str:
+    def _going_on_from_base(self, tip: str, head: str) -> str:
         base = self.worktree.base
-        if tip == base or self.git.is_ancestor(base, tip):
+        if base in (tip, head) or self.git.is_ancestor(base, tip):
             return tip
         sheltered(self.git, self.run, tip)
         self.notes.append("the work does not go on from its base; it is taken as one commit on that")
@@ -293,8 +306,10 @@ class _Committing:
         if branch is None:
             self.git("update-ref", "--no-deref", "-m", "agentq: committed", "HEAD", tip, patient=True)
             return
-        self.git("update-ref", "-m", "agentq: committed", f"refs/heads/{branch}", tip, patient=True)
-        self.git("symbolic-ref", "-m", "agentq: committed", "HEAD", f"refs/heads/{branch}", patient=True)
+        if self._branch_at != tip:
+            self.git("update-ref", "-m", "agentq: committed", f"refs/heads/{branch}", tip, patient=True)
+        if (self.worktree.note.git_dir / "HEAD").read_text() != f"ref: refs/heads/{branch}\n":
+            self.git("symbolic-ref", "-m", "agentq: committed", "HEAD", f"refs/heads/{branch}", patient=True)
 
     def _nothing(self, tip: str) -> Committed:
         """Commits that change nothing in sum are sheltered."""
@@ -304,20 +319,12 @@ class _Committing:
         self._move_to(base)
         return Committed(base, base, notes=tuple(self.notes))
 
-    def _tree(self, commit: str) -> str:
-        return self.git("rev-parse", f"{commit}^{{tree}}").strip()
-
-    def _changes(self, tip: str) -> Iterator[tuple[int, int]]:
+    def _changes(self, tip: str) -> list[tuple[int, int]]:
         """Lines that came and went, by file."""
-        told = self.git("diff-tree", "-r", "-z", "--numstat", "--no-renames", self.worktree.base, tip)
-        for line in told.split("\0"):
-            if line:
-                came, went, _ = line.split("\t", 2)
-                yield _number(came), _number(went)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+        if tip in self._lines:
+            return self._lines[tip]
+        words = ("diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
+        return Staged.read(self.git(*words, self.worktree.base, tip)).lines
 
 
 def _size(path: Path) -> int:

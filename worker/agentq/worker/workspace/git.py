@@ -154,6 +154,8 @@ class Git:
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether a commit is in the history of another, or is that one."""
+        if older == newer:
+            return True
         try:
             self("merge-base", "--is-ancestor", older, newer)
         except GitFailed as failed:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.worker import tree
-from agentq.worker.workspace.git import GitFailed
+from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.idling import one_more
 from agentq.worker.workspace.note import SUFFIX, Note
 from agentq.worker.workspace.repository import Repository, hidden
 from agentq.worker.workspace.sheltering import sheltered
@@ -64,8 +65,6 @@ def made(repository: Repository, home: Path, wanted: Wanted) -> Worktree:
     earlier = _seized(repository, path)
     if earlier is not None and (held := shelter(earlier)):
         raise GitFailed(f"{path} holds a repository that is nowhere else, {held[0]}; move it away, and retry the run.")
-    if wanted.branch is not None and (tip := repository.commit(f"refs/heads/{wanted.branch}")):
-        sheltered(repository.git, wanted.name, tip, target=wanted.commit)
     if earlier is not None and is_reusable(earlier, wanted):
         return _brought(earlier, wanted)
     if earlier is not None:
@@ -134,7 +133,15 @@ def is_reusable(worktree: Worktree, wanted: Wanted) -> bool:
 
 
 def _taken(repository: Repository, folder: Path, path: Path) -> Worktree | None:
-    """An idle one, which is now there."""
+    """An idle one, which is now there; or one that is idle in a moment."""
+    began_ms = monotonic_ms()
+    while True:
+        idle = _idle(repository, folder, path)
+        if idle is not None or not one_more(folder, repository.git.leash, began_ms):
+            return idle
+
+
+def _idle(repository: Repository, folder: Path, path: Path) -> Worktree | None:
     if not any(folder.glob(f"idle-*{SUFFIX}")):
         return None
     with repository.locked():
@@ -154,10 +161,32 @@ def _brought(worktree: Worktree, wanted: Wanted) -> Worktree:
         left = worktree.note.git_dir / name
         shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
     point_back(worktree)
-    where = ("--no-track", "-B", wanted.branch) if wanted.branch else ("--detach",)
-    git("checkout", "-q", "-f", *where, wanted.commit, patient=True)
+    _check_out(worktree.repository, git, wanted)
     git("clean", "-q", "-ffdx")
     return worktree.noted(**_about(wanted), set_up="", furnished=(), holds=(), ended_at_ms=None, why="")
+
+
+def _check_out(repository: Repository, git: Git, wanted: Wanted) -> None:
+    """On its branch, which is new; what an earlier one of that name had is sheltered."""
+    if wanted.branch is None:
+        git("checkout", "-q", "-f", "--detach", wanted.commit, patient=True)
+        return
+    over = ("checkout", "-q", "-f", "--no-track")
+    try:
+        git(*over, "-b", wanted.branch, wanted.commit, patient=True)
+    except GitFailed as failed:
+        if "already exists" not in failed.said:
+            raise
+        _shelter_branch(repository, wanted)
+        git(*over, "-B", wanted.branch, wanted.commit, patient=True)
+
+
+def _shelter_branch(repository: Repository, wanted: Wanted) -> bool:
+    """What a branch of that name has; whether there is one."""
+    tip = wanted.branch and repository.commit(f"refs/heads/{wanted.branch}")
+    if tip:
+        sheltered(repository.git, wanted.name, tip, target=wanted.commit)
+    return bool(tip)
 
 
 # ---- a new one
@@ -167,7 +196,7 @@ def _added(repository: Repository, path: Path, wanted: Wanted) -> Worktree:
     clear(path)
     where = ("--no-track", "-B", wanted.branch) if wanted.branch else ("--detach",)
     with repository.locked() as git:
-        had = wanted.branch is not None and repository.commit(f"refs/heads/{wanted.branch}") is not None
+        had = _shelter_branch(repository, wanted)
         try:
             git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, patient=True)
             git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip())

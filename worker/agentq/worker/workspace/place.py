@@ -220,21 +220,32 @@ class Place:
 
     def commit(self) -> Committed:
         """What it left."""
-        body = (self.spec.prompt or "") if self.spec.kind == "agent" else ""
-        title = self.spec.name or (body or " ".join(self.spec.argv))
-        return committed(self.worktree, message_of(self.run, title, self.spec.task, body if self.spec.name else ""))
+        body = (self.spec.prompt or "") if self.spec.kind == "agent" and self.spec.name else ""
+        return committed(self.worktree, message_of(self.run, self._title, self.spec.task, body))
+
+    @property
+    def _title(self) -> str:
+        said = self.spec.prompt if self.spec.kind == "agent" else " ".join(self.spec.argv)
+        lines = (self.spec.name or said or "").strip().splitlines()
+        return lines[0] if lines else self.run
 
     def piece(self, work: Committed) -> Piece:
         """The work, as it is to go into the target."""
-        git = self.repository.git
-        (tip,) = read(git, work.commit)
-        if self.workspace.merge == "merge":
-            said = tip.message.partition("\n")
-            return Piece(self.run, tip.id, work.base, f"Merge {self.branch}: {said[0]}\n\n{trailer(self.run)}\n")
-        if self.workspace.merge == "rebase" and git.answers("rev-list", "--merges", tip.id, f"^{work.base}") == "":
-            return Piece(self.run, tip.id, work.base)
-        # Merges cannot be put onto another commit one by one, so with a conflict resolved it is one commit, too.
-        return Piece(self.run, self._stacking().squashed(tip, work.base, tip.message), work.base)
+        git, policy = self.repository.git, self.workspace.merge
+        if policy == "merge":
+            said = self._title
+            return Piece(self.run, work.commit, work.base, f"Merge {self.branch}: {said}\n\n{trailer(self.run)}\n")
+        if policy == "rebase" and git.answers("rev-list", "--merges", work.commit, f"^{work.base}") == "":
+            return Piece(self.run, work.commit, work.base)
+        # Merges cannot be put onto another commit one by one: what was to be rebased is one commit then, too.
+        return Piece(self.run, work.commit, work.base, squash=True)
+
+    def offer(self, work: Committed) -> str:
+        """The commit by which others may take the work along."""
+        if not self.workspace.check:
+            return work.commit  # nobody does
+        (tip,) = read(self.repository.git, work.commit)
+        return self._stacking().squashed(tip, work.base)
 
     def landing(self, say: Callable[[str], None]) -> Landing:
         """How the work gets into the target."""

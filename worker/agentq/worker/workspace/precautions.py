@@ -95,8 +95,10 @@ _HELPER = re.compile(r"credential\.(.*\.)?helper", re.IGNORECASE | re.DOTALL)
 """Of these there may be several, all of which count."""
 _INCLUDES = ("include.", "includeif.")
 
-Looks = tuple[tuple[int, int, int] | None, ...]
-"""Of some files: enough to see that they have not changed."""
+REMEMBERED = 1_000
+
+Look = tuple[int, int, int]
+"""Of a file: enough to see that it has not changed."""
 
 
 @dataclass(slots=True)
@@ -106,8 +108,8 @@ class Precautions:
     trust: bool = False
     """Whether the repository's hooks and programs may run."""
     sign: bool = False
-    _known: dict[tuple[Path, Path | None], tuple[Looks, list[tuple[str, str]]]] = field(default_factory=dict)
-    _folders: dict[tuple[Path, Path | None], tuple[Path, ...]] = field(default_factory=dict)
+    _known: dict[tuple[tuple[Path, Look], ...], list[tuple[str, str]]] = field(default_factory=dict)
+    _folders: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
 
     def settings(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
         """For a command in a folder, in order: of one name the last counts."""
@@ -123,30 +125,47 @@ class Precautions:
 
     def _of_repository(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
         """What its configuration makes necessary; looked at again when that has changed."""
-        key = folder, git_dir
-        looks = _looks(self._files(key))
-        known = self._known.get(key)
-        if known is not None and known[0] == looks:
-            return known[1]
+        files = self._files(folder, git_dir)
+        looks = tuple((file, look) for file in files if (look := look_at(file)) is not None)
+        if looks in self._known:
+            return self._known[looks]
         listed = _ask(folder, git_dir, "config", "-z", "--show-scope", "--list")
         if listed is None:
             return []  # no repository, or a broken one: git itself will say so
         entries = list(_entries(listed))
         settings = overriding(entries, trust=self.trust)
-        if not any(name.startswith(_INCLUDES) for scope, name, _ in entries if not _own(scope)):
-            self._known[key] = looks, settings
+        if looks and not any(name.startswith(_INCLUDES) for scope, name, _ in entries if not _own(scope)):
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[looks] = settings
         return settings
 
-    def _files(self, key: tuple[Path, Path | None]) -> tuple[Path, ...]:
-        """Where the configuration of a repository stands."""
-        if key not in self._folders:
-            folder, git_dir = key
+    def _files(self, folder: Path, git_dir: Path | None) -> tuple[Path, ...]:
+        """Where the configuration of a repository stands; nothing where there is none."""
+        if git_dir is not None:
+            return _configuration(git_dir, _common_of(git_dir))
+        if folder not in self._folders:
             told = _ask(folder, git_dir, "rev-parse", "--absolute-git-dir", "--git-common-dir")
             if told is None:
                 return ()
+            if len(self._folders) >= REMEMBERED:
+                self._folders.clear()
             own, common = (folder / os.fsdecode(line) for line in told.splitlines()[:2])
-            self._folders[key] = (common / "config", common / "config.worktree", own / "config.worktree")
-        return self._folders[key]
+            self._folders[folder] = _configuration(own, common)
+        return self._folders[folder]
+
+
+def _configuration(git_dir: Path, common: Path) -> tuple[Path, ...]:
+    common = Path(os.path.normpath(common))
+    return common / "config", common / "config.worktree", git_dir / "config.worktree"
+
+
+def _common_of(git_dir: Path) -> Path:
+    """The git directory that a worktree's has in common with the others of its repository."""
+    try:
+        return git_dir / (git_dir / "commondir").read_text().strip()
+    except OSError:
+        return git_dir
 
 
 def overriding(entries: Iterable[tuple[str, str, str]], *, trust: bool = False) -> list[tuple[str, str]]:
@@ -211,11 +230,8 @@ def _ask(folder: Path, git_dir: Path | None, *words: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _looks(files: Iterable[Path]) -> Looks:
-    return tuple(map(_look, files))
-
-
-def _look(file: Path) -> tuple[int, int, int] | None:
+def look_at(file: Path) -> Look | None:
+    """How a file looks; None if there is none."""
     try:
         status = file.stat()
     except OSError:

@@ -19,12 +19,20 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.worker.workspace.git import Git, GitFailed
 from agentq.worker.workspace.locking import locked
+from agentq.worker.workspace.precautions import look_at
 
 ORIGIN = "origin"
 REMOTE_HEADS = "refs/remotes/"
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _SHORT = re.compile(r"(?P<host>[^\s/:]+):(?!//)(?P<path>\S+)")
 
+REMEMBERED = 10_000
+_commits: set[tuple[Path, str]] = set()
+"""Whole names of commits that have been seen: these stay what they are."""
+_named: dict[Path, tuple[object, ...]] = {}
+"""Repositories in which somebody is named, and what said so."""
+_opened: dict[Path, tuple[tuple[object, ...], Path, Path | None]] = {}
+"""Paths, how what decides looked, and the git directory and the checkout that they are of."""
 _fetched_ms: dict[tuple[Path, str], int] = {}
 """When the last fetch began that has come back well, by repository and remote."""
 
@@ -92,8 +100,15 @@ class Repository:
 
     def commit(self, name: str) -> str | None:
         """The commit of that name, if there is one."""
+        if (self.common, name) in _commits:
+            return name
         git = self.git.within(self.top) if self.top else self.git  # a worktree has a HEAD of its own
-        return git.answers("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        commit = git.answers("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        if commit is not None:
+            if len(_commits) >= REMEMBERED:
+                _commits.clear()
+            _commits.add((self.common, commit))
+        return commit
 
     def fetch(self, remote: str) -> None:
         """Bring what is known of a remote up to date; whoever waits for that meanwhile need not do it again."""
@@ -128,6 +143,9 @@ class Repository:
 
     def check_identity(self) -> None:
         """Refuse where nobody has said whose name commits are to carry."""
+        looks = _looks_of_names(self.common)
+        if _named.get(self.common) == looks:
+            return
         for role in ("AUTHOR", "COMMITTER"):
             try:
                 self.git("var", f"GIT_{role}_IDENT")
@@ -136,6 +154,7 @@ class Repository:
                     f"Git does not know who commits in {self.top or self.common}; tell it with `git config --global "
                     "user.name NAME` and `git config --global user.email ADDRESS`, as the user of the worker."
                 ) from failed
+        _named[self.common] = looks
 
     def check_clean(self) -> None:
         """Refuse a checkout with changes that nobody has committed."""
@@ -150,6 +169,15 @@ class Repository:
             )
 
 
+def _looks_of_names(common: Path) -> tuple[object, ...]:
+    """Of all that says whose name commits carry: whoever was named is so until one of these changes."""
+    home, own = Path(os.environ.get("HOME", "/")), os.environ.get("XDG_CONFIG_HOME")
+    files = (common / "config", home / ".gitconfig", Path(own or home / ".config") / "git" / "config")
+    names = ("GIT_CONFIG_GLOBAL", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+    said = tuple(os.environ.get(name) for name in names)
+    return (*map(look_at, files), *said, said[0] and look_at(Path(said[0])))
+
+
 def found(git: Git, place: str, home: Path, remote: str = ORIGIN) -> Repository:
     """The repository of a path on this machine, or a copy of that of an address."""
     return opened(git, Path(place), remote) if place.startswith("/") else copied(git, place, home)
@@ -161,6 +189,17 @@ def opened(git: Git, path: Path, remote: str = ORIGIN) -> Repository:
         what = "is not a folder" if path.exists() else "is not on this machine"
         raise NotFound(f"The repository {path} {what}; name one that is, or a host that has it.")
     path = path.resolve()
+    looks = (look_at(path / ".git"), look_at(path / "HEAD"))
+    known = _opened.get(path)
+    if known is not None and known[0] == looks and looks != (None, None) and (known[1] / "HEAD").exists():
+        return Repository(git.within(known[1]), known[2], remote)
+    folder, top = _placed(git, path)
+    _opened[path] = looks, folder, top
+    return Repository(git.within(folder), top, remote)
+
+
+def _placed(git: Git, path: Path) -> tuple[Path, Path | None]:
+    """The git directory that a path belongs to, and the checkout that it is in."""
     try:
         told = git.within(path)("rev-parse", "--is-bare-repository", "--git-common-dir")
     except GitFailed as failed:
@@ -169,10 +208,10 @@ def opened(git: Git, path: Path, remote: str = ORIGIN) -> Repository:
         raise
     bare, common = told.splitlines()[:2]
     folder = (path / common).resolve()
-    top = None if bare == "true" else next((each for each in (path, *path.parents) if (each / ".git").exists()), None)
-    if top is None and bare != "true" and folder.name == ".git":
-        top = folder.parent
-    return Repository(git.within(folder, None), top, remote)
+    if bare == "true":
+        return folder, None
+    top = next((each for each in (path, *path.parents) if (each / ".git").exists()), None)
+    return folder, folder.parent if top is None and folder.name == ".git" else top
 
 
 def copied(git: Git, address: str, home: Path) -> Repository:

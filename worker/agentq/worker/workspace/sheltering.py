@@ -30,8 +30,10 @@ def shelter_of(run: str) -> str:
 
 
 def sheltered(git: Git, run: str, *commits: str, target: str | None = None) -> str | None:
-    """See that commits can be reached for good, from the target or from the run's ref; what that ref is now."""
+    """See that commits can be reached for good, from the target or from the run's ref; what that ref is by this."""
     ref = shelter_of(run)
+    if all(commit == target for commit in commits):
+        return None
     for _ in range(TRIES):
         before = git.answers("rev-parse", "--verify", "--quiet", ref)
         held = [each for each in (target, before) if each]

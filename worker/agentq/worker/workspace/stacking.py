@@ -155,11 +155,9 @@ class Stacking:
         over = [word for parent in parents for word in ("-p", parent)]
         return self._git("commit-tree", *self._sign, *over, tree, input=message, identity=author).strip()
 
-    def squashed(self, tip: Commit, base: str, message: str) -> str:
+    def squashed(self, tip: Commit, base: str) -> str:
         """All that was done since the base, as one commit on it."""
-        if tip.parents == (base,) and tip.message == message:
-            return tip.id
-        return self.made(tip.tree, (base,), tip, message)
+        return tip.id if tip.parents == (base,) else self.made(tip.tree, (base,), tip, tip.message)
 
     def stacked(self, onto: Commit, work: Commit, policy: Policy, message: str) -> str:
         """The commit that brings the work onto another; that one itself where it has all of it."""

@@ -198,10 +198,10 @@ def _tips(worktree: Worktree) -> Iterator[str]:
 def set_idle(worktree: Worktree) -> None:
     """Done with, and all that it held is merged or sheltered: another run may have it. Its branch goes."""
     folder = worktree.path.parent
-    worktree.git("update-ref", "--no-deref", "HEAD", worktree.git("rev-parse", "HEAD").strip(), patient=True)
-    with worktree.repository.locked() as git:
-        if worktree.branch:
-            git("update-ref", "-d", f"refs/heads/{worktree.branch}", patient=True)
+    worktree.git("update-ref", "--no-deref", "HEAD", worktree.base, patient=True)
+    if worktree.branch:
+        worktree.repository.git("update-ref", "-d", f"refs/heads/{worktree.branch}", patient=True)
+    with worktree.repository.locked():
         name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
         gone = {"run": "", "branch": None, "base": "", "ended_at_ms": wall_ms(), "furnished": (), "set_up": ""}
         moved(worktree, folder / name, state="idle", **gone)

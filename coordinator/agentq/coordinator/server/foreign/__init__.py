@@ -7,9 +7,13 @@ from typing import Any
 
 from agentq.coordinator import identity
 from agentq.coordinator.errors import NotFound
+from agentq.coordinator.server.foreign.speaking import STATES as STATES
+from agentq.coordinator.server.foreign.speaking import Status as Status
 from agentq.coordinator.server.foreign.speaking import also as also
 from agentq.coordinator.server.foreign.speaking import also_brief as also_brief
 from agentq.coordinator.server.foreign.speaking import concealed as concealed
+from agentq.coordinator.server.foreign.speaking import result_of as result_of
+from agentq.coordinator.server.foreign.speaking import wholly as wholly
 from agentq.coordinator.sessions import Session
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from pydantic import JsonValue
 
-from agentq.coordinator.errors import Duplicate, Evicted, NotFound, Refused, refusal
+from agentq.coordinator.errors import Duplicate, Evicted, NotAllowed, NotFound, Refused, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.limits import FOREIGN_MS
@@ -141,13 +141,15 @@ class Roster:
 
     # ---- coming and going
 
-    def register(self, registration: Registration, token: str = "", runner: str | None = None) -> str:
+    def register(self, registration: Registration, token: str = "") -> str:
         """Take a runner in; one that has the same identity and is gone has its place taken, runs and all.
 
-        `token` is what it is bound to: only whoever shows that may speak for it.
+        `token` is what it is bound to: only whoever shows that may speak for it, and take its place.
         """
-        runner = runner or registration.runner_id()
+        runner = registration.runner_id()
         before = self._glance(runner)
+        if before is not None and token and before.fields.get("token", "") != token:
+            raise NotAllowed("This identity was registered with another token.")
         if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
             raise Occupied(runner, registration)
         self._check_agents(registration, runner)

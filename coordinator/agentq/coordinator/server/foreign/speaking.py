@@ -11,15 +11,18 @@ What a request said that our spec has no place for stands in the spec's notes, u
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from agentq.coordinator.errors import NotFound
 from agentq.coordinator.fields import Name
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
+from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server.foreign.registration import Dialect
 
@@ -28,6 +31,7 @@ START, RESUME = "start_session", "resume_session"
 NO_MATCH = "No matching runner available within timeout"
 DISCONNECTED = "Runner disconnected during execution"
 
+Status = Literal["pending", "claimed", "running", "stopping", "completed", "failed", "stopped"]
 STATUS = {
     State.BLOCKED: "pending",
     State.SCHEDULED: "pending",
@@ -41,7 +45,7 @@ STATUS = {
     State.CANCELLED: "stopped",
 }
 
-STATES: dict[str, tuple[State, ...]] = {
+STATES: Mapping[str, tuple[State, ...]] = {
     status: tuple(state for state in State if STATUS[state] == status) for status in STATUS.values()
 } | {"stopping": tuple(HELD)}
 """Our states by a foreign status: what a list is narrowed to. Those stopping are held, too."""
@@ -136,6 +140,19 @@ def also_brief(run: Summary) -> dict[str, Any]:
         "runner_id": run.worker or None,
         "created_at": moment(run.submitted_at_ms),
     }
+
+
+def wholly(records: Records, shown: Iterable[dict[str, Any]], status: str) -> list[dict[str, Any]]:
+    """Runs of a list with all that the dialects tell of each, those that have this status."""
+    found = []
+    for each in shown:
+        try:
+            told = also(records.get(each["id"]))
+        except NotFound:
+            continue  # forgotten since it was listed
+        if told["status"] == status:
+            found.append({**told, **each, "status": status})
+    return found
 
 
 def _last_worker(run: Run) -> str | None:

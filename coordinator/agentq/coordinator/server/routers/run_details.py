@@ -13,7 +13,7 @@ from agentq.coordinator.explanation import Explanation
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.logs import Logs, Stream
-from agentq.coordinator.server import live, sse, views
+from agentq.coordinator.server import foreign, live, sse, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.routers.runs import RunId, Wait, check_queue, visible
@@ -136,7 +136,7 @@ async def result(request: Request, run_id: RunId, caller: Caller, wait: Wait = 0
         raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
     tail = run.outcome.tail if run.outcome is not None else None
     told = {"id": run.id, "state": run.state.value, "outcome": outcome_record(run.outcome), "tail": tail}
-    return views.tagged(request, told)
+    return views.tagged(request, (foreign.result_of(run) or {}) | told)
 
 
 @router.get("/attempts", summary="The tries at a run")

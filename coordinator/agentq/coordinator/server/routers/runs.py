@@ -78,16 +78,19 @@ async def page(
     until_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those made before then.")] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    status: Annotated[foreign.Status | None, Query(description="The same in the words of other systems.")] = None,
 ) -> Response:
     """A page of runs. It may be short, or empty, and not be the last: that has no `next`."""
     service = service_of(request)
     if queue is not None:
         caller.check_queue(queue)
-    which = Filter(
-        tuple(state or State), queue, () if queue else caller.queues, plan, session, since_ms, until_ms, outcome
-    )
+    states = foreign.STATES[status] if status is not None else tuple(state or State)
+    which = Filter(states, queue, () if queue else caller.queues, plan, session, since_ms, until_ms, outcome)
     found = await service.ask(service.records.page, which, limit=limit, cursor=cursor)
-    return views.told({"runs": [views.summary_view(run) for run in found.runs], "next": found.cursor})
+    shown = [views.summary_view(run) for run in found.runs]
+    if status is not None:
+        shown = await service.ask(foreign.wholly, service.records, shown, status)
+    return views.told({"runs": shown, "next": found.cursor})
 
 
 @router.get("/{run_id}", summary="A run, or its end")

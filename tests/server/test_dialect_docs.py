@@ -1,0 +1,100 @@
+"""Dialect B, where it is neither A nor C; and what may be said without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from foreign import Parties
+from serving import Serving
+
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.registration import Registration, label_of
+from agentq.coordinator.server.foreign.shelf import filled_in
+from agentq.coordinator.server.foreign.timing import Timing
+from agentq.coordinator.serving import serves
+
+
+@pytest.fixture(scope="module")
+def serving(hasty: Serving) -> Serving:
+    return hasty
+
+
+def test_a_client_of_dialect_b_and_its_runner_are_spoken_to_in_their_way(parties: Parties) -> None:
+    runner, client = parties.hand("b"), parties.client()
+    made = client.start("b", "write the docs", execution_mode="async_poll")
+    given = runner.take()
+
+    assert (given["prompt"], given["execution_mode"]) == ("write the docs", "async_poll")
+    client.http.post(f"/sessions/{made['session_id']}/stop")
+    assert runner.poll() == {"stop_runs": [made["run_id"]]}
+    told = {"event_type": "run_completed", "session_id": made["session_id"]}
+    assert runner.http.post(f"/sessions/{made['session_id']}/events", json=told).status_code == 201
+    assert client.session(made["session_id"]) == "finished"
+
+
+@pytest.mark.parametrize(
+    ("body", "dialect", "slots"),
+    [
+        (None, "a", 1),
+        ({"hostname": "h", "project_dir": "/p", "executor_type": "claude-code"}, "a", 1),
+        ({"hostname": "h", "executor_type": "claude-code", "tags": ["x", "slots=3"]}, "b", 3),
+        ({"hostname": "h", "project_dir": "/p", "executor_profile": "x", "slots": 2}, "c", 2),
+        ({"tags": ["slots=0"]}, "a", 1),
+    ],
+)
+def test_a_registration_tells_its_dialect(body: dict[str, Any] | None, dialect: str, slots: int) -> None:
+    registration = Registration.read(body)
+
+    assert (registration.dialect, registration.concurrency) == (dialect, slots)
+    identity = registration.identity("lnch_000000000000")
+    assert identity.slots == slots
+    assert not [label for label in identity.labels if "slots" in label]
+
+
+def test_a_runner_serves_agents_alone_whichever_they_are() -> None:
+    identity = Registration.read({"hostname": "h"}).identity("rnr_000000000000")
+
+    lanes = ["default:5:", "default:5f:", "default:5:agent.claude=ready", "other:5:agent.claude=ready",
+             "default:5:agent.x=ready,executor_type=!=procedural", "default:5:agent.x=ready,tag.gpu=yes"]  # fmt: skip
+    assert serves(identity, lanes) == [lanes[2], lanes[4]]
+
+
+@pytest.mark.parametrize("text", ["plain", "/srv/a b", "/srv/project", "ü", "x" * 500, "-x", ""])
+def test_any_text_has_a_label_that_tells_it_from_others(text: str) -> None:
+    label = label_of(text)
+
+    assert Registration.read({"hostname": label}).identity("r").labels["hostname"] == label
+    assert label != label_of(text + "x")
+
+
+def test_demands_add_up_and_the_higher_counts() -> None:
+    high = Wanted(hostname="here", tags=("a",))
+    low = Wanted.read({"hostname": "there", "executor_profile": "coding", "tags": ["b", "a"]})
+
+    assert low.below(high).demands() == {
+        "hostname": "here",
+        "executor_profile": "coding",
+        "executor_type": "!=procedural",
+        "tag.a": "yes",
+        "tag.b": "yes",
+    }
+
+
+def test_a_placeholder_is_replaced_once_and_nothing_comes_from_here() -> None:
+    facts: dict[str, dict[str, Any]] = {"params": {"a": "${scope.b}", "n": 3}, "scope": {"b": "secret"}, "runtime": {}}
+
+    assert filled_in(["${params.a}", "${params.n}", "n=${params.n}", "${env.HOME}", "${params.none}"], facts) == [
+        *("${scope.b}", 3, "n=3", "${env.HOME}", "${params.none}"),
+    ]
+
+
+def test_the_times_are_set_by_their_own_names_and_fit_together() -> None:
+    timing = Timing.from_environment({"RUNNER_POLL_TIMEOUT": "10", "RUNNER_HEARTBEAT_INTERVAL": "100"})
+
+    assert (timing.runner_poll_timeout, timing.lease_ms, timing.expires_ms) == (10, 250_000, None)
+    assert Timing().lease_ms == 150_000
+    assert Timing.from_environment({"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
+    with pytest.raises(Invalid, match="RUNNER_POLL_TIMEOUT"):
+        Timing.from_environment({"RUNNER_POLL_TIMEOUT": "31"})

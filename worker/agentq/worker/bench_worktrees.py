@@ -1,0 +1,189 @@
+"""What a task costs that works in a worktree and is merged, beside shell scripts that do the same, for `agentq bench`.
+
+Both scripts do the work of as many tasks at a time as the worker has slots, each merge alone. One takes a worktree for
+each task from the commands that everybody knows, and throws it away; the other knows what we know, and uses worktrees
+again. What the task itself does is nothing but one file.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+
+from agentq.coordinator.bench import Figure, ratio, timed
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.outcomes import Outcomes
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.workspace import Workspace
+from agentq.worker.bench import Bench
+
+SLOTS = 4
+WAIT_MS = 300_000
+TASK_MS_MOST = 150
+RATIO_MOST = 1.3
+FOLDER_FILES = 50
+IDENTITY = {
+    f"GIT_{role}_{what}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "bench"), ("EMAIL", "bench@localhost"))
+}
+DO = "echo x > file-$1"
+
+MERGE = """
+tip=$(git rev-parse work)
+new=$(git rev-parse agentq/$1)
+if [ "$(git rev-parse $new~1)" != "$tip" ]; then
+  tree=$(git merge-tree --write-tree $tip $new)
+  new=$(git commit-tree -p $tip -m "task $1" $tree)
+fi
+git update-ref refs/heads/work $new $tip
+"""
+"""In the repository, of the task whose number is the first argument."""
+COMMIT = f"""
+{DO}
+git add -A
+git commit -q -m "task $1"
+"""
+PLAIN = f"""
+git worktree add -q --no-track -b agentq/$1 ../plain-$1 work
+cd ../plain-$1
+{COMMIT}
+flock ../merging sh -ec '{MERGE}' - $1
+cd ../repository
+git worktree remove --force ../plain-$1
+git branch -q -D agentq/$1
+"""
+AGAIN = f"""
+n=1
+while ! mkdir ../taken-$n 2>/dev/null; do n=$(($n % {SLOTS} + 1)); done
+base=$(git rev-parse work)
+cd ../again-$n
+git checkout -q -f --no-track -B agentq/$1 $base
+git clean -q -ffdx
+{COMMIT}
+flock ../merging sh -ec '{MERGE}' - $1
+git checkout -q --detach
+git branch -q -D agentq/$1
+rmdir ../taken-$n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorktreeScale:
+    """How much of everything."""
+
+    files: int = 10_000
+    tasks: int = 24
+    plain_tasks: int = 4
+    """Each writes all the files."""
+    rounds: int = 5
+
+
+WORKTREES_QUICK = WorktreeScale(files=100, tasks=4, plain_tasks=4, rounds=1)
+
+
+class WorktreeBench:
+    """One repository, and one worker process."""
+
+    def __init__(self, scale: WorktreeScale, workers: Bench) -> None:
+        self.scale = scale
+        self.workers = workers
+        self.queue = workers.queue
+        self.folder = workers.folder / "worktrees-bench"
+        self.repository = self.folder / "repository"
+        self._number = 0
+
+    def figures(self) -> Iterator[Figure]:
+        """Every figure, one after the other."""
+        self._make()
+        ours, again, plain = list[float](), list[float](), list[float]()
+        with self.workers.worker(SLOTS), closing(Outcomes(self.queue.store)) as outcomes:
+            self._delivered(outcomes, 4 * SLOTS)  # the first worktrees are made, and their files written
+            for number in range(SLOTS):
+                self._git("worktree", "add", "-q", "--detach", f"../again-{number + 1}", "work")
+            for _ in range(self.scale.rounds):
+                ours.append(self._delivered(outcomes, self.scale.tasks))
+                again.append(self._scripted(AGAIN, self.scale.tasks))
+                plain.append(self._scripted(PLAIN, self.scale.plain_tasks))
+        mine, bare, simple = (1e3 * median(each) for each in (ours, again, plain))
+        of = f"{self.scale.files:,} files, {SLOTS} at a time"
+        found = f"{mine:,.0f} ms a task, the script {bare:,.0f} ms"
+        yield Figure(f"a task in a worktree, of {of}", found, mine, "ms", most=TASK_MS_MOST)
+        yield Figure("beside a script that uses worktrees again", found, ratio(ours, again), most=RATIO_MOST)
+        found = f"{mine:,.0f} ms a task, the script {simple:,.0f} ms"
+        yield Figure("beside a script with worktree add and remove", found, ratio(ours, plain), most=RATIO_MOST)
+
+    def _make(self) -> None:
+        """A repository with so many files, nothing of whose branches is checked out."""
+        for number in range(self.scale.files):
+            file = self.repository / f"folder-{number // FOLDER_FILES}" / f"file-{number}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"# file {number}\n" * 40)
+        self._git("init", "-q", "-b", "main")
+        for key, value in (("name", "bench"), ("email", "bench@localhost")):
+            self._git("config", f"user.{key}", value)
+        self._git("add", "-A")
+        self._git("commit", "-q", "-m", "begin")
+        self._git("branch", "work")
+
+    def _delivered(self, outcomes: Outcomes, tasks: int) -> float:
+        """Seconds for a task, of many that a worker does."""
+        before = self._commits()
+        workspace = Workspace(repository=str(self.repository), base="work", target="work")
+        argv = ("sh", "-c", DO, "-")
+        runs: list[str] = []
+
+        def deliver() -> None:
+            runs.extend(
+                self.queue.submit(RunSpec(kind="command", argv=(*argv, number), workspace=workspace)).id
+                for number in self._numbers(tasks)
+            )
+            outcomes.wait_all(runs, WAIT_MS)
+
+        took = timed(deliver)
+        for run in map(self.workers.records.get, runs):
+            if run.state is not State.COMPLETED:
+                raise AgentqError(f"A run of the bench ended as {run.state}: {run.outcome and run.outcome.error}")
+        self._check(before + tasks)
+        return took / tasks
+
+    def _scripted(self, script: str, tasks: int) -> float:
+        """The same for a script."""
+        before = self._commits()
+        words = ["xargs", "-P", str(SLOTS), "-I", "{}", "sh", "-ec", script, "-", "{}"]
+        numbers = "\n".join(self._numbers(tasks))
+        variables = {**os.environ, **IDENTITY}
+        done = list[subprocess.CompletedProcess[str]]()
+        took = timed(
+            lambda: done.append(
+                subprocess.run(words, input=numbers, cwd=self.repository, env=variables, capture_output=True, text=True)
+            )
+        )
+        if done[0].returncode:
+            raise AgentqError(f"The script of the bench failed: {done[0].stderr.strip()[-400:]}")
+        self._check(before + tasks)
+        return took / tasks
+
+    def _numbers(self, tasks: int) -> list[str]:
+        """Of tasks that nobody has had."""
+        self._number += tasks
+        return [str(number) for number in range(self._number - tasks, self._number)]
+
+    def _commits(self) -> int:
+        return int(self._git("rev-list", "--count", "work"))
+
+    def _check(self, commits: int) -> None:
+        if self._commits() != commits:
+            raise AgentqError(f"The bench found {self._commits()} commits where {commits} should be.")
+
+    def _git(self, *words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=self.repository, capture_output=True, text=True)
+        if done.returncode:
+            raise AgentqError(f"`git {shlex.join(words)}` failed: {done.stderr.strip()[-400:]}")
+        return done.stdout
