@@ -11,11 +11,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 from agentq.coordinator.bench import Figure, Place, environment, ratio
 from agentq.coordinator.bench_server import listening
 from agentq.coordinator.calling import Calls
+from agentq.coordinator.clock import monotonic_ns
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.run import RunSpec
@@ -65,10 +65,10 @@ class TransportBench:
         for _ in range(self.scale.rounds):
             for bench, found in zip((self.straight, through), rates, strict=True):
                 with bench.worker(SLOTS), closing(Outcomes(self.queue.store)) as outcomes:
-                    started = perf_counter()
+                    started = monotonic_ns()
                     specs = (RunSpec(kind="command", argv=("true",)) for _ in range(self.scale.commands))
                     outcomes.wait_all([receipt.id for receipt in self.queue.submit_many(specs)], 300_000)
-                    found.append(self.scale.commands / (perf_counter() - started))
+                    found.append(self.scale.commands / _seconds(started))
         return _compared("`true` in a row, through to straight", rates, least=0.6)
 
     def functions(self, through: Bench) -> Figure:
@@ -78,11 +78,11 @@ class TransportBench:
             for bench, found in zip((self.straight, through), rates, strict=True):
                 self.place.clear()
                 with bench.worker(1):
-                    started = perf_counter()
+                    started = monotonic_ns()
                     for first in range(0, runs, 1000):
                         calls.submit_many([f"[{number}]" for number in range(first, min(first + 1000, runs))])
                     until(self._nothing_runs, "the calls to end", pause_s=0.01)
-                    found.append(runs / (perf_counter() - started))
+                    found.append(runs / _seconds(started))
         return _compared("no-op functions, through to straight", rates, least=0.5)
 
     def latency(self, through: Bench) -> Figure:
@@ -99,8 +99,8 @@ class TransportBench:
     def idle(self, through: Bench, coordinator: subprocess.Popen[bytes]) -> Figure:
         """What a coordinator uses while one worker waits there."""
         with through.worker(SLOTS):
-            before, started = cpu_s(coordinator.pid), perf_counter()
-            until(lambda: perf_counter() - started >= self.scale.idle_s, "time to pass", pause_s=0.1)
+            before, started = cpu_s(coordinator.pid), monotonic_ns()
+            until(lambda: _seconds(started) >= self.scale.idle_s, "time to pass", pause_s=0.1)
             used = cpu_s(coordinator.pid) - before
         found = f"in {self.scale.idle_s:g} s, its own duties included"
         return Figure("coordinator of an idle worker, CPU", found, 100 * used / self.scale.idle_s, "%", most=1)
@@ -122,3 +122,7 @@ def _compared(measure: str, rates: tuple[list[float], list[float]], *, least: fl
     straight, ours = rates
     found = f"{median(ours):,.0f} runs/s, straight {median(straight):,.0f} /s"
     return Figure(measure, found, ratio(ours, straight), least=least)
+
+
+def _seconds(since_ns: int) -> float:
+    return (monotonic_ns() - since_ns) / 1e9
