@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from servers import until
 from worker.workspace.yard import Yard, work
 
+from agentq.cli.main import main
 from agentq.coordinator.policy import RetryPolicy
 
 NEVER = RetryPolicy(failures=0, crashes=0)
@@ -275,3 +277,27 @@ def test_an_agent_that_has_brought_the_target_in_itself_conflicts_with_nothing(y
     assert run.state == "completed", run.outcome
     assert yard.depot.read("work", "a.txt") == "mine"
     assert yard.depot.log("work")[1:] == ["theirs", "begin"]
+
+
+def test_show_says_what_became_of_the_work(
+    yard: Yard, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.worker()
+    merged = yard.run("echo x > x.txt")
+    kept = yard.run("echo y > y.txt", target=None, merge="none")
+    nothing = yard.run("true")
+
+    for name, value in yard.crew.settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    said = [shown(run.id, capsys) for run in (merged, kept, nothing)]
+
+    assert f"merged into work as {work(merged).commit}"[:35] in said[0]
+    assert ": 1 file, +1 -0" in said[0]
+    assert f"on the branch agentq/{kept.id}, at " in said[1]
+    assert "nothing was changed" in said[2]
+
+
+def shown(run: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `agentq show` prints."""
+    assert main(["show", run]) == 0
+    return capsys.readouterr().out
