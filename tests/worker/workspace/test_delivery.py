@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
 from servers import until
 from worker.workspace.yard import Yard, work
 
+from agentq.cli.main import main
 from agentq.coordinator.policy import RetryPolicy
 
 NEVER = RetryPolicy(failures=0, crashes=0)
@@ -237,3 +240,64 @@ def test_those_who_wait_for_a_check_are_checked_together(yard: Yard) -> None:
     assert yard.told.read_text().split() == ["checks"] * 2
     assert sorted(yard.delivered()) == sorted([first, *others])
     assert len({work(run).commit for run in runs}) == 4
+
+
+def test_a_conflict_that_somebody_has_resolved_on_the_branch_is_merged_by_a_retry(yard: Yard, tmp_path: Path) -> None:
+    yard.worker()
+    depot = yard.depot
+    theirs = depot.commit_on("main", "theirs", a__txt="theirs\n")
+    move = f"git -C {depot.path} update-ref refs/heads/work {theirs}"
+    run = yard.submit(f"echo did >> {yard.told}; echo mine > a.txt; {move}", on_conflict="fail", keep="never")
+    (failed,) = yard.done(run)
+    assert failed.outcome is not None
+    assert failed.outcome.class_ == "conflict"
+    until(lambda: not list(yard.home.glob(f"worktrees/*/{run}")), "its worktree to go")
+    shelter = depot.git("for-each-ref", "--format=%(refname)", f"refs/heads/agentq/{run}", f"refs/agentq/{run}")
+    depot.git("worktree", "add", "-q", "-B", f"agentq/{run}", str(tmp_path / "by-hand"), shelter.split()[0])
+    depot.git("merge", "-q", "-X", "ours", "--no-edit", "work", cwd=tmp_path / "by-hand")
+    depot.git("worktree", "remove", str(tmp_path / "by-hand"))
+
+    yard.crew.queue.requeue(run)
+    (ended,) = yard.done(run)
+
+    assert ended.state == "completed", ended.outcome
+    assert yard.told.read_text().split() == ["did"]
+    assert depot.read("work", "a.txt") == "mine"
+    assert len(depot.log("work")) == 3
+
+
+def test_an_agent_that_has_brought_the_target_in_itself_conflicts_with_nothing(yard: Yard) -> None:
+    yard.worker()
+    theirs = yard.depot.commit_on("main", "theirs", a__txt="theirs\n")
+    move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
+    who = "git config user.name Me; git config user.email me@example.org"
+
+    run = yard.run(f"{move}; {who}; git merge -q work; echo mine > a.txt", on_conflict="fail")
+
+    assert run.state == "completed", run.outcome
+    assert yard.depot.read("work", "a.txt") == "mine"
+    assert yard.depot.log("work")[1:] == ["theirs", "begin"]
+
+
+def test_show_says_what_became_of_the_work(
+    yard: Yard, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.worker()
+    merged = yard.run("echo x > x.txt")
+    kept = yard.run("echo y > y.txt", target=None, merge="none")
+    nothing = yard.run("true")
+
+    for name, value in yard.crew.settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    said = [shown(run.id, capsys) for run in (merged, kept, nothing)]
+
+    assert f"merged into work as {work(merged).commit}"[:35] in said[0]
+    assert ": 1 file, +1 -0" in said[0]
+    assert f"on the branch agentq/{kept.id}, at " in said[1]
+    assert "nothing was changed" in said[2]
+
+
+def shown(run: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `agentq show` prints."""
+    assert main(["show", run]) == 0
+    return capsys.readouterr().out

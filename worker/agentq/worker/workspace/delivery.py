@@ -185,9 +185,9 @@ class Delivery:
 
     async def _merged(self, outcome: Outcome, work: Committed) -> Outcome:
         place, target = self._place, self.workspace.target
-        piece = await self._calling(place.piece, work)
+        piece, offer = await self._calling(place.piece, work), await self._calling(place.offer, work)
         line = MergeLine(self._queue, self._attempt, self.workspace, place.repository)
-        standing = await line.turn(piece.commit, f"refs/heads/{place.branch}")
+        standing = await line.turn(offer, f"refs/heads/{place.branch}")
         if standing is None:
             raise HandedBack
         self._attempt.progress(f"is merged into {target}")

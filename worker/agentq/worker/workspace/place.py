@@ -237,12 +237,15 @@ class Place:
             return Piece(self.run, work.commit, work.base, f"Merge {self.branch}: {said}\n\n{trailer(self.run)}\n")
         if policy == "rebase" and git.answers("rev-list", "--merges", work.commit, f"^{work.base}") == "":
             return Piece(self.run, work.commit, work.base)
-        if policy == "squash" and not self.workspace.check:
-            return Piece(self.run, work.commit, work.base, squash=True)
-        # Others may take it along, and then it has to be one commit already. Merges cannot be put onto another commit
-        # one by one: so with a conflict resolved, what was to be rebased is one commit, too.
-        (tip,) = read(git, work.commit)
-        return Piece(self.run, self._stacking().squashed(tip, work.base), work.base)
+        # Merges cannot be put onto another commit one by one: what was to be rebased is one commit then, too.
+        return Piece(self.run, work.commit, work.base, squash=True)
+
+    def offer(self, work: Committed) -> str:
+        """The commit by which others may take the work along."""
+        if not self.workspace.check:
+            return work.commit  # nobody does
+        (tip,) = read(self.repository.git, work.commit)
+        return self._stacking().squashed(tip, work.base)
 
     def landing(self, say: Callable[[str], None]) -> Landing:
         """How the work gets into the target."""
