@@ -13,7 +13,7 @@ import pytest
 from crew import Crew
 from servers import Server, until
 from worker.workspace.depot import ALONE, Depot
-from worker.workspace.yard import Yard, work
+from worker.workspace.yard import Yard, begin, work
 
 from agentq.coordinator.life import Run
 from agentq.coordinator.policy import RetryPolicy
@@ -28,8 +28,7 @@ def crew(valkey: Server) -> Iterator[Crew]:
     """One worker for all of these; each test has a repository of its own."""
     folder = Path(tempfile.mkdtemp(prefix="aq"))
     crew = Crew(valkey, folder, namespace=folder.name)
-    own = {"CLAUDE_CONFIG_DIR": str(folder / "agents"), "XDG_CONFIG_HOME": str(folder / "config")}
-    crew.worker(environment={**ALONE, **own, "GIT_EDITOR": "false", "EDITOR": "false"}, slots=2)
+    begin(crew, {"GIT_EDITOR": "false", "EDITOR": "false"}, slots=2)
     yield crew
     crew.close()
     crew.check()
