@@ -125,7 +125,7 @@ class Precautions:
 
     def _of_repository(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
         """What its configuration makes necessary; looked at again when that has changed."""
-        files = self._files(folder, git_dir)
+        files = (*self._files(folder, git_dir), *of_user())
         looks = tuple((file, look) for file in files if (look := look_at(file)) is not None)
         if looks in self._known:
             return self._known[looks]
@@ -153,6 +153,14 @@ class Precautions:
             own, common = (folder / os.fsdecode(line) for line in told.splitlines()[:2])
             self._folders[folder] = _configuration(own, common)
         return self._folders[folder]
+
+
+def of_user() -> tuple[Path, ...]:
+    """Where the user's own configuration stands."""
+    if said := os.environ.get("GIT_CONFIG_GLOBAL"):
+        return (Path(said),)
+    home = Path(os.environ.get("HOME", "/"))
+    return home / ".gitconfig", Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "git", "config")
 
 
 def _configuration(git_dir: Path, common: Path) -> tuple[Path, ...]:
