@@ -70,7 +70,7 @@ def test_01_a_conflict_is_no_success_and_its_work_is_kept(yard: Yard) -> None:
     run = yard.run(f"echo mine > a.txt; {moved(yard, a__txt='theirs')}", on_conflict="fail")
 
     assert ending(run) == ("failed", "conflict")
-    assert work(run).merged is False
+    assert (work(run).merged, work(run).commit) == (False, yard.depot.head(f"agentq/{run.id}"))
     assert yard.depot.read(f"agentq/{run.id}", "a.txt") == "mine"
     assert yard.depot.log("work") == ["theirs", "begin"]
 

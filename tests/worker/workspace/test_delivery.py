@@ -278,6 +278,9 @@ def test_show_says_what_became_of_the_work(
     assert ": 1 file, +1 -0" in said[0]
     assert f"on the branch agentq/{kept.id}, at " in said[1]
     assert "nothing was changed" in said[2]
+    until(lambda: not list(yard.home.glob(f"worktrees/*/{kept.id}")), "its worktree to go")
+    until(lambda: yard.depot.git("branch", "--list", f"agentq/{kept.id}"), "its branch to be there")
+    assert yard.depot.read(f"agentq/{kept.id}", "y.txt") == "y"
 
 
 def shown(run: str, capsys: pytest.CaptureFixture[str]) -> str:
