@@ -30,6 +30,7 @@ from agentq.coordinator.server.problems import STATUS
 from agentq.coordinator.settings import PREFIX, ServerSettings, Settings, WorkerSettings
 from agentq.coordinator.store import Store
 from agentq.coordinator.tokens import MEANING as MEANING_OF_SCOPES
+from agentq.coordinator.transport.messages import CLOSINGS, MESSAGES
 from agentq.planning import model as plans
 from agentq.planning.schema import plan_schema
 from agentq.testing.standin.script import WORDS as STANDIN_WORDS
@@ -180,6 +181,20 @@ def routes() -> str:
 
 def _first_line(function: Callable[..., Any]) -> str:
     return (inspect.getdoc(function) or "").partition("\n")[0].rstrip(".")
+
+
+def worker_messages() -> str:
+    """What workers and a coordinator say to each other."""
+    rows = []
+    for message in MESSAGES:
+        fields = [name for name in message.model_fields if name not in ("type", "id")]
+        said = f"`{message.model_fields['type'].default}`", ", ".join(f"`{name}`" for name in fields)
+        rows.append((*said, _first_line(message).removesuffix(".")))
+    return table(("message", "with", "says"), rows)
+
+
+def worker_closings() -> str:
+    return table(("code", "why"), ((str(code), why) for code, why in CLOSINGS.items()))
 
 
 def scopes() -> str:
@@ -350,7 +365,7 @@ PARTS: dict[str, Callable[[], str]] = {
     for part in (
         *(states, transitions, diagram, budgets, keys, scripts, words),
         *(settings, worker_settings, server_settings, door, commands, standin),
-        *(routes, scopes, statuses, metrics),
+        *(routes, scopes, statuses, metrics, worker_messages, worker_closings),
         *(verdicts, doings, facts, agents, profile),
         *(plan_table, task_table, working_table, worktree_table, retry_table),
     )

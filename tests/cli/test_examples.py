@@ -17,12 +17,14 @@ from servers import until
 from world import World
 
 from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.interest import Interest
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.plans import Plans, Task
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.schedules import rule_of
 from agentq.coordinator.sessions import Sessions
 from agentq.coordinator.tokens import Tokens
+from agentq.coordinator.webhooks import Webhooks
 
 EXAMPLES = [
     example
@@ -31,7 +33,7 @@ EXAMPLES = [
 ]
 OF_LIVE_RUNS = ("cancel", "signal", "approve", "deny")
 UNTIL_STOPPED = ("up", "worker --")
-BY_THEMSELVES = ("run ", "resume", "plan resume", "demo", "bench", "serve")
+BY_THEMSELVES = ("webhook test", "webhook redeliver", "run ", "resume", "plan resume", "demo", "bench", "serve")
 """These have tests of their own."""
 
 
@@ -54,6 +56,7 @@ def test_an_example_in_the_help_works(
     plan = a_plan(real, here) if example.startswith("plan") or "PLAN" in example else ""
     Sessions(real.store).new("SESSION", "claude")
     Tokens(real.store).new("TOKEN", ["read"])
+    Webhooks(real.store).add("WEBHOOK", "https://example.com/agentq", Interest())
     real.flow.shut("some:limit", wall_ms() + 3_600_000)
     real.flow.limit("some:limit", most=1)
     real.flow.pause("other")

@@ -37,11 +37,13 @@ def failed(shop: Workshop, depot: Depot, run: str) -> Job:
 def test_worktrees_are_listed_with_why_they_are_there(cli: Cli, depot: Depot, shop: Workshop) -> None:
     job = failed(shop, depot, "run_a")
     shop.begin(depot.path, "run_b")
+    (job.path.parent / "stray").mkdir()
 
     rows = [line.split("\t") for line in cli("worktree", "ls").lines]
     assert [(row[0], row[1], row[-1]) for row in rows] == [
         ("run_a", "kept", "exited with code 1"),
         ("run_b", "running", ""),
+        ("-", "unknown", "nobody has noted it: yours"),
     ]
     told = json.loads(cli("worktree", "ls", "--json", "--size").lines[0])
     assert (told["path"], told["branch"], told["is"]) == (str(job.path), "agentq/run_a", "kept")

@@ -7,8 +7,8 @@ from typing import Any
 
 from agentq.coordinator.connection import Call, Connection, Source, Word
 
-FIND_LESS = ("tick", "settle", "reap", "groom", "reconcile", "fire")
-"""Duties, which say how much they found to do: the second time nothing."""
+FIND_LESS = ("tick", "settle", "reap", "groom", "reconcile", "fire", "halt", "retry")
+"""Duties and their like, which say how much they found, or left, to do: the second time nothing."""
 
 
 class Repeating(Connection):

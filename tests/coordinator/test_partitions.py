@@ -73,6 +73,18 @@ def test_a_session_decides_before_a_plan_and_a_plan_before_a_key(world: World) -
     assert world.queue.home(command()) is None
 
 
+def test_a_task_lives_with_its_plan_and_so_must_its_session(world: World) -> None:
+    task = command(plan="p", task="build")
+    home = world.queue.home(task)
+    sessions = {world.queue.home(command(session=f"s{number}")): f"s{number}" for number in range(30)}
+    here = command(plan="p", task="build", session=sessions[home])
+    there = command(plan="p", task="build", session=next(name for at, name in sessions.items() if at != home))
+
+    assert world.queue.address(here, None)[1] == home
+    with pytest.raises(Invalid, match=f"A task lives in the partition of its plan, {home}, and the session .* in"):
+        world.queue.address(there, None)
+
+
 def test_one_key_has_one_live_run_whoever_uses_it(world: World) -> None:
     first = world.submit(dedupe_key="nightly")
     assert [world.submit(dedupe_key="nightly") for _ in range(9)] == [first] * 9

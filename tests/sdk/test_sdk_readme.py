@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from docs import ROOT
+from servers import Server
+from serving import Serving
 
 import agentq.sdk
 import agentq.testing
@@ -54,14 +56,17 @@ agent.deregister()
 
 
 @pytest.fixture
-def environment(valkey_url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The folder of somebody's program, with a worker for it."""
+def environment(
+    valkey: Server, valkey_url: str, tmp_path: Path, make_serving: Callable[..., Serving]
+) -> Iterator[dict[str, str]]:
+    """The folder of somebody's program, with a worker for it, and a coordinator."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     variables = {
         **os.environ,
         "AGENTQ_URL": valkey_url,
         "AGENTQ_NAMESPACE": "readme",
+        "COORDINATOR": make_serving(valkey, namespace="readme").url,
         "AGENTQ_PICKLE_KEY": "k" * 40,
         "PYTHONDONTWRITEBYTECODE": "1",
     }

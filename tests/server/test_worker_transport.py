@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,17 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from coordinator.test_topologies import Cluster
 from crew import Crew
 from servers import Server, until
 from serving import Serving
 
 from agentq.cli.main import main
+from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import order_drain
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.sessions import Sessions
 
 MakeCrew = Callable[..., Crew]
+GIT = {
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+}  # fmt: skip
 FULL = {"permissions": "full"}
 AGENTQ = f"{sys.executable} -m agentq.cli.main"
 
@@ -28,6 +35,12 @@ AGENTQ = f"{sys.executable} -m agentq.cli.main"
 def crew(valkey: Server, serving: Serving, make_crew: MakeCrew) -> Crew:
     """In the namespace of the coordinator."""
     return make_crew(valkey, namespace=serving.settings.namespace)
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, env={**os.environ, **GIT}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def log_of(crew: Crew, run: str) -> str:
@@ -72,6 +85,7 @@ def test_agents_work_through_a_coordinator_with_their_conversations_and_their_ch
         return crew.queue.submit(RunSpec.checked(**spec)).id
 
     first, second = ask("SAY hello", session="talk"), ask("TELL prompts", "COST 0.2", session="talk")
+    crew.queue.signal(second, "hint", "count them")
     parent = ask(f"RUN {AGENTQ} submit --child --wait -- sh -c 'echo from the child' > told", turn=FULL)
     crew.wait([first, second, parent])
 
@@ -124,6 +138,68 @@ def test_a_killed_workers_runs_go_on_with_another_within_its_lease(serving: Serv
 
     assert {crew.records.get(run).crashes for run in runs} == {1}
     crew.check()
+
+
+def test_a_run_in_a_worktree_is_merged_and_its_outcome_stands_in_the_next_one(
+    serving: Serving, crew: Crew, folder: Path
+) -> None:
+    repository = folder / "repository"
+    git(folder, "init", "-q", "-b", "main", str(repository))
+    (repository / "begun").write_text("")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "Begun")
+    crew.worker_through(serving.url, GIT, queue="trees", slots=2)
+    work = {"repository": str(repository), "base": "main", "target": "work"}
+    first = crew.queue.submit(
+        RunSpec.checked(kind="command", argv=["sh", "-c", "echo made > made"], workspace=work, queue="trees")
+    ).id
+    then = {"argv": ["echo", "{{ tasks.first.branch }}"], "inputs": {"first": first}, "after": [first]}
+    second = crew.queue.submit(RunSpec.checked(kind="command", queue="trees", **then)).id
+    crew.wait([second])
+
+    outcome = crew.records.get(first).outcome
+    assert outcome is not None
+    assert outcome.work is not None, outcome
+    assert (outcome.work.merged, outcome.work.files) == (True, 1)
+    assert git(repository, "show", "work:made") == "made"
+    assert log_of(crew, second) == f"{outcome.work.branch}\n"
+
+
+def test_partitions_on_several_servers_are_watched_together(
+    folder: Path, make_serving: Callable[..., Serving], make_crew: MakeCrew
+) -> None:
+    """In a cluster no single read can wait for all of them: the first that ends, ends the others."""
+    cluster = Cluster(folder / "cluster").start()
+    try:
+        serving = make_serving(cluster, partitions=3)
+        crew = make_crew(cluster, namespace=serving.settings.namespace, partitions=3)
+        worker = crew.worker_through(serving.url)
+        runs = [crew.queue.submit(RunSpec.checked(kind="command", argv=["true"], plan=str(at))).id for at in range(12)]
+        crew.wait(runs)
+        crew.close()
+
+        assert {crew.state(run) for run in runs} == {"completed"}
+        assert len({partition_of(run) for run in runs}) == 3
+        assert worker.returncode == 0
+    finally:
+        cluster.stop()
+
+
+def test_a_certificate_that_is_not_known_is_not_talked_to(
+    valkey: Server, make_serving: Callable[..., Serving], make_crew: MakeCrew, folder: Path
+) -> None:
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*made.split(), "-keyout", folder / "key", "-out", folder / "cert"], check=True, capture_output=True)
+    serving = make_serving(valkey, "--tls-cert", str(folder / "cert"), "--tls-key", str(folder / "key"))
+    crew = make_crew(valkey, namespace=serving.settings.namespace)
+
+    crew.worker_through(serving.url, ca_file=folder / "cert")
+    stranger = crew.begin_through(serving.url)
+    run = crew.submit("true")
+    crew.wait([run])
+
+    assert stranger.wait(30) == 3
+    assert crew.state(run) == "completed"
 
 
 @pytest.mark.parametrize(

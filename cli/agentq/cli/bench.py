@@ -36,9 +36,10 @@ from agentq.coordinator.settings import Settings
 from agentq.worker import bench as worker
 from agentq.worker.bench_agents import AGENTS_QUICK, AgentBench, AgentScale
 from agentq.worker.bench_functions import FUNCTIONS_QUICK, FunctionBench, FunctionScale
+from agentq.worker.bench_transport import TRANSPORT_QUICK, TransportBench, TransportScale
 from agentq.worker.bench_worktrees import WORKTREES_QUICK, WorktreeBench, WorktreeScale
 
-PARTS = ("coordinator", "waiting", "plans", "worker", "functions", "agents", "worktrees", "server", "cold")
+PARTS = ("coordinator", "waiting", "plans", "worker", "functions", "agents", "worktrees", "server", "transport", "cold")
 ROUNDS = 20
 ROUNDS_QUICK = 3
 AGENTQ = (sys.executable, "-m", "agentq.cli.main")
@@ -84,6 +85,9 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
         return PlanBench(place, PLANS_QUICK if quick else PlanScale()).figures()
     if part == "server":
         return ServerBench(place, SERVER_QUICK if quick else ServerScale(), (*AGENTQ, "serve"), folder).figures()
+    if part == "transport":
+        serve, scale_of = (*AGENTQ, "serve"), TRANSPORT_QUICK if quick else TransportScale()
+        return TransportBench(place, scale_of, (*AGENTQ, "worker"), serve, folder).figures()
     if part in ("worker", "functions", "agents", "worktrees"):
         scale = worker.QUICK if quick else worker.Scale()
         workers = worker.Bench(place, scale, (*AGENTQ, "worker"), folder)

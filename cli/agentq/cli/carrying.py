@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -21,15 +21,13 @@ from agentq.cli.progress import Progress, progress
 from agentq.cli.server import Server, brought, home_of, note
 from agentq.cli.watching import Watch
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import NotFound, TryLater, Unreachable
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.planning.submitting import Head, complete_plan, unbound
 
 LOOK_MS = 250
 OPEN_MS = 2_000
 """How long a plan may be seen without its seal before it is taken for one whose submit was cut."""
-OUTAGE_MS = 60_000
-"""How long a server may be away before we give up; the plan is not hurt by that."""
-INTERRUPTED = 130
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Carrying:
@@ -42,7 +40,7 @@ class Carrying:
         self._embedded = embedded
         self._signals = 0
         self._told = 0
-        self._away_since_ms: int | None = None
+        self._away = False
         self._trouble = ""
         self._pause = Event()
 
@@ -52,17 +50,20 @@ class Carrying:
         watch = Watch(self._server, self._plan)
         settings = self._server.settings
         crew = Crew(settings, home_of(settings), self._plan, self._head.queues, alone=self._head.crewed)
-        if workers and watch.record.ended is None:
-            workers = self._engage(crew, workers)
-        try:
-            with self._heard(), progress(self._server, watch, self._head, quiet=json) as shown:
-                self._look_on(watch, crew, shown, workers)
-        finally:
-            crew.end()
+        with self._heard():
+            try:
+                if workers and watch.record.ended is None:
+                    workers = self._engage(crew, workers)
+                with progress(self._server, watch, self._head, quiet=json) as shown:
+                    self._look_on(watch, crew, shown, workers)
+            finally:
+                crew.end()
         summary = Summary(self._server, watch, self._head, self._trouble, interrupted=bool(self._signals))
         watch.close()
         if watch.record.ended is not None:
             unbound(plans_of(self._server), self._plan, self._head)
+            if not self._trouble:
+                crew.tidy()
         return summary.tell(json=json)
 
     def _complete(self) -> None:
@@ -89,11 +90,11 @@ class Carrying:
             if self._is_over(crew, workers):
                 return
             try:
-                shown.tell(watch.look(LOOK_MS))
-                self._away_since_ms = None
+                shown.tell(watch.again() if self._away else watch.look(LOOK_MS))
+                self._away = False
+                self._keep_to_budget(watch)
             except (Unreachable, TryLater) as error:
-                self._outage(error, watch, shown)
-            self._keep_to_budget(watch)
+                self._outage(error, shown)
 
     def _is_over(self, crew: Crew, workers: int) -> bool:
         """Whether there is nothing to look at any more, though the plan goes on."""
@@ -114,20 +115,15 @@ class Carrying:
             elif self._told == 2:
                 shown.say("what runs is stopped now, and begins again when you resume.")
 
-    def _outage(self, error: Exception, watch: Watch, shown: Progress) -> None:
-        """The server is away: bring ours back, or wait for it."""
-        now_ms = monotonic_ms()
-        if self._away_since_ms is None:
-            self._away_since_ms = now_ms
+    def _outage(self, error: Exception, shown: Progress) -> None:
+        """The server is away: bring ours back, or wait for it for as long as somebody looks on."""
+        if not self._away:
             shown.say(f"{error} It goes on when the server is back.")
-        if now_ms - self._away_since_ms > OUTAGE_MS:
-            raise error
+        self._away = True
+        self._pause.wait(LOOK_MS / 1000)
         if self._embedded:
-            brought(self._server.settings).start()
-        try:
-            shown.tell(watch.again())
-        except (Unreachable, TryLater):
-            self._pause.wait(LOOK_MS / 1000)
+            with suppress(AgentqError):
+                brought(self._server.settings).start()
 
     def _keep_to_budget(self, watch: Watch) -> None:
         """A plan that has cost as much as it may begins nothing more."""
@@ -151,16 +147,3 @@ class Carrying:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def head_of_plan(server: Server, plan: str) -> Head:
-    """What is kept of a plan."""
-    from agentq.planning.submitting import head_in
-
-    try:
-        return head_in(plans_of(server), plan)
-    except NotFound:
-        return Head(name=plan)

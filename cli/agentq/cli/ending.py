@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from agentq.cli.main import INTERRUPTED
 from agentq.cli.plan_view import bringing_home, cost_of, counted, state_word, took
 from agentq.cli.render import clean, paint, print_json
 from agentq.cli.server import Server, note
@@ -38,7 +39,7 @@ class Summary:
         """0 if every task completed, 130 if it was interrupted, and else 1."""
         record = self._watch.record
         if record.ended is None:
-            return 1 if self._trouble else 130 if self._interrupted else 1
+            return INTERRUPTED if self._interrupted and not self._trouble else 1
         return 0 if record.counts.keys() <= {State.COMPLETED} else 1
 
     def tell(self, *, json: bool) -> int:

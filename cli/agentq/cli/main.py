@@ -65,6 +65,7 @@ COMMANDS = {
         "rq": "Look after queues that were adopted from RQ.",
         "serve": "Serve the HTTP API, until Ctrl-C.",
         "token": "Say who may use the HTTP server.",
+        "webhook": "Tell addresses what happens.",
         "reap": "Requeue the runs of workers that are gone, and run what is due, for cron.",
     },
     "Help": {

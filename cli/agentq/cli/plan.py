@@ -17,6 +17,7 @@ from agentq.cli.planned import (
     UpdateCheckout,
     Vars,
     Wanted,
+    check,
     find,
     is_file,
     plans_of,
@@ -40,8 +41,10 @@ def _plan() -> None:
 
 
 @plan.command("validate")
-def validate(file: File, var: Vars = None, base: Base = None, target: Target = None, json: Json = False) -> None:
+def validate(file: File, var: Vars = None, json: Json = False) -> None:
     """Say what is wrong with a plan file, with the place of each fault; the exit code is 2 if anything is.
+
+    It looks at the file alone; `agentq run --dry-run` looks at the repository that it is for, too.
 
     \b
     Example: agentq plan validate plan.yaml
@@ -49,19 +52,17 @@ def validate(file: File, var: Vars = None, base: Base = None, target: Target = N
     from agentq.planning.faults import Faulty
 
     try:
-        found = read(file, Wanted(var, base, target))
+        compiled = check(file, var)
     except Faulty as faulty:
         if not json:
             raise
         for fault in faulty.faults:
             print_json(fault.record())
         raise typer.Exit(2) from None
-    compiled = found.compiled
     if json:
         print_json({"name": compiled.name, "tasks": len(compiled.tasks), "valid": True})
         return
-    where = f"; the work goes to {compiled.site.target} in {compiled.site.repository}" if compiled.site else ""
-    print(f"{compiled.name} is fine: {_count(len(compiled.tasks), 'task')}{where}.")
+    print(f"{compiled.name} is fine: {_count(len(compiled.tasks), 'task')}.")
 
 
 @plan.command("schema")
@@ -199,7 +200,7 @@ def graph(
     if format_ not in FORMATS:
         raise Invalid(f"--format takes {', '.join(FORMATS)}, not {format_[:40]!r}.")
     if is_file(plan):
-        needs = read(plan, Wanted(var)).compiled.graph.needs
+        needs = check(plan, var).graph.needs
         nodes = [Node(task, "", tuple(of)) for task, of in needs.items()]
     else:
         from agentq.cli.plan_files import standing

@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +71,18 @@ class Read:
     on_failed: str
 
 
+def check(file: str, variables: Sequence[str] | None) -> Compiled:
+    """Read a plan for its own sake, wherever that is done: the repository that it is for need not be there."""
+    from agentq.planning.compiling import compile_plan
+    from agentq.planning.expanding import expand
+    from agentq.planning.site import Site, wants_worktrees
+
+    whole = expand(file, pairs_of(variables or (), "--var"))
+    said = whole.plan
+    somewhere = Site("/somewhere", True, said.base or "HEAD", said.target or f"agentq/{whole.name}")
+    return compile_plan(whole, whole.name, somewhere if wants_worktrees(whole) else None)
+
+
 def read(file: str, wanted: Wanted) -> Read:
     """Read a plan, and look at the repository that it is for."""
     from agentq.coordinator.plans import new_plan_id
@@ -129,6 +140,8 @@ def find(server: Server, text: str) -> Plan:
         if cursor is None:
             break
     if not found:
+        from difflib import get_close_matches
+
         close = get_close_matches(text, names, n=1)
         hint = f"did you mean {close[0]}?" if close else "`agentq plan ls` shows those that there are."
         raise NotFound(f"There is no plan {text[:80]!r}; {hint}")

@@ -74,16 +74,17 @@ def run(
     if detach and not slots:
         raise Invalid("--detach leaves workers in the background; with --workers 0, use `agentq plan submit`.")
     server = reach(ctx, start=True)
-    if not yes:
+    if not yes and found.file:
         _refuse_a_second(server, found)
     plan = submit(server, found, crewed=slots > 0)
     if detach:
         _leave(server, plan, slots)
         print_json({"id": plan}) if json else print(plan)
         return
-    from agentq.cli.carrying import Carrying, head_of_plan
+    from agentq.cli.carrying import Carrying
+    from agentq.planning.submitting import head_in
 
-    carrying = Carrying(server, plan, head_of_plan(server, plan), embedded=not settings_of(ctx).settings.url)
+    carrying = Carrying(server, plan, head_in(plans_of(server), plan), embedded=not settings_of(ctx).settings.url)
     raise typer.Exit(carrying.carry_out(slots, json=json))
 
 

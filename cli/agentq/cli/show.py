@@ -26,6 +26,7 @@ from agentq.coordinator.shapes import run_record, word_of
 from agentq.coordinator.story import Story
 from agentq.coordinator.turn import AGENT_LABEL
 from agentq.coordinator.waiting import Message, mail
+from agentq.coordinator.workspace import Work
 
 TAIL_LINES = 10
 SHOWN_CHARACTERS = 200
@@ -117,10 +118,28 @@ def _pairs(run: Run) -> Iterator[tuple[str, str]]:
     yield "dedupe key", spec.dedupe_key or ""
     yield from _times(run)
     if run.progress is not None:
-        yield "progress", str(run.progress)
+        yield "progress", _progress(run.progress)
     if outcome is not None:
+        yield "work", "" if outcome.work is None else _delivered(outcome.work)
         yield "error", outcome.error or ""
         yield "result", "" if outcome.result is None else str(outcome.result)
+
+
+def _progress(progress: object) -> str:
+    """In words, where it has nothing else."""
+    told = progress if isinstance(progress, dict) else {}
+    return str(told["note"]) if told.keys() == {"note"} else str(progress)
+
+
+def _delivered(work: Work) -> str:
+    """What became of what it did."""
+    if work.commit is None:
+        return "nothing was changed"
+    sums = f"{work.files} file{'' if work.files == 1 else 's'}, +{work.insertions} -{work.deletions}"
+    if not work.merged:
+        return f"on the branch {work.branch}, at {work.commit[:12]}: {sums}"
+    also = [word for word, so in (("pushed", work.pushed), ("the checkout follows", work.checkout_updated)) if so]
+    return ", ".join([f"merged into {work.target} as {work.commit[:12]}: {sums}", *also])
 
 
 def _times(run: Run) -> Iterator[tuple[str, str]]:
@@ -154,7 +173,7 @@ def _attempt_line(attempt: Attempt, progress: object) -> str:
         words.append("" if outcome.signal is None else f"signal {outcome.signal}")
         words.append(clean(outcome.error or ""))
     elif not ended:
-        words.append("goes on" + (f", {clean(str(progress))}" if progress is not None else ""))
+        words.append("goes on" + (f", {clean(_progress(progress))}" if progress is not None else ""))
     else:
         words.append({"release": "handed back", "park": "parked"}.get(attempt.verb or "", attempt.verb or ""))
     return "  ".join(filter(None, words))

@@ -45,18 +45,24 @@ def ls(
     \b
     Example: agentq worktree ls
     """
+    from agentq.worker.workspace.keeping import strays
+
     found = _found(ctx, sizes=size)
+    unknown = [str(path) for path in strays(home_of(settings_of(ctx).settings))]
     if json:
         for each in found:
             print_json(_record(each))
+        for path in unknown:
+            print_json({"run": None, "is": "unknown", "path": path})
         return
     rows = []
     for each in found:
         row = [each.note.run or "-", each.kind, _since(each), each.note.repository or str(each.note.common)]
         rows.append([*row, *([_size(each.bytes)] if size else []), str(each.note.path), each.why])
+    rows += [["-", "unknown", "", "", *([""] if size else []), path, "nobody has noted it: yours"] for path in unknown]
     heads = ["run", "is", "since", "repository", *(["size"] if size else []), "path", "why"]
     print_table(heads, rows)
-    if not found and on_terminal():
+    if not rows and on_terminal():
         note("there are no worktrees of runs on this machine.")
 
 

@@ -223,13 +223,13 @@ class ServerBench(Bench):
     def _ours(self) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
         settings = Settings(url=self.place.url, namespace=self.place.namespace)
         variables = environment(settings, self.folder) | {"AGENTQ_SERVER_LOG_LEVEL": "warning"}
-        with _listening((*self.serve, "--port", "0"), variables) as found:
+        with listening((*self.serve, "--port", "0"), variables) as found:
             yield found
 
     @contextmanager
     def _bare(self) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
         argv = (sys.executable, "-c", BARE, self.place.url, self.place.key("raw"))
-        with _listening(argv, dict(os.environ)) as found:
+        with listening(argv, dict(os.environ)) as found:
             yield found
 
 
@@ -258,7 +258,7 @@ class _Runner:
 
 
 @contextmanager
-def _listening(argv: tuple[str, ...], variables: Mapping[str, str]) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def listening(argv: tuple[str, ...], variables: Mapping[str, str]) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """A server process, once it has said where it listens."""
     process = subprocess.Popen(argv, env=variables, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None

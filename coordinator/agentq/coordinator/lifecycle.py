@@ -124,7 +124,14 @@ def _rows() -> tuple[Transition, ...]:
         t("skip", (s.BLOCKED,), s.FAILED, "failed", who.SCRIPT, "the same, where the spec says `fail`"),
         t("transfer", QUEUED, None, "moved", who.CLIENT, "to another queue"),
         t("requeue", TERMINAL, s.PENDING, "requeued", who.CLIENT, "an operator's word, with fresh budgets"),
-        t("requeue", TERMINAL, s.BLOCKED, "requeued", who.CLIENT, "the same, of a turn behind others of its session"),
+        t(
+            "requeue",
+            TERMINAL,
+            s.BLOCKED,
+            "requeued",
+            who.CLIENT,
+            "the same, of a turn behind others, or a task that needs others",
+        ),
     )
 
 

@@ -63,6 +63,11 @@ def display(url: str) -> str:
 def parse(url: str) -> Address:
     """Understand a URL, or say what is wrong with it in one sentence."""
     match = PARTS.fullmatch(url.strip())
+    if url.strip().startswith(("http://", "https://")):
+        raise _invalid(
+            "it must begin with redis://, and this is a coordinator's, through which only the Python SDK, "
+            "`agentq worker --connect` and the API itself go; everything else needs the Redis behind it"
+        )
     if match is None:
         raise _invalid("it must begin with redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
     if "#" in url:

@@ -97,6 +97,46 @@ def test_what_the_user_has_set_up_runs_and_for_nobody_else(
 
     assert (job.path / "big").read_text() == "content\n"
     assert (job.path / "other").read_text() == "pointer\n"
+    assert job.prepared.notes == ()
+    own.unlink()
+    pointers = shop.begin(depot.path, "run_2")
+    assert (pointers.path / "big").read_text() == "pointer\n"
+    assert "only pointers" in pointers.prepared.notes[0]
+    assert ran(trap) == ""
+
+
+def test_a_repository_that_says_that_its_files_are_elsewhere_is_not_believed(
+    depot: Depot, shop: Workshop, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").write_text("not yours")
+    (depot.path / "own").write_text("own")
+    depot.git("config", "core.worktree", str(tmp_path / "elsewhere"))
+
+    job = shop.begin(depot.path, copy_files=("own",))
+
+    assert sorted(path.name for path in job.path.iterdir()) == [".git", "a.txt", "b.txt", "own"]
+    with pytest.raises(NotFound):
+        shop.begin(depot.path, "run_2", copy_files=("secret",))
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["secret"]
+
+
+def test_commits_are_signed_where_the_run_says_so_and_by_whom_the_user_says(
+    depot: Depot, shop: Workshop, trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signer = tmp_path / "signer"
+    signer.write_text("#!/bin/sh\ncat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho signature-of-the-user\n")
+    signer.chmod(0o755)
+    (tmp_path / "gitconfig").write_text(f"[gpg]\nprogram = {signer}\n[commit]\ngpgSign = true\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    depot.git("config", "gpg.program", str(trap))
+    signed = {}
+    for run, sign in (("run_1", True), ("run_2", False)):
+        job = shop.begin(depot.path, run, sign=sign)
+        (job.path / "new").write_text("new\n")
+        signed[sign] = "signature-of-the-user" in depot.git("cat-file", "-p", job.commit().commit)
+
+    assert signed == {True: True, False: False}
     assert ran(trap) == ""
 
 

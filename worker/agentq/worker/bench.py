@@ -94,6 +94,12 @@ class Bench:
         found = f"{ours99 * 1e3:.2f} ms, bare p50 {wanted * 1e3:.2f} ms, bare p99 {bare99 * 1e3:.2f} ms"
         yield Figure("submit → first line, p99 to bare p50", found, ours99 / wanted, most=3)
 
+    @contextmanager
+    def first_lines(self) -> Iterator[Callable[[], float]]:
+        """With one worker: how long a submit takes until the program has written its line."""
+        with self.worker(1), _fifo(self.folder / "line") as fifo:
+            yield lambda: self._first_output(fifo)
+
     def _first_output(self, fifo: Fifo) -> float:
         """Seconds from before the submit until the program has written its line."""
         started = perf_counter()
@@ -155,9 +161,9 @@ class Bench:
         """What a worker with nothing to do sends and uses."""
         with self.worker(SLOTS) as worker:
             threading.Event().wait(self.scale.settle_s)
-            cpu = _cpu_s(worker.pid)
+            cpu = cpu_s(worker.pid)
             calls = self._calls_a_second()
-            used, resident = _cpu_s(worker.pid) - cpu, resident_bytes(worker.pid)
+            used, resident = cpu_s(worker.pid) - cpu, resident_bytes(worker.pid)
         span = f"in {self.scale.idle_s:g} s"
         yield Figure("idle worker, commands sent", span, calls, "/s", most=1)
         yield Figure("idle worker, CPU", span, 100 * used / self.scale.idle_s, "%", most=0.2)
@@ -291,7 +297,7 @@ async def _bare_rate(wide: int, bulk: int) -> float:
     return bulk / (perf_counter() - started)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

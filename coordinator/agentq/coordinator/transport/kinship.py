@@ -152,12 +152,12 @@ def answered(queue: Queue, grants: Grants, asked: OfHeld) -> Any:
             own = Records(queue.store).get(asked.run).spec
             if not {*own.inputs.values(), *own.after}.issuperset(runs):
                 raise NotAllowed(f"The run {asked.run} is given nothing of those.")
-            return [_told(run) for run in queue.given(claim, runs)]
+            return [_told(_of_others(run)) for run in queue.given(claim, runs)]
         case Finished(most=most):
             own = Records(queue.store).get(asked.run).spec
             if own.plan is None or own.context != "plan":
                 raise NotAllowed(f"The run {asked.run} is not told of its plan.")
-            return [_told(run) for run in queue.finished(claim, own.plan, most)]
+            return [_told(_of_others(run)) for run in queue.finished(claim, own.plan, most)]
     return _of_children(queue, claim, grants, asked)
 
 
@@ -178,6 +178,11 @@ def _of_children(queue: Queue, claim: Claim, grants: Grants, asked: OfHeld) -> A
         case Await():
             return kin.get(asked.child).state
     raise AgentqError(f"Nobody has said how {asked.type} is answered.")
+
+
+def _of_others(run: Run) -> Run:
+    """Without what is only for the worker that it was executed by."""
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"env": {}, "stdin": None})})
 
 
 def _told(run: Run) -> Any:

@@ -75,10 +75,17 @@ class Address:
 class Line:
     """See above."""
 
-    def __init__(self, address: Address, init: Init, welcomed: Callable[[Welcome], None]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        init: Init,
+        welcomed: Callable[[Welcome], None],
+        broken: Callable[[], None] = lambda: None,
+    ) -> None:
         self._address = address
         self._init = init
         self._welcomed = welcomed
+        self._on_broken = broken
         self._pong_s = PONG_S if init.line == "pulse" else BUSY_PONG_S
         self._numbers = count(1)
         self._asked: dict[int, Future[Any]] = {}
@@ -274,15 +281,19 @@ class Line:
 
     def _down(self, error: AgentqError) -> None:
         with self._changed:
-            self._up = False
+            was_up, self._up = self._up, False
             self._failures += 1
-            self._broken = error if isinstance(error, Unreachable) else self._broken
-            self._fault = None if isinstance(error, Unreachable) else error
+            if isinstance(error, Unreachable):
+                self._broken = error
+            else:
+                self._fault = error
             asked, self._asked = list(self._asked.values()), {}
             self._changed.notify_all()
         for future in asked:
             if not future.done():
                 future.set_exception(error)
+        if was_up:
+            self._on_broken()
 
 
 class _Connect(connect):

@@ -26,14 +26,23 @@ MESSAGE_BYTES = 32 << 20
 """The largest message that a worker may send."""
 BLOCK_MS_MAX = 30_000
 
-CLOSED = 1000
 GOING_AWAY = 1001
+TOO_LARGE = 1009
 RESTARTS = 1012
 MISUNDERSTOOD = 4400
 FORBIDDEN = 4403
 REPLACED = 4409
-"""Another connection of the same worker has taken this one's place."""
 OTHER_PROTOCOL = 4426
+CLOSINGS = {
+    GOING_AWAY: "it goes away, and others are there: the worker connects again at once",
+    TOO_LARGE: "a message was too large",
+    RESTARTS: "it ends, or cannot reach its store: the worker connects again at once",
+    MISUNDERSTOOD: "it does not understand what was said: the worker ends",
+    FORBIDDEN: "the token is not good any more, or the worker's name is somebody else's: the worker ends",
+    REPLACED: "another connection of the same worker has taken the place of this one",
+    OTHER_PROTOCOL: "it speaks another version of the protocol: the worker ends",
+}
+"""Why the coordinator closes a connection; after any other reason the worker connects again, with growing waits."""
 
 Line = Literal["pulse", "work"]
 """The lease, which nothing may hold up, has a line of its own."""
@@ -208,6 +217,25 @@ class Refusal(_Message):
 OfHeld = Bear | Look | Depth | Read | End | Await | Mail | Given | Finished
 Question = Call | Watch | Pending | OfHeld
 FromWorker = Annotated[Init | Wake | Question, Field(discriminator="type")]
+MESSAGES = (
+    Init,
+    Welcome,
+    Call,
+    Watch,
+    Wake,
+    Pending,
+    Bear,
+    Look,
+    Depth,
+    Read,
+    End,
+    Await,
+    Mail,
+    Given,
+    Finished,
+    Answer,
+    Refusal,
+)
 ToWorker = Annotated[Welcome | Answer | Refusal, Field(discriminator="type")]
 _from_worker: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
 _to_worker: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)

@@ -41,9 +41,10 @@ class RemoteStore(Store):
         self.settings: Settings | None = None
         """Those of the coordinator, once it was reached."""
         said = {"version": version("agentq"), "worker": worker}
-        self._pulse, self._work = (
-            Line(address, Init.model_validate({**said, "line": line}), self._welcomed) for line in ("pulse", "work")
-        )
+        self._work = Line(address, Init.model_validate({**said, "line": "work"}), self._welcomed)
+        # Its pings are answered at once, so it finds out first that nobody is there any more.
+        pulse = Init.model_validate({**said, "line": "pulse"})
+        self._pulse = Line(address, pulse, self._welcomed, broken=self._work.cut)
         # Nothing here is sent to a server of Redis; whatever would be, is refused below.
         super().__init__(_Nowhere(), Keyspace())  # type: ignore[arg-type]
 

@@ -93,3 +93,12 @@ def variables(worktree: Worktree, ports: Mapping[str, int]) -> dict[str, str]:
     if worktree.repository.top is not None:
         own["AGENTQ_REPOSITORY"] = str(worktree.repository.top)
     return {**own, **{name: str(port) for name, port in ports.items()}}
+
+
+def has_only_pointers(worktree: Worktree) -> bool:
+    """Whether files that are kept in LFS are not fetched from there."""
+    try:
+        attributes = (worktree.path / ".gitattributes").read_text(errors="replace")
+    except OSError:
+        return False
+    return "filter=lfs" in attributes and not worktree.git.answers("config", "--get", "filter.lfs.smudge")

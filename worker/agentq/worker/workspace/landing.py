@@ -128,7 +128,7 @@ class Landing:
     def _stacked(self, piece: Piece, tip: Tip, others: Sequence[tuple[str, str]]) -> list[str]:
         """The work, and what of the others' fits on top of it, each on the one before."""
         onto, work, *rest = read(self.target.git, tip.commit or piece.base, piece.commit, *(each for _, each in others))
-        if piece.squash and (one := self._stacking.squashed(work, piece.base)) != work.id:
+        if piece.squash and (one := self._stacking.squashed(work, self._begun(piece, tip))) != work.id:
             (work,) = read(self.target.git, one)
         stack = [self._stacking.stacked(onto, work, self._policy, piece.message or work.message)]
         if not rest:
@@ -140,6 +140,16 @@ class Landing:
                 stack.append(fitted.id)
                 onto = fitted
         return stack
+
+    def _begun(self, piece: Piece, tip: Tip) -> str:
+        """What the work goes on from: later than its base, where it has brought in more of the target meanwhile."""
+        if tip.commit in (None, piece.base):
+            return piece.base
+        git = self.target.git
+        parted = git.answers("merge-base", piece.commit, tip.commit or "")
+        if parted is None or parted == piece.base or not git.is_ancestor(piece.base, parted):
+            return piece.base
+        return parted
 
     def _fitted(self, run: str, onto: Commit, other: Commit) -> Commit | None:
         if len(other.parents) != 1 or not other.carries(run):

@@ -19,7 +19,7 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.worker.workspace.git import Git, GitFailed
 from agentq.worker.workspace.locking import locked
-from agentq.worker.workspace.precautions import look_at
+from agentq.worker.workspace.precautions import look_at, of_user
 
 ORIGIN = "origin"
 REMOTE_HEADS = "refs/remotes/"
@@ -132,15 +132,6 @@ class Repository:
                 git("remote", "set-head", remote, "--auto", far=True, also=(1, 128))
             _fetched_ms[self.common, remote] = began_ms
 
-    def checked_out(self, branch: str) -> Path | None:
-        """Where a branch is checked out, if it is."""
-        told = self.git("worktree", "list", "--porcelain")
-        for block in told.split("\n\n"):
-            lines = block.splitlines()
-            if f"branch refs/heads/{branch}" in lines:
-                return Path(lines[0].removeprefix("worktree "))
-        return None
-
     def check_identity(self) -> None:
         """Refuse where nobody has said whose name commits are to carry."""
         looks = _looks_of_names(self.common)
@@ -171,11 +162,8 @@ class Repository:
 
 def _looks_of_names(common: Path) -> tuple[object, ...]:
     """Of all that says whose name commits carry: whoever was named is so until one of these changes."""
-    home, own = Path(os.environ.get("HOME", "/")), os.environ.get("XDG_CONFIG_HOME")
-    files = (common / "config", home / ".gitconfig", Path(own or home / ".config") / "git" / "config")
-    names = ("GIT_CONFIG_GLOBAL", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
-    said = tuple(os.environ.get(name) for name in names)
-    return (*map(look_at, files), *said, said[0] and look_at(Path(said[0])))
+    names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+    return (*map(look_at, (common / "config", *of_user())), *map(os.environ.get, names))
 
 
 def found(git: Git, place: str, home: Path, remote: str = ORIGIN) -> Repository:

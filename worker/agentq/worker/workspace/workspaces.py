@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar
 from agentq.coordinator.workspace import Workspace
 from agentq.worker.workspace import ports
 from agentq.worker.workspace.closing import Became, close, keep
-from agentq.worker.workspace.furnishing import furnish, variables
+from agentq.worker.workspace.furnishing import furnish, has_only_pointers, variables
 from agentq.worker.workspace.git import Git, Leash
 from agentq.worker.workspace.making import Wanted, again, made
 from agentq.worker.workspace.note import Note
@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 IDLE_MAX = 8
 """Worktrees of one repository that wait for another run; each has all its files."""
+POINTERS = "files in LFS are only pointers here: it is not set up for the user of the worker, as `git lfs install` does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class Workspaces:
             elif same and earlier:
                 notes.append("what an earlier attempt did is not on this host; beginning anew from the base")
         worktree = furnish(worktree, workspace.copy_files, workspace.link_files)
+        notes += [POINTERS] if has_only_pointers(worktree) else []
         taken = ports.take(workspace.ports)
         return Prepared(worktree, taken, worktree.note.set_up == _digest(workspace), tuple(notes))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 from starlette.responses import Response
 
+from agentq.coordinator.confidential import hidden
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.fields import RunId
 from agentq.coordinator.identity import partition_of
@@ -91,6 +94,14 @@ def _look(service: Service, caller: Principal, asked: Looked) -> dict[str, Any]:
             answer["live"].append(run_id)
             continue
         fields = fields_of(service.store.connection.command("HGETALL", key))
-        answer["runs"][run_id] = {name: value for name, value in fields.items() if name not in SECRET}
+        answer["runs"][run_id] = _told(fields)
         size += sum(map(len, fields.values()))
     return answer
+
+
+def _told(fields: dict[str, str]) -> dict[str, str]:
+    """The hash, but for what is secret of it."""
+    spec = fields["spec"]
+    if spec.startswith("{") and '"env"' in spec:
+        fields["spec"] = to_json(hidden(json.loads(spec))).decode()
+    return {name: value for name, value in fields.items() if name not in SECRET}

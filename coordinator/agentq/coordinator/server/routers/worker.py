@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
-from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Allowed, Principal
 from agentq.coordinator.server.worker_line import Connected, Lines, heard, welcome
 from agentq.coordinator.tokens import Scope
@@ -37,13 +36,8 @@ may_work = Allowed(Scope.WORK, by_queue=True, bound=True)
 
 
 @router.websocket(PATH)
-async def worker(socket: WebSocket) -> None:
-    """One connection of a worker."""
-    try:
-        principal = await may_work(socket)
-    except AgentqError as error:
-        await socket.send_denial_response(problems.of_error(error))
-        return
+async def worker(socket: WebSocket, principal: Annotated[Principal, Depends(may_work)]) -> None:
+    """The connection of a worker that does not reach the store: `agentq worker --connect`"""
     await socket.accept()
     with suppress(WebSocketDisconnect, RuntimeError):  # it has gone
         await _closed_well(socket, principal)

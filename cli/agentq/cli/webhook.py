@@ -1,0 +1,220 @@
+"""`agentq webhook`: addresses that are told what happens."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from agentq.cli.faults import duration_of
+from agentq.cli.options import STYLE, Json
+from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.server import note, reach
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import WaitTimedOut
+from agentq.coordinator.interest import Interest
+from agentq.coordinator.limits import DELIVERIES_KEPT, SECRET_OVERLAP_MS
+from agentq.coordinator.moments import iso
+from agentq.coordinator.webhooks import Delivery, Webhook, Webhooks
+
+Opt = typer.Option
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a webhook.")]
+Names = list[str] | None
+TEST_MS = 30_000
+LOOK_MS = 200
+
+webhook = typer.Typer(**STYLE, no_args_is_help=True, help="Tell addresses what happens.")
+
+
+@webhook.callback()
+def _webhook() -> None:
+    """Tell addresses what happens. It is `agentq serve` that tells them."""
+
+
+@webhook.command("add")
+def add(
+    ctx: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Such as https://example.com/agentq.")],
+    name: Annotated[str | None, Opt(metavar="NAME", help="What to call it; made up otherwise.")] = None,
+    event: Annotated[Names, Opt(metavar="EVENT", help="Only these events, such as failed.")] = None,
+    queue: Annotated[Names, Opt(metavar="NAME", help="Only runs of these queues.")] = None,
+    plan: Annotated[Names, Opt(metavar="PLAN", help="Only runs of these plans.")] = None,
+    session: Annotated[Names, Opt(metavar="NAME", help="Only turns of these sessions.")] = None,
+    run: Annotated[Names, Opt(metavar="RUN", help="Only these runs.")] = None,
+    state: Annotated[Names, Opt(metavar="STATE", help="Only what led to these states.")] = None,
+    json: Json = False,
+) -> None:
+    """Tell an address what happens from now on; print the secret that signs it, this once.
+
+    \b
+    Example: agentq webhook add https://example.com/agentq --event failed --queue builds
+    """
+    parts = {"event": event, "queue": queue, "plan": plan, "session": session, "run": run, "state": state}
+    interest = Interest.asked({part: names for part, names in parts.items() if names})
+    made, secret = Webhooks(reach(ctx, start=True).store).add(name, url, interest)
+    if json:
+        print_json({**_record(made), "secret": secret})
+        return
+    print(f"{made.name}  {secret}")
+    note(f"keep the secret: it is not shown again, and the receiver needs it. It is told of {interest}.")
+
+
+@webhook.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List webhooks: whom they tell of what, and how that goes.
+
+    \b
+    Example: agentq webhook ls
+    """
+    found = Webhooks(reach(ctx).store).all()
+    if json:
+        for each in found:
+            print_json(_record(each))
+        return
+    rows = [[each.name, each.state, each.url, str(each.filter), _standing(each)] for each in found]
+    print_table(["webhook", "state", "url", "told of", "standing"], rows)
+    if not found and on_terminal():
+        note("there are no webhooks; `agentq webhook add URL` makes one.")
+
+
+@webhook.command("rm")
+def rm(ctx: typer.Context, name: Name) -> None:
+    """Remove a webhook, with its log.
+
+    \b
+    Example: agentq webhook rm WEBHOOK
+    """
+    Webhooks(reach(ctx).store).remove(name)
+    print(f"{name}  removed")
+
+
+@webhook.command("pause")
+def pause(
+    ctx: typer.Context,
+    name: Name,
+    why: Annotated[str, Opt(metavar="TEXT", help="Shown in lists.")] = "",
+) -> None:
+    """Let a webhook rest. What happens meanwhile is told when it is resumed, as far as the events are kept.
+
+    \b
+    Example: agentq webhook pause WEBHOOK --why 'the receiver moves'
+    """
+    print(f"{name}  {Webhooks(reach(ctx).store).pause(name, why).state}")
+
+
+@webhook.command("resume")
+def resume(ctx: typer.Context, name: Name) -> None:
+    """Let a webhook go on from where it was, also one that was disabled because it failed for too long.
+
+    \b
+    Example: agentq webhook resume WEBHOOK
+    """
+    print(f"{name}  {Webhooks(reach(ctx).store).resume(name).state}")
+
+
+@webhook.command("rotate")
+def rotate(
+    ctx: typer.Context,
+    name: Name,
+    overlap: Annotated[str | None, Opt(metavar="DURATION", help="How long the secret before signs, too; 24h.")] = None,
+) -> None:
+    """Give a webhook another secret, and print it, this once.
+
+    \b
+    Example: agentq webhook rotate WEBHOOK --overlap 1h
+    """
+    overlap_ms = SECRET_OVERLAP_MS if overlap is None else duration_of(overlap, "--overlap")
+    print(f"{name}  {Webhooks(reach(ctx).store).rotate(name, overlap_ms=overlap_ms)}")
+
+
+@webhook.command("deliveries")
+def deliveries(
+    ctx: typer.Context,
+    name: Name,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=DELIVERIES_KEPT, help="At most so many.")] = 20,
+    json: Json = False,
+) -> None:
+    """Show what became of the last deliveries, the newest first.
+
+    \b
+    Example: agentq webhook deliveries WEBHOOK
+    """
+    found = Webhooks(reach(ctx).store).deliveries(name, limit=limit)
+    if json:
+        for each in found:
+            print_json({**each.model_dump(mode="json"), "at": iso(each.at_ms)})
+        return
+    rows = [[iso(each.at_ms), each.message, each.type, _told(each), f"{each.took_ms} ms"] for each in found]
+    print_table(["at", "message", "type", "answer", "took"], rows)
+
+
+@webhook.command("redeliver")
+def redeliver(
+    ctx: typer.Context,
+    name: Name,
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="As `agentq webhook deliveries` shows it.")],
+) -> None:
+    """Deliver a message again, as it was, under the same id.
+
+    \b
+    Example: agentq webhook redeliver WEBHOOK MESSAGE
+    """
+    hooks = Webhooks(reach(ctx).store)
+    before = {each.id for each in hooks.deliveries(name)}
+    hooks.redeliver(name, message)
+    _show(_awaited(hooks, name, message, before))
+
+
+@webhook.command("test")
+def test(ctx: typer.Context, name: Name) -> None:
+    """Deliver a message that says nothing, and show what the receiver answered.
+
+    \b
+    Example: agentq webhook test WEBHOOK
+    """
+    hooks = Webhooks(reach(ctx).store)
+    _show(_awaited(hooks, name, hooks.test(name), set()))
+
+
+def _awaited(hooks: Webhooks, name: str, message: str, before: set[str]) -> Delivery:
+    """What became of a message that was just asked for."""
+    deadline_ms = monotonic_ms() + TEST_MS
+    while monotonic_ms() < deadline_ms:
+        for each in hooks.deliveries(name):
+            if each.message == message and each.id not in before:
+                return each
+        time.sleep(LOOK_MS / 1000)
+    raise WaitTimedOut(f"Nobody has delivered {message} yet; it is `agentq serve` that does, so have one run.")
+
+
+def _show(found: Delivery) -> None:
+    print(f"{found.message}  {_told(found)}")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def _told(found: Delivery) -> str:
+    return f"{found.status} taken" if found.ok else f"not taken: {found.error}"
+
+
+def _standing(found: Webhook) -> str:
+    if found.state != "active":
+        return found.why
+    if found.failures:
+        return f"{found.failures} tries failed since {iso(found.failing_since_ms or 0)}: {found.why}"
+    return "" if found.delivered_at_ms is None else f"taken {iso(found.delivered_at_ms)}"
+
+
+def _record(found: Webhook) -> dict[str, object]:
+    told = found.model_dump(
+        mode="json", exclude={"created_at_ms", "delivered_at_ms", "failing_since_ms", "retry_at_ms"}
+    )
+    times = {
+        "created_at": found.created_at_ms,
+        "delivered_at": found.delivered_at_ms,
+        "failing_since": found.failing_since_ms,
+        "retry_at": found.retry_at_ms,
+    }
+    shown = {name: value for name, value in told.items() if not name.endswith("_ms")}
+    return shown | {name: None if at_ms is None else iso(at_ms) for name, at_ms in times.items()}

@@ -1,0 +1,145 @@
+"""One POST to somebody else: where it may go, and what a receiver can do to us."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address
+
+import pytest
+from receiver import Receiver, receiving
+
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
+from agentq.coordinator.server.addresses import Reach
+from agentq.coordinator.server.posting import Poster
+from agentq.coordinator.telling import Verdict
+
+LOCAL = ("127.0.0.0/8",)
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2606:4700:4700::1111", True),
+        ("::ffff:8.8.8.8", True),
+        ("127.0.0.1", False),
+        ("0.0.0.0", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.100.100.200", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1", False),
+        ("fd00:ec2::254", False),
+        ("::ffff:127.0.0.1", False),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("2001:db8::1", False),
+    ],
+)
+def test_only_public_addresses_are_reached(address: str, public: bool) -> None:
+    assert Reach().allows(ip_address(address)) is public
+
+
+def test_a_network_that_is_named_is_reached_and_no_other() -> None:
+    reach = Reach(["10.0.0.0/8", "fd00::/8"])
+
+    assert [reach.allows(ip_address(each)) for each in ("10.2.3.4", "::ffff:10.2.3.4", "fd00::1")] == [True] * 3
+    assert not reach.allows(ip_address("127.0.0.1"))
+    with pytest.raises(Invalid, match=r"'10\.0\.0\.0/99' is not a network"):
+        Reach(["10.0.0.0/99"])
+
+
+class Resolver:
+    """Tells another address each time that it is asked: the fault that this is about."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append(f"{host}:{port}")
+        return self.answers.pop(0)
+
+
+def test_a_name_is_resolved_once_and_all_of_its_addresses_count() -> None:
+    async def pinned(resolver: Resolver, *networks: str) -> str:
+        return await Reach(networks, resolver=resolver).pinned("rebind.example", 443)
+
+    assert asyncio.run(pinned(Resolver(["8.8.8.8", "1.1.1.1"]))) == "8.8.8.8"
+    for found in (["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]):
+        with pytest.raises(NotAllowed, match="not a public address"):
+            asyncio.run(pinned(Resolver(found)))
+    with pytest.raises(Invalid, match="has no address"):
+        asyncio.run(pinned(Resolver([])))
+
+
+def test_the_connection_goes_to_the_address_that_was_checked_whatever_the_name_means_next() -> None:
+    resolver = Resolver(["127.0.0.1"], ["127.0.0.2", "10.0.0.1"])
+    poster = Poster(Reach(LOCAL, resolver=resolver), plain_http=True)
+    with receiving() as receiver:
+        port = receiver.url.rpartition(":")[2]
+
+        async def twice() -> list[Verdict]:
+            return [await poster.post(f"http://rebind.example:{port}/in?x=1", {}, b"{}") for _ in range(2)]
+
+        first, second = asyncio.run(twice())
+
+    assert (first.ok, first.status) == (True, 204)
+    assert receiver.got[0][0]["host"] == f"rebind.example:{port}"
+    assert (second.ok, "10.0.0.1" in second.error) == (False, True)
+    assert len(resolver.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "ok", "status", "error"),
+    [
+        (200, True, 200, ""),
+        (302, False, 302, "it answered 302, and redirects are not followed"),
+        (410, False, 410, "it answered 410"),
+        (503, False, 503, "it answered 503"),
+        ("flood", True, 200, ""),
+        ("hang", False, None, "it did not answer within 500 ms"),
+        ("vanish", False, None, "it hung up without an answer"),
+        ("garbage", False, None, "its answer is not HTTP/1.1"),
+        ("endless head", False, None, "the head of its answer is longer than 65536 bytes"),
+    ],
+)
+def test_whatever_a_receiver_does_has_an_end_and_a_name(
+    answer: int | str, ok: bool, status: int | None, error: str
+) -> None:
+    with receiving() as receiver:
+        verdict = posted(receiver, answer)
+
+    assert (verdict.ok, verdict.status, verdict.error) == (ok, status, error)
+    assert verdict.gone is (status == 410)
+    assert verdict.took_ms < 5000
+    assert len(receiver.got) == 1, "nothing was followed"
+
+
+def posted(receiver: Receiver, answer: int | str) -> Verdict:
+    receiver.answers = [answer]
+    poster = Poster(Reach(LOCAL), plain_http=True, timeout_ms=500)
+    return asyncio.run(poster.post(f"{receiver.url}/in", {"webhook-id": "msg_1"}, b"{}"))
+
+
+def test_who_is_not_there_and_whose_certificate_is_not_in_order_is_told_as_that() -> None:
+    async def post(url: str, *, plain: bool = True) -> Verdict:
+        return await Poster(Reach(LOCAL), plain_http=plain, timeout_ms=2000).post(url, {}, b"{}")
+
+    with receiving() as receiver:
+        port = receiver.url.rpartition(":")[2]
+        plain = asyncio.run(post(f"https://127.0.0.1:{port}/"))
+        refused = asyncio.run(post(receiver.url, plain=False))
+    gone = asyncio.run(post(f"http://127.0.0.1:{port}/"))
+
+    assert "TLS is not in order" in plain.error
+    assert "over https" in refused.error
+    assert "it cannot be reached: " in gone.error
+    assert receiver.got == []
+    with pytest.raises(AgentqError, match="cannot be found"):
+        asyncio.run(Reach().pinned("no-such-host.invalid", 443))

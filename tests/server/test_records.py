@@ -1,0 +1,59 @@
+"""Records as the Python SDK reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from servers import Server
+from serving import Serving
+
+from agentq.coordinator.errors import Duplicate, Invalid, NotAllowed, NotFound
+from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.records import Filter
+from agentq.coordinator.run import RunSpec
+from agentq.sdk import connect
+
+MakeServing = Callable[..., Serving]
+
+
+def test_a_record_tells_everything_but_secrets_and_fences(valkey: Server, make_serving: MakeServing) -> None:
+    serving = make_serving(valkey, "--require-tokens")
+    run = serving.submit(env={"API_KEY": "s3cret", "SHOWN": "yes"}, queue="mail")
+    serving.store.connection.command("HSET", serving.store.key(0, "run", run), "fence", "1-abc")
+    with connect(serving.url, token=serving.token("read", queues=["mail"])) as client:
+        record = client.run(run).record()
+        assert record.spec.env == {"API_KEY": "…", "SHOWN": "yes"}
+        assert (record.fence, record.spec.queue) == ("", "mail")
+        with pytest.raises(NotAllowed, match="not for other"):
+            client.run(serving.submit(queue="other")).record()
+        with pytest.raises(NotFound, match="There is no run"):
+            client.run(new_run_id()).record()
+        with pytest.raises(NotAllowed, match="needs a token with the scope submit"):
+            client.submit("shop:send", 1)
+    with connect(serving.url, token="aq_client_nonsense") as client, pytest.raises(NotAllowed, match="not a token"):
+        client.run(run).wait(5)
+
+
+def test_a_submit_with_an_id_of_its_own_is_done_once(serving: Serving) -> None:
+    spec, run_id = RunSpec(kind="command", argv=["true"], queue="once"), new_run_id()
+
+    with connect(serving.url) as client:
+        for _ in range(2):
+            assert client.backend.submit(spec, run_id=run_id).id == run_id
+        with pytest.raises(Duplicate, match="another spec"):
+            client.backend.submit(RunSpec(kind="command", argv=["false"]), run_id=run_id)
+        with pytest.raises(Invalid, match="cannot live"):
+            client.backend.submit(spec, run_id=new_run_id(5))
+
+    assert [run.id for run in serving.records.all(Filter(queue="once"))] == [run_id]
+
+
+def test_what_is_no_coordinator_is_told_as_that(valkey: Server) -> None:
+    for wrong, why in (("https://ann@example.com", "looks like https://"), ("http://h/?a=b", "looks like https://")):
+        with pytest.raises(Invalid, match=why):
+            connect(wrong).run(new_run_id()).record()
+    with pytest.raises(Invalid, match="serves one namespace"):
+        connect("http://127.0.0.1:1", namespace="x").run(new_run_id()).record()
+    with pytest.raises(Invalid, match="for a coordinator"):
+        connect(valkey.url, token="aq").run(new_run_id()).record()
