@@ -162,7 +162,8 @@ def test_events_tell_what_happened_in_order(cli: Cli, real: World) -> None:
         "completed",
     ]
     records = [json.loads(line) for line in cli("events", "--json", "--since", "1h").lines]
-    assert list(records[0]) == ["id", "at", "partition", "event", "run", "state", "attempt", "worker", "detail"]
+    names = ["id", "at", "partition", "event", "run", "state", "attempt", "worker", "detail", "plan"]
+    assert list(records[0]) == names
     assert [record["state"] for record in records] == ["pending", "claimed", "running", "completed", "pending"]
     assert TIME.fullmatch(records[0]["at"])
 

@@ -59,6 +59,8 @@ TASKS_A_CALL = 100
 """Tasks of a plan in one call: each has dependencies to look at."""
 CLAIM_A_CALL = 1000
 LIST_A_CALL = 1000
+CREW_A_CALL = 200
+"""Workers that one call tells of."""
 SETTLE_A_CALL = 100
 """Dependents that one script settles, or tasks of a plan; the rest is left to the duties, which go on where it stopped.
 So many take a few milliseconds."""

@@ -15,7 +15,7 @@ from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.identity import LENGTH, check_run_id, partition_of, run_id_prefix
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import LIST_A_CALL
+from agentq.coordinator.limits import CREW_A_CALL, LIST_A_CALL
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.run import lane_parts
 from agentq.coordinator.store import Store
@@ -164,16 +164,18 @@ class Records:
 
     def workers(self) -> list[WorkerRecord]:
         """Every registered worker, in every partition."""
-        command = self.store.connection.command
-        records = []
+        found: dict[tuple[int, str], WorkerRecord] = {}
         for partition in self.store.partitions():
-            flat = command("ZRANGE", self.store.key(partition, "workers"), 0, -1, "WITHSCORES")
-            for worker, until in zip(flat[::2], flat[1::2], strict=True):
-                fields = self._hash(self.store.key(partition, "worker", worker))
-                runs = command("HKEYS", self.store.key(partition, "holds", worker))
-                if "identity" in fields:
-                    records.append(_worker(worker, partition, int(float(until)), fields, runs))
-        return records
+            cursor = "0"
+            while True:
+                cursor, *flat = self.store.call("crew", partition, cursor, CREW_A_CALL)
+                for at in range(0, len(flat), 4):
+                    worker, until_ms, fields, runs = flat[at : at + 4]
+                    told = _worker(worker, partition, int(float(until_ms)), json.loads(fields), runs.split())
+                    found[partition, worker] = told
+                if cursor == "0":
+                    break
+        return sorted(found.values(), key=lambda each: (each.partition, each.lease_until_ms, each.id))
 
     def _hash(self, key: str) -> dict[str, str]:
         self.store.guard()

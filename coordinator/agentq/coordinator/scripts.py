@@ -158,6 +158,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("close", "name cancel"),
             Script("converse", "id fence"),
             Script("count", "", "state"),
+            Script("crew", "cursor count"),
             Script("defer", "id fence due_at_ms delay_ms outcome gate dice"),
             Script("deliver", "id lane job head tail timed"),
             Script("depend", "id seal expires_ms", "parent"),
