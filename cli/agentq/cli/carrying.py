@@ -62,6 +62,8 @@ class Carrying:
         watch.close()
         if watch.record.ended is not None:
             unbound(plans_of(self._server), self._plan, self._head)
+            if not self._trouble:
+                crew.tidy()
         return summary.tell(json=json)
 
     def _complete(self) -> None:

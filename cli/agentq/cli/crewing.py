@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +108,11 @@ class Crew:
         except OSError:
             lines = []
         return " / ".join(line for line in lines[-LAST_WORDS:] if line.strip()) or f"see {self.log}"
+
+    def tidy(self) -> None:
+        """Keep nothing of a plan that has ended, but for what is told of one that went on in the background."""
+        if self._slots and not (self._folder / "run.log").exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def drain(self) -> None:
         """Let nothing more begin; said again, do not wait for what runs."""
