@@ -101,7 +101,7 @@ class Landing:
         for _ in range(TRIES):
             tip = await self._calling(self.target.tip)
             self.seen = tip.commit or piece.base
-            found = await self._calling(self._found, piece, tip)
+            found: Landed | None = await self._calling(self._found, piece, tip)
             if found is not None:
                 return found
             stack = await self._calling(self._stacked, piece, tip, others if check else ())
