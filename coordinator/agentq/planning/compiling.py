@@ -151,7 +151,8 @@ class _Compiler:
                 fields |= {f"{name}_timeout_ms": step.timeout} if step.timeout is not None else {}
         fields["target"] = site.target
         if fields.get("merge") == "none":
-            fields.pop("update_checkout", None)
+            if not (isinstance(task.workspace, Worktree) and task.workspace.update_checkout):
+                fields.pop("update_checkout", None)
         elif site.update_checkout:
             fields["update_checkout"] = True
         try:
@@ -203,7 +204,11 @@ class _Compiler:
         ids = self._lookup.find(words)
         if keys[0] == "command" and each.task.shell:
             refuse("it would become a part of what the shell reads", "Say it under `env`, and use the variable")
-        elif not words or output not in OUTPUTS:
+        elif not words:
+            refuse("it needs the id of a task, as in tasks.ID.result")
+        elif ids == [each.task.id]:
+            refuse("a task is not given what it gives itself")
+        elif output not in OUTPUTS:
             refuse(f"{shown(output)} is nothing that a task gives", nearest(output, OUTPUTS) or f"There is {_listed()}")
         elif ids is None:
             refuse(f"there is no task {shown(words)}", self._lookup.nearest(words))

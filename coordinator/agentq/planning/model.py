@@ -26,6 +26,7 @@ from agentq.planning.faults import Fault, nearest, shown
 from agentq.planning.tree import Table, plain
 from agentq.planning.words import (
     Amounts,
+    Called,
     Command,
     Dollars,
     Environment,
@@ -275,7 +276,7 @@ class Task(Working):
     """A command: a line that is split into words, or a list."""
     stdin: Line | None = None
     """What the command reads."""
-    function: Line | None = None
+    function: Called | None = None
     """A function, as `module:name`."""
     args: Arguments = None
     """What the function is given: a list, or a mapping of keywords."""
@@ -296,6 +297,8 @@ class Task(Working):
             raise ValueError("a task needs one of prompt, command or function")
         if len(said) > 1:
             raise ValueError(f"a task has either {said[0]} or {said[1]}, not both")
+        if said == ["prompt"] and not (self.prompt or "").strip():
+            raise ValueError("the prompt is empty; write what the agent is to do")
         if said == ["prompt"] and self.agent is None:
             raise ValueError("a task with a prompt needs an agent; say it here, or in `defaults` for all tasks")
         strange = [name for name in FOR_AGENTS if name in self.model_fields_set and said != ["prompt"]]
