@@ -287,3 +287,15 @@ def shown(run: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What `agentq show` prints."""
     assert main(["show", run]) == 0
     return capsys.readouterr().out
+
+
+def test_a_run_that_waits_goes_on_in_its_worktree_as_it_was(yard: Yard) -> None:
+    wait = """printf '{"park": {"signal": ["go"]}}' > "$AGENTQ_RESULT\""""
+    run = yard.submit(f"if [ -e half.txt ]; then echo whole > whole.txt; else echo half > half.txt; {wait}; fi")
+    yard.reaches(run, "waiting")
+
+    yard.crew.queue.signal(run, "go")
+    (ended,) = yard.done(run)
+
+    assert ended.state == "completed", ended.outcome
+    assert yard.depot.git("ls-tree", "--name-only", "work").split() == ["a.txt", "b.txt", "half.txt", "whole.txt"]

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from random import getrandbits
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -21,7 +22,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentq.coordinator.clock import monotonic_ns
-from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import is_loopback
 from agentq.coordinator.settings import ServerSettings
@@ -155,7 +155,7 @@ def _refused(status: int, detail: str, request_id: str) -> Response:
 
 def _id_of(headers: dict[bytes, bytes]) -> str:
     own = headers.get(b"x-request-id", b"").decode("latin-1")
-    return own if REQUEST_ID.fullmatch(own) else f"req_{new_nonce()}"
+    return own if REQUEST_ID.fullmatch(own) else f"req_{getrandbits(60):015x}"
 
 
 def _name_of(host: str) -> str:

@@ -259,7 +259,12 @@ class Place:
         """How the work gets into the target."""
         policy: Policy = "squash" if self.workspace.merge == "none" else self.workspace.merge
         self._landing = Landing(
-            self.target(), self._stacking(), policy, update_checkout=self.workspace.update_checkout, say=say
+            self.target(),
+            self._stacking(),
+            policy,
+            update_checkout=self.workspace.update_checkout,
+            say=say,
+            calling=self._workspaces.calling,
         )
         return self._landing
 
