@@ -108,7 +108,7 @@ def test_a_bare_repository_will_do(site: SiteOf, repository: Path, tmp_path: Pat
     found = site(f"repository: {bare}")
 
     assert found is not None
-    assert (found.repository, found.local, found.base) == (str(bare), True, "main")
+    assert found == Site(str(bare), True, "main", "agentq/plan")
 
 
 def test_an_address_is_asked_for_its_branches(site: SiteOf, repository: Path) -> None:

@@ -36,7 +36,7 @@ class Site:
     target: str
     update_checkout: bool = False
     checked_out: str | None = None
-    """The branch that the repository's own checkout is on."""
+    """The branch that the repository's own checkout is on, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def site_of(whole: Expanded, wishes: Wishes | None = None) -> Site | None:
     update = wishes.update_checkout or _says(whole, "update_checkout")
     target = wishes.target or plan.target or (base if update and base == checkout.branch else f"agentq/{whole.name}")
     checkout.check_target(target, update=update)
-    return Site(str(top), True, base, target, update, checkout.branch)
+    return Site(str(top), True, base, target, update, checkout.branch if (top / ".git").exists() else None)
 
 
 def _says(whole: Expanded, name: str) -> bool:
