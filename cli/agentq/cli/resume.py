@@ -55,5 +55,5 @@ def go_on(ctx: typer.Context, plan: str | None, workers: int | None, *, retry: b
         record = plans_of(server).retry(record.id)
     if record.ended is None and not plan:
         note(f"going on with {record.id}.")
-    carrying = Carrying(server, record.id, head, embedded=not settings_of(ctx).settings.url)
+    carrying = Carrying(server, record.id, head, settings_of(ctx))
     return carrying.carry_out(slots, json=json)

@@ -208,11 +208,14 @@ class Delivery:
             self._attempt.go_on()
             await self._intend("merging", commit=work.commit, target_before=old, outcome=outcome)
 
-        check = Checking(self.workspace, self._errands, place.bench).check if self.workspace.check else None
+        check = self._checking().check if self.workspace.check else None
         place.landed = await landing.land(piece, note, check, line.companions(standing))
         self._attempt.note(f"merged into {target} as {place.landed.commit[:12]}")
         await self._attempt.decided(lambda: self._queue.step_aside(self._claim, line.name))
         return await self._is_in(outcome)
+
+    def _checking(self) -> Checking:
+        return Checking(self.workspace, self._errands, self._place.bench, self._calling)
 
     async def _is_in(self, outcome: Outcome) -> Outcome:
         """The target has it."""

@@ -259,7 +259,12 @@ class Place:
         """How the work gets into the target."""
         policy: Policy = "squash" if self.workspace.merge == "none" else self.workspace.merge
         self._landing = Landing(
-            self.target(), self._stacking(), policy, update_checkout=self.workspace.update_checkout, say=say
+            self.target(),
+            self._stacking(),
+            policy,
+            update_checkout=self.workspace.update_checkout,
+            say=say,
+            calling=self._workspaces.calling,
         )
         return self._landing
 
@@ -273,7 +278,7 @@ class Place:
         return Stacking(git, merger(git, self._in_bench), sign=self.workspace.sign)
 
     def _in_bench(self) -> Git:
-        return self.bench("HEAD").git
+        return self.bench(self.work.commit if self.work else "HEAD").git
 
     def bench(self, commit: str) -> Worktree:
         """The worktree in which merges are checked."""
