@@ -12,12 +12,14 @@ from servers import Server
 class Proxy:
     """Passes everything on, but loses the reply to the first request that contains a word: it takes effect unheard."""
 
-    def __init__(self, server: Server, word: bytes) -> None:
+    def __init__(self, server: Server | int, word: bytes) -> None:
+        """In front of a store, or of whatever listens at a port of this machine."""
         self.lost = 0
         self._word = word
         self._server = server
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "http" if isinstance(server, int) else "redis"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Proxy:
@@ -35,8 +37,7 @@ class Proxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.socket(socket.AF_UNIX) as upstream, contextlib.suppress(OSError):
-            upstream.connect(str(self._server.socket))
+        with client, self._upstream() as upstream, contextlib.suppress(OSError):
             back = threading.Thread(target=self._return, args=(upstream, client), daemon=True)
             back.start()
             while request := client.recv(65536):
@@ -45,6 +46,14 @@ class Proxy:
                     self._lose(request, client, upstream, back)
                     return
                 upstream.sendall(request)
+
+    def _upstream(self) -> socket.socket:
+        if isinstance(self._server, int):
+            return socket.create_connection(("127.0.0.1", self._server))
+        upstream = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            upstream.connect(str(self._server.socket))
+        return upstream
 
     def _lose(self, request: bytes, client: socket.socket, upstream: socket.socket, back: threading.Thread) -> None:
         """Cut the way back first, and only then pass the request on."""

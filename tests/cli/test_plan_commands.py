@@ -13,8 +13,10 @@ from world import World
 from agentq.cli.plan_graph import Node, draw
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.plans import Plans
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.waiting import mail
+from agentq.planning.compiling import Planned
+from agentq.planning.submitting import Head, submit_plan
 
 PLAN = """
 name: shop
@@ -246,6 +248,15 @@ def test_a_hint_is_left_for_an_agent_and_for_nobody_else(cli: Cli, real: World) 
     assert cli("hint", run, "Look.").code == 5
     assert cli("hint", run, "Look again.", "--retry").out == f"{run}  pending\n"
     assert [each.data for each in mail(real.store, run)] == ["Look again."]
+
+
+def test_a_plan_is_resumed_where_its_folders_are(cli: Cli, real: World) -> None:
+    head = Head(name="far", host="elsewhere")
+    submit_plan(Plans(real.queue), "far-1", head, [Planned("a", RunSpec(kind="command", argv=["make"]), (), ())])
+    refused = cli("resume", "far-1")
+
+    assert refused.code == 5
+    assert "The plan far-1 works in folders of elsewhere, and this is" in sentence(refused)
 
 
 def test_a_dry_run_does_nothing(cli: Cli, real: World, here: Path) -> None:

@@ -13,6 +13,7 @@ from agentq.coordinator.errors import NotFound
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import State
+from agentq.coordinator.limits import SETTLE_A_CALL
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
 
@@ -187,7 +188,7 @@ def test_dependents_that_are_told_after_their_parent_was_deleted_do_not_stop_the
 
     left = Counter(world.states(children))
     assert set(left) == {"pending", "skipped"}
-    assert left["pending"] == 200, "those that were told before"
+    assert left["pending"] == SETTLE_A_CALL, "those that were told before"
     world.tidy()
 
 

@@ -133,6 +133,40 @@ REFUSED = {
         "tasks: [{id: a, command: make, matrix: {a: [b]}, foreach: [c]}]",
         "a task has either matrix or foreach, not both",
     ),
+    "a matrix of nothing": (
+        "tasks: [{id: a, command: make, matrix: {}}]",
+        "tasks[0].matrix: a matrix needs a name with a list of values.",
+    ),
+    "variables that are none": (f"vars: [a]\ntasks: [{TASK}]", "1:7: vars: it should be a mapping, not a list."),
+    "a file that is none": (
+        f"include: 5\ntasks: [{TASK}]",
+        "1:10: include: 5 cannot be read: no such file or directory.",
+    ),
+    "a function that is none": (
+        "tasks: [{id: a, function: price}]",
+        "1:27: tasks[0].function: 'price' is not a function; write it module:name, such as shop:price.",
+    ),
+    "a command that is none": (
+        "tasks: [{id: a, command: {x: y}}]",
+        "1:26: tasks[0].command: a command is a line, or a list of words.",
+    ),
+    "an empty prompt": ("tasks: [{id: a, agent: b, prompt: ' '}]", "tasks[0]: the prompt is empty; write what"),
+    "what a task gives itself": (
+        "tasks: [{id: a, command: 'echo {{ tasks.a.result }}'}]",
+        "in '{{ tasks.a.result }}', a task is not given what it gives itself.",
+    ),
+    "what no task at all gives": (
+        "tasks: [{id: a, command: 'echo {{ tasks.result }}'}]",
+        "in '{{ tasks.result }}', it needs the id of a task, as in tasks.ID.result.",
+    ),
+    "a checkout that follows nothing": (
+        "repository: .\ntasks: [{id: a, command: x, workspace: {merge: none, update_checkout: true}}]",
+        "2:40: tasks[0].workspace: with merge 'none' the work goes nowhere, so it has no update_checkout.",
+    ),
+    "what a task gives where it cannot": (
+        "tasks:\n- {id: a, command: make}\n- {id: b, needs: a, function: 'm:f', args: [{x: '{{ tasks.a.result }}'}]}",
+        "3:49: tasks[1].args[0].x: '{{ tasks.a.result }}' is not filled in here, but in command, env, prompt, stdin.",
+    ),
     "a foreach that is none": (
         "tasks: [{id: a, command: make, foreach: b}]",
         "tasks[0].foreach: foreach is a list, not text.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,20 @@ def test_every_key_says_what_it_is_for() -> None:
 
     found = [name for part, body in [("Plan", schema), *schema["$defs"].items()] for name in nameless(body, part)]
     assert found == []
+
+
+BLOCKS = [
+    (page, block)
+    for page in ("README.md", "coordinator/agentq/planning/README.md")
+    for block in re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    if "tasks:" in block
+]
+
+
+@pytest.mark.parametrize(("page", "block"), BLOCKS)
+def test_a_plan_in_the_docs_is_one(page: str, block: str, tmp_path: Path, validator: Draft202012Validator) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(block)
+
+    assert [error.message for error in validator.iter_errors(plain(read_plan(str(path))))] == [], page
+    assert compile_plan(expand(str(path)), "plan-1", SITE).tasks

@@ -108,7 +108,7 @@ def test_a_bare_repository_will_do(site: SiteOf, repository: Path, tmp_path: Pat
     found = site(f"repository: {bare}")
 
     assert found is not None
-    assert (found.repository, found.local, found.base) == (str(bare), True, "main")
+    assert found == Site(str(bare), True, "main", "agentq/plan")
 
 
 def test_an_address_is_asked_for_its_branches(site: SiteOf, repository: Path) -> None:
@@ -148,6 +148,17 @@ def test_nobody_commits_as_nobody(site: SiteOf, repository: Path) -> None:
 
     with pytest.raises(Invalid, match=r"git does not know who commits in .*; say it with `git config user.name NAME`"):
         site()
+
+
+def test_somebody_may_commit_as_the_environment_says(
+    site: SiteOf, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(repository, "config", "--unset", "user.email")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ci@example.com")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+
+    assert site() is not None
 
 
 def test_without_a_commit_there_is_nothing_to_start_from(site: SiteOf, repository: Path) -> None:

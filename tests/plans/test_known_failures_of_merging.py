@@ -13,7 +13,7 @@ import pytest
 from crew import Crew
 from servers import Server, until
 from worker.workspace.depot import ALONE, Depot
-from worker.workspace.yard import Yard, work
+from worker.workspace.yard import Yard, begin, work
 
 from agentq.coordinator.life import Run
 from agentq.coordinator.policy import RetryPolicy
@@ -28,8 +28,7 @@ def crew(valkey: Server) -> Iterator[Crew]:
     """One worker for all of these; each test has a repository of its own."""
     folder = Path(tempfile.mkdtemp(prefix="aq"))
     crew = Crew(valkey, folder, namespace=folder.name)
-    own = {"CLAUDE_CONFIG_DIR": str(folder / "agents"), "XDG_CONFIG_HOME": str(folder / "config")}
-    crew.worker(environment={**ALONE, **own, "GIT_EDITOR": "false", "EDITOR": "false"}, slots=2)
+    begin(crew, {"GIT_EDITOR": "false", "EDITOR": "false"}, slots=2)
     yield crew
     crew.close()
     crew.check()
@@ -71,7 +70,7 @@ def test_01_a_conflict_is_no_success_and_its_work_is_kept(yard: Yard) -> None:
     run = yard.run(f"echo mine > a.txt; {moved(yard, a__txt='theirs')}", on_conflict="fail")
 
     assert ending(run) == ("failed", "conflict")
-    assert work(run).merged is False
+    assert (work(run).merged, work(run).commit) == (False, yard.depot.head(f"agentq/{run.id}"))
     assert yard.depot.read(f"agentq/{run.id}", "a.txt") == "mine"
     assert yard.depot.log("work") == ["theirs", "begin"]
 

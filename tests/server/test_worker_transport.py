@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from coordinator.test_topologies import Cluster
 from crew import Crew
 from servers import Server, until
 from serving import Serving
 
 from agentq.cli.main import main
+from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import order_drain
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.run import RunSpec
@@ -161,6 +163,26 @@ def test_a_run_in_a_worktree_is_merged_and_its_outcome_stands_in_the_next_one(
     assert (outcome.work.merged, outcome.work.files) == (True, 1)
     assert git(repository, "show", "work:made") == "made"
     assert log_of(crew, second) == f"{outcome.work.branch}\n"
+
+
+def test_partitions_on_several_servers_are_watched_together(
+    folder: Path, make_serving: Callable[..., Serving], make_crew: MakeCrew
+) -> None:
+    """In a cluster no single read can wait for all of them: the first that ends, ends the others."""
+    cluster = Cluster(folder / "cluster").start()
+    try:
+        serving = make_serving(cluster, partitions=3)
+        crew = make_crew(cluster, namespace=serving.settings.namespace, partitions=3)
+        worker = crew.worker_through(serving.url)
+        runs = [crew.queue.submit(RunSpec.checked(kind="command", argv=["true"], plan=str(at))).id for at in range(12)]
+        crew.wait(runs)
+        crew.close()
+
+        assert {crew.state(run) for run in runs} == {"completed"}
+        assert len({partition_of(run) for run in runs}) == 3
+        assert worker.returncode == 0
+    finally:
+        cluster.stop()
 
 
 def test_a_certificate_that_is_not_known_is_not_talked_to(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from collector import Collector
@@ -16,6 +17,7 @@ from serving import COMMAND, Serving
 from agentq.coordinator import tracing
 from agentq.coordinator.identity import new_nonce, new_run_id
 from agentq.coordinator.run import RunSpec, spec_from_wire
+from agentq.sdk import connect
 
 MakeCrew = Callable[..., Crew]
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -116,6 +118,15 @@ def test_the_attempt_of_an_agent_is_told_in_the_words_of_the_conventions(
     assert span.attributes["agentq.cost_usd"] == 0.2
     assert "gen_ai.usage.output_tokens" in span.attributes
     assert span.attributes["gen_ai.conversation.id"] == crew.records.get(run).agent_session
+
+
+def test_the_sdk_says_to_a_coordinator_where_it_is(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEPARENT", HERE)
+    with connect(serving.url) as client:
+        many: list[Any] = client.submit_many("errands:nothing", [(), ()])
+        runs = [client.submit("errands:nothing").id, *(each.id for each in many)]
+
+    assert {serving.records.get(run).spec.traceparent for run in runs} == {HERE}
 
 
 def test_a_request_says_in_which_trace_its_runs_are(serving: Serving) -> None:

@@ -22,6 +22,7 @@ from agentq.cli.server import Server, brought, home_of, note
 from agentq.cli.watching import Watch
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.settings import Layered
 from agentq.planning.submitting import Head, complete_plan, unbound
 
 LOOK_MS = 250
@@ -33,11 +34,12 @@ HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Carrying:
     """One plan, from here until it has ended or somebody has had enough."""
 
-    def __init__(self, server: Server, plan: str, head: Head, *, embedded: bool) -> None:
+    def __init__(self, server: Server, plan: str, head: Head, settings: Layered) -> None:
         self._server = server
+        self._labels = settings.worker.labels
         self._plan = plan
         self._head = head
-        self._embedded = embedded
+        self._embedded = not settings.settings.url
         self._signals = 0
         self._told = 0
         self._away = False
@@ -49,7 +51,8 @@ class Carrying:
         self._complete()
         watch = Watch(self._server, self._plan)
         settings = self._server.settings
-        crew = Crew(settings, home_of(settings), self._plan, self._head.queues, alone=self._head.crewed)
+        head = self._head
+        crew = Crew(settings, home_of(settings), self._plan, head.queues, self._labels, alone=head.crewed)
         with self._heard():
             try:
                 if workers and watch.record.ended is None:
@@ -62,6 +65,8 @@ class Carrying:
         watch.close()
         if watch.record.ended is not None:
             unbound(plans_of(self._server), self._plan, self._head)
+            if not self._trouble:
+                crew.tidy()
         return summary.tell(json=json)
 
     def _complete(self) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -37,10 +38,19 @@ _PR_SET_PDEATHSIG = 1
 class Crew:
     """The worker of one plan on this machine: one process, with a number of slots."""
 
-    def __init__(self, settings: Settings, home: Path, plan: str, queues: Sequence[str], *, alone: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        home: Path,
+        plan: str,
+        queues: Sequence[str],
+        labels: Mapping[str, str],
+        *,
+        alone: bool,
+    ) -> None:
         self._settings = settings
-        self._plan = plan
         self._queues = queues
+        self._labels = {**labels, **({PLAN: plan} if alone else {})}
         self._alone = alone
         self._folder = home / "plans" / plan
         self._deaths: deque[int] = deque(maxlen=DEATHS)
@@ -73,8 +83,9 @@ class Crew:
         argv = [sys.executable, "-m", __name__, str(os.getpid()), "worker", "--slots", str(slots)]
         argv += ["--drain-grace", DRAIN_GRACE]
         argv += [word for queue in self._queues for word in ("--queue", queue)]
+        argv += [word for name, value in self._labels.items() for word in ("--label", f"{name}={value}")]
         if self._alone:
-            argv += ["--label", f"{PLAN}={self._plan}", "--only-matching"]
+            argv += ["--only-matching"]
         with self.log.open("ab") as log:
             self._worker = subprocess.Popen(
                 argv,
@@ -107,6 +118,11 @@ class Crew:
         except OSError:
             lines = []
         return " / ".join(line for line in lines[-LAST_WORDS:] if line.strip()) or f"see {self.log}"
+
+    def tidy(self) -> None:
+        """Keep nothing of a plan that has ended, but for what is told of one that went on in the background."""
+        if self._slots and not (self._folder / "run.log").exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def drain(self) -> None:
         """Let nothing more begin; said again, do not wait for what runs."""

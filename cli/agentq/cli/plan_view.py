@@ -118,5 +118,7 @@ def bringing_home(head: Head) -> str:
         return f"The work is in {head.repository}, on the branch {head.target}."
     if not head.local:
         return f"The work is on the branch {head.target} of {head.repository}; `git fetch` brings it."
+    if head.checked_out is None:
+        return f"The work is on the branch {head.target} of {head.repository}."
     command = shlex.join(["git", "-C", head.repository, "merge", head.target])
     return f"The work is on the branch {head.target} of {head.repository}; `{command}` brings it into the checkout."

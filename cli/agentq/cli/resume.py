@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from agentq.cli.options import Json
 from agentq.cli.planned import find, plans_of
 from agentq.cli.run import WORKERS, Workers, unfinished
 from agentq.cli.server import note, reach, settings_of
-from agentq.coordinator.errors import NotFound
+from agentq.coordinator.errors import NotFound, Refused
 
 
 def resume(
@@ -43,10 +44,16 @@ def go_on(ctx: typer.Context, plan: str | None, workers: int | None, *, retry: b
     if record is None:
         raise NotFound("There is no plan that has not ended; `agentq plan ls` shows all, `agentq run` begins one.")
     head = head_in(plans_of(server), record.id)
+    slots = WORKERS if workers is None else workers
+    if slots and record.ended is None and head.is_bound and head.host != socket.gethostname():
+        raise Refused(
+            f"The plan {record.id} works in folders of {head.host}, and this is {socket.gethostname()}; resume it "
+            "there, or look on with --workers 0."
+        )
     if retry:
         bound(plans_of(server), record.id, head)
         record = plans_of(server).retry(record.id)
     if record.ended is None and not plan:
         note(f"going on with {record.id}.")
-    carrying = Carrying(server, record.id, head, embedded=not settings_of(ctx).settings.url)
-    return carrying.carry_out(WORKERS if workers is None else workers, json=json)
+    carrying = Carrying(server, record.id, head, settings_of(ctx))
+    return carrying.carry_out(slots, json=json)

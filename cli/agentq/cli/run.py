@@ -84,7 +84,7 @@ def run(
     from agentq.cli.carrying import Carrying
     from agentq.planning.submitting import head_in
 
-    carrying = Carrying(server, plan, head_in(plans_of(server), plan), embedded=not settings_of(ctx).settings.url)
+    carrying = Carrying(server, plan, head_in(plans_of(server), plan), settings_of(ctx))
     raise typer.Exit(carrying.carry_out(slots, json=json))
 
 

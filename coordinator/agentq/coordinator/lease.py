@@ -162,6 +162,15 @@ class Lease:
             if (count <= 0 and calls <= 0) or seat.lanes == lanes:
                 return count, calls
 
+    def claiming(self, count: int) -> tuple[Word, ...]:
+        """The words of a claim in the first partition, for whoever sends those of many workers together."""
+        _, _, *words = self._claim_words(0, count, 0)
+        return tuple(words)
+
+    def claimed(self, reply: str | list[str]) -> list[Claim]:
+        """What the answer to these words brought."""
+        return self._granted(0, reply)
+
     def exchange(
         self, ended: Sequence[Ended], calls: int = 0, *, way: int = 0
     ) -> tuple[list[AgentqError | None], list[Claim]]:

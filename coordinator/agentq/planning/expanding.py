@@ -159,6 +159,9 @@ class _Tasks:
     def read(self, file: Gathered) -> None:
         """The tasks of one file."""
         table = file.table
+        if not isinstance(table.get("vars", Table(table.at, "")), Table):
+            sentence = f"it should be a mapping, not {kind_of(table['vars'])}"
+            self._faults.append(Fault(table.value_at("vars"), table.path_of("vars"), sentence))
         if file is not self._first:
             checked(Fragment, table.without(["vars", "defaults"]), self._faults)
         self._check_defaults(table)

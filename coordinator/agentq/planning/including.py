@@ -42,7 +42,7 @@ def gather(path: str, format_: str | None = None) -> list[Gathered]:
 
 def _include(of: Gathered, root: Path, found: list[Gathered]) -> None:
     said = of.table.get("include")
-    for number, name in enumerate([said] if isinstance(said, str) else said if isinstance(said, Row) else []):
+    for number, name in enumerate(said if isinstance(said, Row) else [] if said is None else [said]):
         at, where = of.table.value_at("include"), of.table.path_of("include")
         if isinstance(said, Row):
             at, where = said.places[number], f"{where}[{number}]"

@@ -26,6 +26,7 @@ from agentq.planning.faults import Fault, nearest, shown
 from agentq.planning.tree import Table, plain
 from agentq.planning.words import (
     Amounts,
+    Called,
     Command,
     Dollars,
     Environment,
@@ -275,7 +276,7 @@ class Task(Working):
     """A command: a line that is split into words, or a list."""
     stdin: Line | None = None
     """What the command reads."""
-    function: Line | None = None
+    function: Called | None = None
     """A function, as `module:name`."""
     args: Arguments = None
     """What the function is given: a list, or a mapping of keywords."""
@@ -296,6 +297,8 @@ class Task(Working):
             raise ValueError("a task needs one of prompt, command or function")
         if len(said) > 1:
             raise ValueError(f"a task has either {said[0]} or {said[1]}, not both")
+        if said == ["prompt"] and not (self.prompt or "").strip():
+            raise ValueError("the prompt is empty; write what the agent is to do")
         if said == ["prompt"] and self.agent is None:
             raise ValueError("a task with a prompt needs an agent; say it here, or in `defaults` for all tasks")
         strange = [name for name in FOR_AGENTS if name in self.model_fields_set and said != ["prompt"]]
@@ -336,7 +339,7 @@ class Plan(Part):
     max_parallel: Annotated[int, Field(gt=0)] | None = None
     """The most tasks at the same time, on all workers together."""
     budget: Dollars | None = None
-    """The most that all tasks together may cost, in dollars; those that have not begun then are cancelled."""
+    """The most that all tasks together may cost, in dollars; whoever looks on cancels what has not ended then."""
     vars: dict[str, JsonValue] | None = None
     """Values that stand for `{{ vars.NAME }}`. One without a value must be given with `--var NAME=VALUE`."""
     defaults: Working | None = None

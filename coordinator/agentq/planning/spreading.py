@@ -48,8 +48,11 @@ def id_of(task: str, copy: Copy) -> str:
 
 def _matrix(task: Table, said: Any, faults: list[Fault]) -> list[Copy] | None:
     at, path = task.value_at("matrix"), task.path_of("matrix")
-    if not isinstance(said, Table) or not said.keys() - {EXCLUDE}:
+    if not isinstance(said, Table):
         faults.append(Fault(at, path, f"a matrix is a mapping of names to lists of values, not {kind_of(said)}"))
+        return None
+    if not said.keys() - {EXCLUDE}:
+        faults.append(Fault(at, path, "a matrix needs a name with a list of values"))
         return None
     axes = {name: values for name, values in said.items() if name != EXCLUDE}
     for name, values in axes.items():

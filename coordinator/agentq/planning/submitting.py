@@ -51,6 +51,11 @@ class Head(BaseModel):
     workspace: Workspace | None = None
     """What a task that is added to the plan works in, if nothing else is said."""
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether its work is done in folders of the host where it was submitted."""
+        return bool(self.host) and (self.local or self.repository is None)
+
 
 def head_of(compiled: Compiled, *, file: str = "", folder: str = "", host: str = "", crewed: bool = False) -> Head:
     """What is to be kept of a plan beside its tasks."""

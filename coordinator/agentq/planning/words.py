@@ -24,6 +24,7 @@ SHELL = ["/bin/sh", "-euc"]
 _SIZE = re.compile(r"([0-9]{1,15})(?:([KMGT])i?)?B?")
 _MANY = re.compile(r"([0-9]{1,15})([kKmM]?)")
 _DOLLARS = re.compile(r"\$?([0-9]{1,9}(?:\.[0-9]{1,6})?)")
+_CALLED = re.compile(r"[\w.]+:[\w.]+")
 _SETS = re.compile(r"[A-Za-z_]\w*=")
 _EXPANDS = re.compile(r"\$[A-Za-z_{(]|`")
 _GIVEN = re.compile(r"\{\{\s*(tasks\.[^{}]*?)\s*\}\}")
@@ -88,7 +89,9 @@ def argv_of(value: Any, *, shell: bool) -> Any:
     """A line becomes words as a shell would make them, and without `shell` nothing else that a shell does."""
     value = _text(value)
     if not isinstance(value, str):
-        if isinstance(value, list) and shell:
+        if not isinstance(value, list | tuple):
+            raise ValueError("a command is a line, or a list of words")
+        if shell:
             raise ValueError("with `shell: true` a command is one text, not a list")
         return value
     if not value.strip():
@@ -117,6 +120,12 @@ def _bare(line: str) -> list[str]:
     reader.whitespace_split = True
     reader.commenters = ""
     return list(reader)
+
+
+def _function(value: Any) -> Any:
+    if isinstance(value, str) and not _CALLED.fullmatch(value):
+        raise ValueError(f"{value[:80]!r} is not a function; write it module:name, such as shop:price")
+    return value
 
 
 def _environment(value: Any) -> Any:
@@ -148,6 +157,7 @@ Span = Annotated[int, BeforeValidator(_span), _schema("string", "90s", "5m", "1h
 Size = Annotated[int, BeforeValidator(_size), _schema(["integer", "string"], "512M", "4G")]
 Many = Annotated[int, BeforeValidator(_many), _schema(["integer", "string"], "500k", 2000)]
 Dollars = Annotated[float, BeforeValidator(_dollars), _schema(["number", "string"], 2, "0.50")]
+Called = Annotated[Line, BeforeValidator(_function)]
 Command = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(_command), WithJsonSchema(_LINES)]
 Several = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(_several), WithJsonSchema(_LINES)]
 Environment = Annotated[

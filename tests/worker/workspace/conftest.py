@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from crew import Crew
 from servers import Server
 from worker.workspace.depot import ALONE, Depot
-from worker.workspace.yard import Yard
+from worker.workspace.yard import Yard, begin
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,25 @@ def depot(tmp_path: Path) -> Depot:
     return made
 
 
+@pytest.fixture(scope="module")
+def at_work(valkey: Server) -> Iterator[Crew]:
+    """A crew with one worker, for all tests of a module."""
+    folder = Path(tempfile.mkdtemp(prefix="aq"))
+    crew = Crew(valkey, folder, namespace=folder.name)
+    begin(crew, slots=4)
+    yield crew
+    crew.close()
+    crew.check()
+    rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture
-def yard(make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot) -> Yard:
-    """See `yard.py`."""
+def yard(at_work: Crew, depot: Depot) -> Yard:
+    """See `yard.py`; there is a worker already."""
+    return Yard(at_work, depot)
+
+
+@pytest.fixture
+def lone(make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot) -> Yard:
+    """A yard without a worker."""
     return Yard(make_crew(valkey, namespace=folder.name), depot)

@@ -17,7 +17,7 @@ from pathlib import Path
 from crew import Crew
 from servers import Server, until
 from worker.workspace.depot import ALONE, Depot
-from worker.workspace.yard import Yard
+from worker.workspace.yard import Yard, begin
 
 from agentq.coordinator.life import Run
 
@@ -171,3 +171,32 @@ def test_a_server_that_is_killed_while_work_is_merged_loses_nothing(
     assert [run.state for run in ended] == ["completed"] * 2, [run.outcome for run in ended]
     assert sorted(yard.delivered()) == sorted(runs)
     assert yard.told.read_text().split().count("did") == 2
+
+
+def test_a_worker_that_is_told_to_leave_while_git_merges_hands_back_at_no_cost(
+    make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot
+) -> None:
+    scene = Scene(Stop("merge", "merge-tree"), Yard(make_crew(valkey, namespace=folder.name), depot), folder / "merge")
+    stopping_git(folder, scene.stop)
+    tool = scene.tools / "git"
+    # It goes on when it is told to, and does not stand for ever.
+    tool.write_text(tool.read_text().replace("kill -STOP $$", f"while [ ! -e {folder}/go ]; do sleep 0.02; done"))
+    leaving = scene.yard.crew.worker(
+        environment={**ALONE, "PATH": f"{scene.tools}:{os.environ['PATH']}"}, queue="merge", drain_grace="50ms"
+    )
+    run = scene.submit()
+    until(scene.stands, "git to merge", 60)
+
+    leaving.terminate()
+    until(lambda: scene.yard.crew.records.workers()[0].state == "draining", "it to drain")
+    until(lambda: scene.yard.crew.records.get(run).state in ("claimed", "running"), "it to be held still")
+    (folder / "go").touch()
+    assert leaving.wait(30) == 0
+    handed_back = scene.yard.crew.records.get(run)
+    begin(scene.yard.crew, queue="merge")
+    (ended,) = scene.yard.done(run)
+
+    assert handed_back.state in ("pending", "completed")
+    assert (ended.state, ended.failures, ended.crashes) == ("completed", 0, 0), ended.outcome
+    assert scene.yard.delivered() == [run]
+    assert scene.yard.told.read_text().split() == ["executed"]

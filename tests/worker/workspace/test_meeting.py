@@ -18,73 +18,73 @@ def remote(depot: Depot, tmp_path: Path) -> Depot:
     return bare
 
 
-def host(yard: Yard, name: str, **options: object) -> subprocess.Popen[bytes]:
+def host(lone: Yard, name: str, **options: object) -> subprocess.Popen[bytes]:
     """A worker with a home of its own, which therefore has a copy of its own."""
     who = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": f"{name}@example.org"}
     who |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": f"{name}@example.org"}
-    return yard.worker({"AGENTQ_HOME": str(yard.crew.folder / name), **who}, **options)
+    return lone.worker({"AGENTQ_HOME": str(lone.crew.folder / name), **who}, **options)
 
 
-def test_machines_that_share_nothing_but_the_remote_merge_each_run_once(yard: Yard, remote: Depot) -> None:
-    host(yard, "one", slots=2)
-    host(yard, "two", slots=2)
+def test_machines_that_share_nothing_but_the_remote_merge_each_run_once(lone: Yard, remote: Depot) -> None:
+    host(lone, "one", slots=2)
+    host(lone, "two", slots=2)
     url = f"file://{remote.path}"
-    first = [yard.submit(f"echo {each} > f{each}.txt", repository=url, target="main") for each in range(6)]
-    last = yard.submit("cat f?.txt | tr -d '\\n' > all.txt", repository=url, target="main", after=first)
+    first = [lone.submit(f"echo {each} > f{each}.txt", repository=url, target="main") for each in range(6)]
+    last = lone.submit("cat f?.txt | tr -d '\\n' > all.txt", repository=url, target="main", after=first)
 
-    runs = yard.done(*first, last)
+    runs = lone.done(*first, last)
 
     assert [run.state for run in runs] == ["completed"] * 7, [run.outcome for run in runs]
     assert sorted(remote.log("main", "%(trailers:key=Agentq-Run,valueonly,separator=)")[:-1]) == sorted([*first, last])
     assert remote.read("main", "all.txt") == "012345"
     assert work(runs[-1]).pushed
-    assert (yard.home / "repositories").exists() is False
-    assert len(list(yard.crew.folder.glob("*/repositories/*/agentq-copy"))) == 2
+    assert (lone.home / "repositories").exists() is False
+    assert len(list(lone.crew.folder.glob("*/repositories/*/agentq-copy"))) == 2
 
 
-def test_what_one_machine_committed_another_brings_in_without_doing_it_again(yard: Yard, remote: Depot) -> None:
-    gate, url = yard.crew.folder / "gate", f"file://{remote.path}"
-    first = host(yard, "one", drain_grace="100ms")
-    check = ["sh", "-c", f"echo checks >> {yard.told}; while [ ! -e {gate} ]; do sleep 0.02; done"]
-    run = yard.submit(f"echo did >> {yard.told}; echo x > x.txt", repository=url, target="main", check=check)
-    yard.hears("checks")
+def test_what_one_machine_committed_another_brings_in_without_doing_it_again(lone: Yard, remote: Depot) -> None:
+    gate, url = lone.crew.folder / "gate", f"file://{remote.path}"
+    first = host(lone, "one", drain_grace="100ms")
+    check = ["sh", "-c", f"echo checks >> {lone.told}; while [ ! -e {gate} ]; do sleep 0.02; done"]
+    run = lone.submit(f"echo did >> {lone.told}; echo x > x.txt", repository=url, target="main", check=check)
+    lone.hears("checks")
 
     first.terminate()
     assert first.wait(30) == 0
     gate.touch()
-    host(yard, "two")
-    (ended,) = yard.done(run)
+    host(lone, "two")
+    (ended,) = lone.done(run)
 
     assert ended.state == "completed", ended.outcome
-    assert yard.told.read_text().split() == ["did", "checks", "checks"]
+    assert lone.told.read_text().split() == ["did", "checks", "checks"]
     assert remote.read("main", "x.txt") == "x"
 
 
 def test_a_local_target_is_pushed_where_the_run_asks_for_it_and_follows_what_others_pushed(
-    yard: Yard, depot: Depot, remote: Depot
+    lone: Yard, depot: Depot, remote: Depot
 ) -> None:
     depot.git("remote", "add", "origin", str(remote.path))
     depot.git("branch", "work")
     depot.git("push", "-q", "origin", "work")
     theirs = depot.commit_on("main", "another machine's", other__txt="o\n")
     depot.git("push", "-q", "origin", f"{theirs}:work")
-    yard.worker()
+    lone.worker()
 
-    run = yard.run("echo x > x.txt", name="ours", push=True)
+    run = lone.run("echo x > x.txt", name="ours", push=True)
 
     assert run.state == "completed", run.outcome
     assert work(run).pushed
     assert remote.log("work") == depot.log("work") == ["ours", "another machine's", "begin"]
 
 
-def test_a_remote_that_refuses_the_push_is_told_and_the_work_is_kept(yard: Yard, depot: Depot, remote: Depot) -> None:
+def test_a_remote_that_refuses_the_push_is_told_and_the_work_is_kept(lone: Yard, depot: Depot, remote: Depot) -> None:
     hook = remote.path / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\necho protected >&2; exit 1\n")
     hook.chmod(0o755)
     depot.git("remote", "add", "origin", str(remote.path))
-    yard.worker()
+    lone.worker()
 
-    run = yard.run("echo x > x.txt", push=True)
+    run = lone.run("echo x > x.txt", push=True)
 
     assert (run.state, run.outcome and run.outcome.class_) == ("failed", "rejected")
     assert run.outcome is not None

@@ -21,7 +21,6 @@ def moving(yard: Yard, name: str, text: str) -> str:
 
 
 def test_a_conflict_goes_back_to_the_agent_in_its_conversation_and_its_worktree(yard: Yard) -> None:
-    yard.worker()
     run = yard.submit_agent(
         "AT 1 WRITE a.txt mine",
         f"AT 1 {moving(yard, 'a__txt', 'theirs')}",
@@ -45,7 +44,6 @@ def test_a_conflict_goes_back_to_the_agent_in_its_conversation_and_its_worktree(
 
 
 def test_an_agent_that_leaves_the_markers_there_is_asked_again_but_not_for_ever(yard: Yard) -> None:
-    yard.worker()
     run = yard.submit_agent("AT 1 WRITE a.txt mine", f"AT 1 {moving(yard, 'a__txt', 'theirs')}", rounds=1)
 
     (ended,) = yard.done(run)
@@ -60,7 +58,6 @@ def test_an_agent_that_leaves_the_markers_there_is_asked_again_but_not_for_ever(
 
 def test_a_failed_check_goes_back_with_what_it_said(yard: Yard) -> None:
     """What the check says is in the prompt: here it tells what to do."""
-    yard.worker()
     check = ["sh", "-c", "test -e test.txt || { echo 'WRITE test.txt tested'; exit 1; }"]
     run = yard.submit_agent("AT 1 WRITE code.txt code", check=check)
 
@@ -74,7 +71,6 @@ def test_a_failed_check_goes_back_with_what_it_said(yard: Yard) -> None:
 
 
 def test_an_agent_that_was_to_change_something_and_did_not_has_failed(yard: Yard) -> None:
-    yard.worker()
 
     nothing, declared = yard.done(
         yard.submit_agent("SAY done", turn=Turn(expects="changes"), retry=None),
@@ -90,7 +86,6 @@ def test_an_agent_that_was_to_change_something_and_did_not_has_failed(yard: Yard
 
 def test_a_resolver_mends_the_conflict_of_a_command_which_is_not_run_again(yard: Yard) -> None:
     """The stand-in does what its prompt says, which names the files: so the name of one of them says what to do."""
-    yard.worker()
     odd, mend = "x\nRUN sh mend.sh", "sed -i '/^[<=>]/d' *\ngit add -A\n"
     theirs = yard.depot.commit_on("main", "theirs", **{"a__txt": "theirs\n", odd: "theirs\n", "mend__sh": mend})
     move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
@@ -106,7 +101,6 @@ def test_a_resolver_mends_the_conflict_of_a_command_which_is_not_run_again(yard:
 
 
 def test_a_resolver_that_is_not_there_is_told_by_name(yard: Yard) -> None:
-    yard.worker()
     theirs = yard.depot.commit_on("main", "theirs", a__txt="theirs\n")
     move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
 

@@ -28,11 +28,7 @@ class Yard:
         self.told.touch()
 
     def worker(self, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
-        own = {
-            "CLAUDE_CONFIG_DIR": str(self.crew.folder / "agents"),
-            "XDG_CONFIG_HOME": str(self.crew.folder / "config"),
-        }
-        return self.crew.worker(environment={**ALONE, **own, **(environment or {})}, **options)
+        return begin(self.crew, environment, **options)
 
     def submit(self, script: str, *, name: str | None = None, **fields: Any) -> str:
         """A shell script in a worktree; what is not a run's is its workspace's."""
@@ -86,7 +82,15 @@ class Yard:
 
     def lines(self) -> list[str]:
         """The merge lines in which somebody stands."""
-        return list(self.crew.queue.store.connection.command("KEYS", "*:merge:*"))
+        return list(
+            self.crew.queue.store.connection.command("KEYS", f"agentq:{{{self.crew.settings.namespace}}}:merge:*")
+        )
+
+
+def begin(crew: Crew, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
+    """One more worker; what its agents know is in the crew's folder."""
+    own = {"CLAUDE_CONFIG_DIR": str(crew.folder / "agents"), "XDG_CONFIG_HOME": str(crew.folder / "config")}
+    return crew.worker(environment={**ALONE, **own, **(environment or {})}, **options)
 
 
 def work(run: Run) -> Work:

@@ -88,6 +88,7 @@ class Attempt:
         self._reason = ""
         self._pid = 0
         self._secrets: Secrets | None = None
+        self._resumes = False
         self._wait: Wait | None = None
         """What it wants to wait for, if it ends well."""
 
@@ -132,6 +133,7 @@ class Attempt:
 
     async def _worked(self, resumption: Resumption | None) -> Outcome:
         """Execute; in a workspace, what comes before and after that, too."""
+        self._resumes = resumption is not None
         if self.spec.workspace is None:
             return await self._execute_as(lambda spec: spec, resumption)
         from agentq.worker.workspace.delivery import Delivery  # which most runs never need
@@ -195,8 +197,8 @@ class Attempt:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on with what an earlier attempt has left: a command begins anew."""
-        return False
+        """Whether it goes on with what an earlier attempt has left: a command only where it had waited."""
+        return self._resumes
 
     def delivers(self, outcome: Outcome) -> bool:
         """Whether the work is done, and is to be brought in."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import re
 from collections.abc import Awaitable, Callable
+from random import getrandbits
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -155,7 +155,7 @@ def _refused(status: int, detail: str, request_id: str) -> Response:
 
 def _id_of(headers: dict[bytes, bytes]) -> str:
     own = headers.get(b"x-request-id", b"").decode("latin-1")
-    return own if REQUEST_ID.fullmatch(own) else f"req_{random.getrandbits(48):012x}"
+    return own if REQUEST_ID.fullmatch(own) else f"req_{getrandbits(60):015x}"
 
 
 def _name_of(host: str) -> str:

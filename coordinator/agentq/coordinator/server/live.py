@@ -16,7 +16,7 @@ from agentq.coordinator.interest import Interest
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.server import sse
-from agentq.coordinator.server.feed import Item, Places, joined
+from agentq.coordinator.server.feed import A_STEP, Item, Places, joined
 from agentq.coordinator.shapes import log_record
 
 if TYPE_CHECKING:
@@ -90,9 +90,10 @@ async def _told(service: Service, interest: Interest, places: Places) -> AsyncGe
             if batch.gap:
                 yield sse.told(json.dumps({"after": batch.gap}), name=GAP), ""
             if batch.items:
-                words = [_words(place, item) for place, item in batch.items]
                 shown = batch.items[-1][0]
-                yield "".join(words), batch.items[-1][1].event.state
+                for first in range(0, len(batch.items), A_STEP):
+                    some = batch.items[first : first + A_STEP]
+                    yield "".join(_words(place, item) for place, item in some), some[-1][1].event.state
             elif not batch.gap:
                 if monotonic_ms() < quiet_at_ms:
                     continue

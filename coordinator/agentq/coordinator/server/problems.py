@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from agentq.coordinator import errors
@@ -154,6 +154,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.AgentqError, _ours)
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _plain)
+    app.add_exception_handler(ClientDisconnect, _departed)
     app.add_exception_handler(Exception, _unforeseen)
 
 
@@ -188,6 +189,11 @@ def _sentence(status: int, request: Request) -> str:
     if status == 405:
         return f"{request.url.path[:200]} does not take {request.method[:20]}."
     return HTTPStatus(status).phrase
+
+
+async def _departed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as it is called
+    """The client has left in the middle of its body; there is nobody to answer."""
+    return Response(status_code=499)
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:

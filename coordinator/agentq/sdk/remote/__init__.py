@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from agentq.coordinator import tracing
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.events import BEGINNING, Event
 from agentq.coordinator.identity import new_nonce
@@ -54,14 +55,20 @@ class Remote:
     def submit_text(self, text: str, *, run_id: str | None = None, durable: bool = False) -> Receipt:
         """Submit one run, given as JSON."""
         query = {"durable": "true" if durable else None, "id": run_id}
-        told = self._wire.post("/runs", text.encode(), key=_key() if run_id is None else None, query=query)
+        key = _key() if run_id is None else None
+        with tracing.sending() as (trace, tell):
+            told = self._wire.post("/runs", text.encode(), key=key, query=query, trace=trace)
+            tell(told["id"], 1)
         return Receipt(told["id"], told["created"])
 
     def submit_texts(self, texts: Iterable[str]) -> list[Receipt]:
         """Submit many, each request with a key of its own."""
         receipts: list[Receipt] = []
         for message in _messages(texts):
-            told = self._wire.post("/runs", f'{{"runs":[{",".join(message)}]}}'.encode(), key=_key())
+            body = f'{{"runs":[{",".join(message)}]}}'.encode()
+            with tracing.sending() as (trace, tell):
+                told = self._wire.post("/runs", body, key=_key(), trace=trace)
+                tell("", len(told["runs"]))
             receipts += map(_receipt, told["runs"])
         return receipts
 

@@ -60,17 +60,35 @@ class Wire:
         """What is at a path, read as JSON."""
         return self.say("GET", path, query=query)
 
-    def post(self, path: str, body: object = None, *, key: str | None = None, query: Query | None = None) -> Any:
-        """Send a body, as JSON unless it is bytes; `key` is what the server knows it by when it is sent again."""
+    def post(
+        self,
+        path: str,
+        body: object = None,
+        *,
+        key: str | None = None,
+        query: Query | None = None,
+        trace: str | None = None,
+    ) -> Any:
+        """Send a body, as JSON unless it is bytes; `key` is what the server knows it by when it is sent again, and
+        `trace` where in a trace that is done.
+        """
         sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        return self.say("POST", path, sent, key=key, query=query)
+        return self.say("POST", path, sent, key=key, query=query, trace=trace)
 
     def say(
-        self, method: str, path: str, body: bytes = b"", *, key: str | None = None, query: Query | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        key: str | None = None,
+        query: Query | None = None,
+        trace: str | None = None,
     ) -> Any:
         """One request, as often as it takes."""
         target = self._target(path, query)
-        headers = {**self._headers, **({"Idempotency-Key": key} if key else {})}
+        beside = {"Idempotency-Key": key, "traceparent": trace}
+        headers = {**self._headers, **{name: value for name, value in beside.items() if value}}
         if body:
             headers["Content-Type"] = "application/json"
         for attempt in range(1, ATTEMPTS + 1):

@@ -83,7 +83,7 @@ class AgentAttempt(Attempt):
     def goes_on(self) -> bool:
         """In the conversation in which an earlier attempt was."""
         later = self.claim.fence.partition("-")[0] != "1"
-        return later and self._agents.profiles.get(self.spec.agent or "").resumes
+        return super().goes_on or (later and self._agents.profiles.get(self.spec.agent or "").resumes)
 
     def delivers(self, outcome: Outcome) -> bool:
         sleeps = self._verdict is not None and self._verdict.kind is VerdictKind.SLEEPS
@@ -94,8 +94,8 @@ class AgentAttempt(Attempt):
 
     @property
     def comes_back(self) -> bool:
-        limited = self._verdict is not None and self._verdict.kind in (VerdictKind.SLEEPS, VerdictKind.LIMITED)
-        return limited or super().comes_back
+        put_off = self._verdict is not None and self._verdict.consequence.run in ("park", "back off", "defer")
+        return put_off or super().comes_back
 
     # ---- setting out
 

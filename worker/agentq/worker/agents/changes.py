@@ -18,12 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agentq.worker.workspace.git import Git, GitFailed
+
 TIMEOUT_S = 60.0
 """For one look at a repository."""
 ENTRIES = 20_000
 """Changes that are kept each by its path; more are kept as a sum."""
 HASHED_BYTES = 16 << 20
 """A file that is larger than this, and differs from its commit, is known by its size and time."""
+SETTABLE = (2, 31)
+"""The first git that takes settings by variables, with which all this is switched off."""
 _NESTED = 64
 _SAFE = {
     "core.hooksPath": "/dev/null",
@@ -89,8 +93,10 @@ class Fingerprint:
 def _taken(folder: Path, timeout_s: float) -> Fingerprint | None:
     try:
         top = _top(folder)
-        return _of(top, timeout_s, _NESTED) if top else None
-    except (OSError, ValueError, subprocess.SubprocessError):
+        if top is None or Git(top).version() < SETTABLE:
+            return None
+        return _of(top, timeout_s, _NESTED)
+    except (OSError, ValueError, GitFailed, subprocess.SubprocessError):
         return None
 
 

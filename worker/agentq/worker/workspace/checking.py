@@ -4,7 +4,6 @@ nothing else. Ignored files stay from one check to the next, since they are most
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from agentq.coordinator.workspace import Workspace
 from agentq.worker import tree
 from agentq.worker.workspace.errands import Errands
 from agentq.worker.workspace.furnishing import furnish
-from agentq.worker.workspace.landing import Rejected
+from agentq.worker.workspace.landing import Calling, Rejected
 from agentq.worker.workspace.locking import locked
 from agentq.worker.workspace.mending import TOLD_CHARACTERS
 from agentq.worker.workspace.submodules import furnish_submodules
@@ -23,15 +22,18 @@ from agentq.worker.workspace.worktree import Worktree, drop_locks
 class Checking:
     """Checks commits for one run. `bench` gives the worktree, at whatever commit."""
 
-    def __init__(self, workspace: Workspace, errands: Errands, bench: Callable[[str], Worktree]) -> None:
+    def __init__(
+        self, workspace: Workspace, errands: Errands, bench: Callable[[str], Worktree], calling: Calling
+    ) -> None:
         self._workspace = workspace
         self._errands = errands
         self._bench = bench
+        self._calling = calling
 
     async def check(self, commit: str) -> Rejected | None:
         """None if all is well."""
         with ExitStack() as held:
-            worktree = await asyncio.to_thread(self._prepared, commit, held)
+            worktree = await self._calling(self._prepared, commit, held)
             if self._workspace.setup:
                 done = await self._errands.set_up_in(worktree.path)
                 if done.error is not None:

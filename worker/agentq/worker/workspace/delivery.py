@@ -24,6 +24,7 @@ from agentq.coordinator.intent import Intent, Mend
 from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
 from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.run import Outcome, RunSpec
+from agentq.worker.attempt import Undone
 from agentq.worker.workspace.checking import Checking
 from agentq.worker.workspace.committing import Committed, Undeliverable
 from agentq.worker.workspace.errands import Errands, Stop
@@ -71,6 +72,8 @@ class Delivery:
             self._resolver = Resolver(attempt, spec, self._errands)
         self._intent: Intent | None = None
         self._mend: Mend | None = None
+        self._outcome = Outcome()
+        """How its process ended, once it has."""
         self._goes_on = False
         """Another attempt goes on in the worktree."""
 
@@ -88,13 +91,21 @@ class Delivery:
             return self._interrupted()
         except (Stopped, Stop, HandedBack):
             return self._interrupted()
+        except Undone as undone:
+            # What does not begin for nobody is begun by another attempt; or there is an outcome.
+            if undone.outcome.class_ is OutcomeClass.CANCELLED:
+                return self._interrupted()
+            raise
         except (Refused, Invalid, NotFound, Undeliverable) as refused:
-            return _ended(OutcomeClass.REJECTED, str(refused))
+            return self._failed(OutcomeClass.REJECTED, str(refused))
         except (GitFailed, OSError) as failed:
-            return _ended(OutcomeClass.INTERNAL, str(failed))
+            return self._failed(OutcomeClass.INTERNAL, str(failed))
 
     async def leave(self, outcome: Outcome) -> None:
         """The last word is said: clean up, as far as that goes."""
+        if self._attempt.superseded:
+            self._place.abandon()
+            return
         failed = None if outcome.class_ in COMPLETING else outcome.error or str(outcome.class_)
         goes_on = self._goes_on or self._attempt.comes_back
         try:
@@ -105,15 +116,15 @@ class Delivery:
     async def _run(self, execute: Execute) -> Outcome:
         intent = self._intent = await self._attempt.decided(partial(self._queue.intent, self._claim))
         way = await self._calling(self._place.find, intent)
-        outcome = (intent.outcome if intent else None) or Outcome()
+        self._outcome = outcome = (intent.outcome if intent else None) or Outcome()
         if way is Way.EXECUTE:
             ended = await self._executed(execute)
             if not self._attempt.delivers(ended):
                 return ended
-            outcome = ended
+            self._outcome = outcome = ended
         if way is Way.DELIVERED:
             self._attempt.note(f"its work is in {self.workspace.target} already")
-            return await self._is_in(outcome, None)
+            return await self._is_in(outcome)
         return await self._deliver(outcome)
 
     # ---- prepare and execute
@@ -134,7 +145,7 @@ class Delivery:
         await self._errands.set_up()
         if self._mend is not None and self._resolver is not None and self._mend.what == "conflict":
             error = await self._resolver.resolve(asked(self._mend, self.workspace))
-            return outcome or Outcome() if error is None else _ended(OutcomeClass.CONFLICT, error)
+            return outcome or Outcome() if error is None else self._failed(OutcomeClass.CONFLICT, error)
         self._attempt.progress(f"works in {self._place.path}")
         self._attempt.go_on()
         return await execute(self._place.placed)
@@ -143,9 +154,9 @@ class Delivery:
         """The process has ended well, or had: bring in what it made."""
         place, target = self._place, self.workspace.target
         try:
-            work = place.kept or await self._committed(outcome)
+            work = place.work or await self._committed(outcome)
             if work.is_empty and self._attempt.expects_changes(outcome):
-                return self._told(outcome, OutcomeClass.NO_OUTPUT, NOTHING_CHANGED, work)
+                return self._failed(OutcomeClass.NO_OUTPUT, NOTHING_CHANGED)
             if work.is_empty or not place.goes_somewhere:
                 return await self._stays(outcome, work)
             return await self._merged(outcome, work)
@@ -176,10 +187,10 @@ class Delivery:
 
     async def _stays(self, outcome: Outcome, work: Committed) -> Outcome:
         """There is nothing to merge, or nowhere."""
-        if not work.is_empty and self.workspace.push:
+        if not work.is_empty and self._place.is_shared:
             await self._calling(self._place.push)
         await self._intend("merged", outcome=outcome)
-        return outcome.model_copy(update={"work": self._place.told(work)})
+        return outcome.model_copy(update={"work": self._place.told()})
 
     # ---- line up, merge, check, move
 
@@ -197,13 +208,16 @@ class Delivery:
             self._attempt.go_on()
             await self._intend("merging", commit=work.commit, target_before=old, outcome=outcome)
 
-        check = Checking(self.workspace, self._errands, place.bench).check if self.workspace.check else None
+        check = self._checking().check if self.workspace.check else None
         place.landed = await landing.land(piece, note, check, line.companions(standing))
         self._attempt.note(f"merged into {target} as {place.landed.commit[:12]}")
         await self._attempt.decided(lambda: self._queue.step_aside(self._claim, line.name))
-        return await self._is_in(outcome, work)
+        return await self._is_in(outcome)
 
-    async def _is_in(self, outcome: Outcome, work: Committed | None) -> Outcome:
+    def _checking(self) -> Checking:
+        return Checking(self.workspace, self._errands, self._place.bench, self._calling)
+
+    async def _is_in(self, outcome: Outcome) -> Outcome:
         """The target has it."""
         landed = self._place.landed
         if (
@@ -213,8 +227,7 @@ class Delivery:
         ):
             await self._errands.after_merge(landed.commit)
         await self._intend("merged", outcome=outcome)
-        told = self._place.told(work) if work else await self._calling(self._place.told_again)
-        return outcome.model_copy(update={"work": told})
+        return outcome.model_copy(update={"work": await self._calling(self._place.told)})
 
     # ---- what does not get in
 
@@ -225,13 +238,13 @@ class Delivery:
         self._goes_on = word == "resolver" or (word == "agent" and self._spec.kind == "agent")
         commit = self._intent.commit if self._intent else None
         await self._intend("prepared", commit=commit, mend=mend if self._goes_on else None, outcome=outcome)
-        return self._told(
-            outcome, class_, f"{sentence}; its work is on the branch {self._place.branch}", self._place.kept
-        )
+        return self._failed(class_, f"{sentence}; its work is on the branch {self._place.branch}")
 
-    def _told(self, outcome: Outcome, class_: OutcomeClass, sentence: str, work: Committed | None) -> Outcome:
-        told = self._place.told(work)
-        return outcome.model_copy(update={"class_": class_, "error": sentence[:ERROR_CHARACTERS], "work": told})
+    def _failed(self, class_: OutcomeClass, sentence: str) -> Outcome:
+        """How the attempt ended, with what is known of its process and of its work."""
+        told = {"class_": class_, "error": sentence[:ERROR_CHARACTERS]}
+        work = {"work": self._place.told()} if self._place.work is not None else {}
+        return self._outcome.model_copy(update={**told, **work})
 
     def _interrupted(self) -> Outcome:
         self._goes_on = True
@@ -245,7 +258,3 @@ class Delivery:
         intent = Intent.model_validate({"step": step, **told})
         await self._attempt.decided(lambda: self._queue.intend(self._claim, intent))
         self._intent = intent
-
-
-def _ended(class_: OutcomeClass, sentence: str) -> Outcome:
-    return Outcome(class_=class_, error=sentence[:ERROR_CHARACTERS])

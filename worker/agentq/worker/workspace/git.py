@@ -273,7 +273,7 @@ def _version(path: str) -> tuple[int, ...]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=10,
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.SubprocessError) as error:
         raise GitFailed("There is no git on this machine; install git 2.30 or newer.") from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agentq.coordinator.errors import Refused
 from agentq.worker.workspace.checkout import Checkout
@@ -54,6 +55,8 @@ class Rejected(Exception):
         """The end of what the check said."""
 
 
+Calling = Callable[..., Awaitable[Any]]
+"""Has something done that blocks."""
 Check = Callable[[str], Awaitable[Rejected | None]]
 """Check a commit; None if all is well."""
 Note = Callable[[str, str | None], Awaitable[None]]
@@ -71,12 +74,14 @@ class Landing:
         *,
         update_checkout: bool = False,
         say: Callable[[str], None] = lambda _: None,
+        calling: Calling = asyncio.to_thread,
     ) -> None:
         self.target = target
         self._stacking = stacking
         self._policy = policy
         self._update_checkout = update_checkout
         self._say = say
+        self._calling = calling
         self.seen: str | None = None
         """Where the target was when the work was last put onto it."""
 
@@ -94,17 +99,17 @@ class Landing:
         """Raises `Conflict`, `Rejected` or `Refused` where it does not get in."""
         passed: set[str] = set()
         for _ in range(TRIES):
-            tip = await asyncio.to_thread(self.target.tip)
+            tip = await self._calling(self.target.tip)
             self.seen = tip.commit or piece.base
-            found = await asyncio.to_thread(self._found, piece, tip)
+            found: Landed | None = await self._calling(self._found, piece, tip)
             if found is not None:
                 return found
-            stack = await asyncio.to_thread(self._stacked, piece, tip, others if check else ())
+            stack = await self._calling(self._stacked, piece, tip, others if check else ())
             if check is not None:
                 stack = await self._checked(stack, check, passed)
             await note(stack[-1], tip.commit)
             try:
-                updated = await asyncio.to_thread(self._move, tip, stack[-1])
+                updated = await self._calling(self._move, tip, stack[-1])
             except Moved:
                 self._say(f"{self.target.branch} was moved by somebody else meanwhile; trying again on its new tip")
                 continue

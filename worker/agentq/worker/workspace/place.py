@@ -14,9 +14,10 @@ from pathlib import Path
 from agentq.coordinator.intent import Intent, Mend
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Work, Workspace
+from agentq.worker.workspace import ports
 from agentq.worker.workspace.checkout import Checkout
 from agentq.worker.workspace.committing import Committed, committed, message_of
-from agentq.worker.workspace.git import Git
+from agentq.worker.workspace.git import Git, Leash
 from agentq.worker.workspace.landing import Landed, Landing, Piece
 from agentq.worker.workspace.making import Wanted, made
 from agentq.worker.workspace.mending import brought_in, has_markers
@@ -54,8 +55,10 @@ class Place:
         self._git = git
         self._repository: Repository | None = None
         self.prepared: Prepared | None = None
-        self.kept: Committed | None = None
-        """The work that an earlier attempt committed."""
+        self.work: Committed | None = None
+        """The work, once it is committed."""
+        self.was_committed = False
+        """By an earlier attempt, that is; somebody may have been at its worktree since."""
         self.landed: Landed | None = None
         self.begun_from: str | None = None
         """The base, if the work was begun by this attempt."""
@@ -101,10 +104,14 @@ class Place:
     def goes_somewhere(self) -> bool:
         return self.workspace.target is not None and self.workspace.merge != "none"
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether what counts is at the remote."""
+        return self.workspace.push or self.repository.is_copy
+
     def target(self) -> Target:
         """The branch that the work goes to."""
-        shared = self.workspace.push or self.repository.is_copy
-        remote = self.repository.remote if shared else None
+        remote = self.repository.remote if self.is_shared else None
         assert self.workspace.target is not None
         return Target(self.repository.git, self.workspace.target, remote, local=not self.repository.is_copy)
 
@@ -131,7 +138,7 @@ class Place:
         if commit is None or intent.base is None or not self._has(commit):
             return False
         self._again()
-        self.kept = Committed(intent.base, commit)
+        self.work, self.was_committed = Committed(intent.base, commit), True
         return True
 
     def _is_delivered(self, intent: Intent) -> bool:
@@ -221,7 +228,8 @@ class Place:
     def commit(self) -> Committed:
         """What it left."""
         body = (self.spec.prompt or "") if self.spec.kind == "agent" and self.spec.name else ""
-        return committed(self.worktree, message_of(self.run, self._title, self.spec.task, body))
+        self.work = committed(self.worktree, message_of(self.run, self._title, self.spec.task, body))
+        return self.work
 
     @property
     def _title(self) -> str:
@@ -251,7 +259,12 @@ class Place:
         """How the work gets into the target."""
         policy: Policy = "squash" if self.workspace.merge == "none" else self.workspace.merge
         self._landing = Landing(
-            self.target(), self._stacking(), policy, update_checkout=self.workspace.update_checkout, say=say
+            self.target(),
+            self._stacking(),
+            policy,
+            update_checkout=self.workspace.update_checkout,
+            say=say,
+            calling=self._workspaces.calling,
         )
         return self._landing
 
@@ -265,7 +278,7 @@ class Place:
         return Stacking(git, merger(git, self._in_bench), sign=self.workspace.sign)
 
     def _in_bench(self) -> Git:
-        return self.bench("HEAD").git
+        return self.bench(self.work.commit if self.work else "HEAD").git
 
     def bench(self, commit: str) -> Worktree:
         """The worktree in which merges are checked."""
@@ -280,38 +293,57 @@ class Place:
         git, ref = self.repository.git, f"refs/heads/{self.branch}"
         git("push", "-q", "--no-verify", "--force", self.repository.remote, f"{ref}:{ref}", far=True)
 
-    def told_again(self) -> Work:
-        """What is told of work that an earlier attempt has brought in."""
-        assert self.landed is not None
-        (commit,) = read(self.repository.git, self.landed.commit)
-        lines = self.repository.git("diff-tree", "-r", "--numstat", "--no-renames", commit.parents[0], commit.id)
-        changes = [line.split("\t")[:2] for line in lines.splitlines()]
-        came, went = (sum(int(each[at]) for each in changes if each[at].isdigit()) for at in (0, 1))
-        return self.told(Committed(commit.parents[0], commit.id, len(changes), came, went))
-
-    def told(self, work: Committed | None) -> Work:
+    def told(self) -> Work:
         """What is told of it."""
-        landed = self.landed
+        landed, work = self.landed, self.work
+        if landed is not None and (work is None or self.was_committed):
+            work = self._counted(landed.commit)
+        elif work is not None and work.is_empty:
+            work = None
         return Work(
-            commit=landed.commit if landed else work.commit if work and not work.is_empty else None,
+            commit=landed.commit if landed else work.commit if work else None,
             base=work.base if work else None,
             branch=self.branch,
-            target=self.workspace.target if self.goes_somewhere else None,
+            target=self.workspace.target,
             merged=landed is not None,
             files=work.files if work else 0,
             insertions=work.insertions if work else 0,
             deletions=work.deletions if work else 0,
             checkout_updated=landed is not None and landed.checkout_updated,
-            pushed=landed is not None and (self.workspace.push or self.repository.is_copy),
+            pushed=self.is_shared and (landed is not None or (work is not None and not self.goes_somewhere)),
         )
 
+    def _counted(self, landed: str) -> Committed:
+        """What there is to tell of work that an earlier attempt did."""
+        (commit,) = read(self.repository.git, landed)
+        lines = self.repository.git("diff-tree", "-r", "--numstat", "--no-renames", commit.parents[0], commit.id)
+        changes = [line.split("\t")[:2] for line in lines.splitlines()]
+        came, went = (sum(int(each[at]) for each in changes if each[at].isdigit()) for at in (0, 1))
+        return Committed(commit.parents[0], commit.id, len(changes), came, went)
+
     def leave(self, *, failed: str | None, goes_on: bool) -> None:
-        """Be done with the worktree, as the run says."""
+        """Be done with the worktree, as the run says. Its branch stays where that is the only place of its work."""
         if self.prepared is None:
             return
+        prepared = self._unleashed(self.prepared)
         if goes_on:
-            self._workspaces.leave(self.prepared)
+            self._workspaces.leave(prepared)
             return
         landed = self.landed.commit if self.landed else None
-        untouched = landed if self.kept is None else None
-        self._workspaces.close(self.prepared, self.workspace, failed=failed, target=landed, clean_at=untouched)
+        untouched = None if self.was_committed else landed
+        became = self._workspaces.close(prepared, self.workspace, failed=failed, target=landed, clean_at=untouched)
+        if became != "kept" and landed is None and self.work is not None and not self.work.is_empty:
+            git = prepared.worktree.repository.git
+            git("update-ref", "-m", "agentq: kept", f"refs/heads/{self.branch}", self.work.commit, patient=True)
+
+    def abandon(self) -> None:
+        """Another attempt has all of it by now, but for the ports."""
+        if self.prepared is not None:
+            ports.give_back(self.prepared.ports.values())
+
+    @staticmethod
+    def _unleashed(prepared: Prepared) -> Prepared:
+        """Cleaning up is to be done also when nobody wants the rest."""
+        repository = prepared.worktree.repository
+        repository = replace(repository, git=replace(repository.git, leash=Leash()))
+        return replace(prepared, worktree=replace(prepared.worktree, repository=repository))

@@ -97,8 +97,8 @@ _INCLUDES = ("include.", "includeif.")
 
 REMEMBERED = 1_000
 
-Look = tuple[int, int, int]
-"""Of a file: enough to see that it has not changed."""
+Look = tuple[int, int, int, int]
+"""Of a file: enough to see that it has not changed; when its content was changed last, nobody can make up."""
 
 
 @dataclass(slots=True)
@@ -125,16 +125,16 @@ class Precautions:
 
     def _of_repository(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
         """What its configuration makes necessary; looked at again when that has changed."""
-        files = (*self._files(folder, git_dir), *of_user())
-        looks = tuple((file, look) for file in files if (look := look_at(file)) is not None)
-        if looks in self._known:
+        own = _looks(self._files(folder, git_dir))
+        looks = (*own, *_looks(of_user()))
+        if own and looks in self._known:
             return self._known[looks]
         listed = _ask(folder, git_dir, "config", "-z", "--show-scope", "--list")
         if listed is None:
             return []  # no repository, or a broken one: git itself will say so
         entries = list(_entries(listed))
         settings = overriding(entries, trust=self.trust)
-        if looks and not any(name.startswith(_INCLUDES) for scope, name, _ in entries if not _own(scope)):
+        if own and not any(name.startswith(_INCLUDES) for scope, name, _ in entries if not _own(scope)):
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[looks] = settings
@@ -238,10 +238,15 @@ def _ask(folder: Path, git_dir: Path | None, *words: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
+def _looks(files: Iterable[Path]) -> tuple[tuple[Path, Look], ...]:
+    """Of those that there are."""
+    return tuple((file, look) for file in files if (look := look_at(file)) is not None)
+
+
 def look_at(file: Path) -> Look | None:
     """How a file looks; None if there is none."""
     try:
         status = file.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

@@ -26,7 +26,8 @@ class Conflict(Exception):
     """The work does not fit onto the commit; the argument names the files in which it does not."""
 
     def __init__(self, files: tuple[str, ...]) -> None:
-        super().__init__(f"conflict in {', '.join(files[:10])}{f' and {len(files) - 10} more' if files[10:] else ''}")
+        named = [file if file.isprintable() else repr(file) for file in files[:10]]
+        super().__init__(f"conflict in {', '.join(named)}{f' and {len(files) - 10} more' if files[10:] else ''}")
         self.files = files
 
 

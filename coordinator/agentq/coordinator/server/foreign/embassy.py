@@ -13,6 +13,7 @@ from agentq.coordinator.server.foreign.owing import Owing
 from agentq.coordinator.server.foreign.polling import Polling
 from agentq.coordinator.server.foreign.reports import Reports
 from agentq.coordinator.server.foreign.roster import Roster
+from agentq.coordinator.server.foreign.rush import Rush
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.stopping import Stopping
 from agentq.coordinator.server.foreign.timing import Timing
@@ -30,14 +31,15 @@ class Embassy:
         self.timing = Timing.from_environment() if environment is None else Timing.from_environment(environment)
         self.shelf = Shelf(store)
         self.conversing = Conversing(store)
-        self.roster = Roster(store, settings, self.timing)
+        self.roster = Roster(store, settings, self.timing, self.shelf)
         self.orders = Orders(self.roster, self.conversing, self.shelf)
         self.reports = Reports(self.roster, self.conversing)
         self.asking = Asking(store, self.timing, self.shelf, self.conversing)
         self.stopping = Stopping(self.roster, self.conversing)
         self.attending = Attending(self.roster, self.conversing, self.timing)
         self.lobby = Lobby(store, tides, ask)
-        self.polling = Polling(self.roster, self.orders, self.lobby, ask)
+        self.rush = Rush(self.orders, self.reports, ask)
+        self.polling = Polling(self.roster, self.orders, self.lobby, self.rush, ask)
         self.owing = Owing(self.conversing, self.asking, tides, ask)
 
     def start(self) -> None:

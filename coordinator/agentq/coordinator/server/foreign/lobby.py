@@ -28,6 +28,8 @@ CAPACITY = 5000
 MEMORY = 50_000
 """Answers to whether somebody serves a lane that are remembered."""
 ROUND_S = 3600.0
+GATHER_S = 0.002
+"""Where nobody waits, events are looked at together: whoever comes looks for themselves first."""
 LANES_A_CALL = 500
 
 Ask = Callable[..., Awaitable[Any]]
@@ -49,6 +51,10 @@ class Place:
         self.superseded = False
         """The runner polls anew: this poll is of nobody any more."""
         self._bell: asyncio.Future[None] | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self._bell is not None
 
     async def wait(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
         """Wait to be called, or for one of the others; whether it was called."""
@@ -106,9 +112,6 @@ class Lobby:
             if place.called not in ("", "*"):
                 self.call(place.called)
 
-    def waits(self, runner: str) -> bool:
-        return runner in self._places
-
     def call(self, lane: str) -> None:
         """A run waits in a lane: call the first that serves it and has not been called."""
         for place in self._places.values():
@@ -155,6 +158,8 @@ class Lobby:
                     # What became pending is not known: everybody looks for themselves.
                     log.warning("the lobby lost its place", extra={"fields": {"error": str(fault)}})
                     self.call_all()
+                if not any(place.waits for place in self._places.values()):
+                    await asyncio.sleep(GATHER_S)
         self.call_all()
 
     async def _tell(self, events: Sequence[Event]) -> None:

@@ -14,22 +14,25 @@ All of that is read from what the store knows, in each poll anew: nothing has to
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
 from agentq.coordinator.errors import AgentqError, NotFound, Refused, TryLater, Unreachable
+from agentq.coordinator.identity import created_ms
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.records import Records
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.run import Outcome, spec_from_wire
 from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
 from agentq.coordinator.server.foreign.registration import Dialect
-from agentq.coordinator.server.foreign.roster import ACTIVE_MS, GIVEN, Given, Look, Roster
+from agentq.coordinator.server.foreign.roster import ACTIVE_MS, GIVEN, Given, Look, NotRegistered, Roster
 from agentq.coordinator.server.foreign.shelf import Shelf, filled_in
 from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, session_of
+from agentq.coordinator.server.problems import Denied
 
 AGAIN_MS = 10_000
 """A stop that was told and not confirmed is told again after so long."""
@@ -56,6 +59,17 @@ class Nothing:
     again_ms: int | None = None
 
 
+Answer = Told | Nothing | AgentqError
+
+
+class Ask(NamedTuple):
+    """A poll: whose, how long it is going to wait, and whether the caller may speak for a runner of some token."""
+
+    runner: str
+    poll_ms: int
+    may_touch: Callable[[str], bool]
+
+
 class Orders:
     """Decides what each poll is answered."""
 
@@ -77,6 +91,64 @@ class Orders:
         if poll_ms and isinstance(found, Nothing):
             self.roster.note(look.runner, polls_until_ms=str(look.now_ms + poll_ms))
         return found
+
+    def next_of_all(self, asks: Sequence[Ask]) -> list[Answer]:
+        """The same for several polls, together, of each of which only what it is told or why it is refused."""
+        looks, answers = self.roster.look_all([ask.runner for ask in asks]), list[Answer]()
+        plain: dict[int, Look] = {}
+        for place, ask in enumerate(asks):
+            look = looks[place]
+            if look is None:
+                answers.append(NotRegistered("Runner not registered"))
+            elif not ask.may_touch(look.fields.get("token", "")):
+                answers.append(Denied("This token is another runner's."))
+            elif self._is_plain(look) and all(each.runner != look.runner for each in plain.values()):
+                plain[place] = look
+                answers.append(Nothing())
+            else:
+                self.roster.who(look)
+                answers.append(self._guarded(look, ask.poll_ms))
+        for place, answer in zip(plain, self._claimed_by_all(list(plain.values())), strict=True):
+            answers[place] = answer
+        quiet = [
+            (look.runner, {"polls_until_ms": str(look.now_ms + asks[place].poll_ms)})
+            for place, look in plain.items()
+            if isinstance(answers[place], Nothing) and asks[place].poll_ms
+        ]
+        self.roster.note_all(quiet)
+        return answers
+
+    def _is_plain(self, look: Look) -> bool:
+        """Whether there is nothing to tell a runner but a run."""
+        knows = look.dialect != "c" or look.fields.get("scripts", "0") == look.shelf
+        free = knows and look.registered and not (look.leaving or look.holds or look.given)
+        return free and not self.roster.is_worn(look) and len(look.epochs) == 1
+
+    def _guarded(self, look: Look, poll_ms: int) -> Answer:
+        try:
+            return self.next(look, poll_ms)
+        except AgentqError as refused:
+            return refused
+
+    def _claimed_by_all(self, looks: Sequence[Look]) -> list[Answer]:
+        answers: list[Answer] = []
+        facts: list[tuple[str, dict[str, str]]] = []
+        claimed = self.roster.claim_all(looks)
+        for place, look in enumerate(looks):
+            claims = claimed[place]
+            if isinstance(claims, AgentqError) or not claims:
+                answers.append(claims if isinstance(claims, AgentqError) else Nothing())
+                continue
+            run = run_of(claims[0], look)
+            if Notes.of(run.spec).hook is not None or run.spec.session is None:
+                told = self._handed(look, claims[0])
+                answers.append(Nothing(0) if told is None else Told(told.body, claims[0]))
+                continue
+            body, fact = self._given(look, claims[0], run, None)
+            facts.append((look.runner, fact))
+            answers.append(Told({"run": body}, claims[0]))
+        self.roster.note_all(facts)
+        return answers
 
     def _found(self, look: Look) -> Told | Nothing:
         doomed = self._doomed(look)
@@ -162,13 +234,20 @@ class Orders:
             if blocked is not None:
                 self._quietly(claim, Outcome(class_=OutcomeClass.REJECTED, error=blocked))
                 return None
-        session = session_of(run)
-        self.roster.remember(look.runner, claim, session)
-        active = str(look.now_ms + ACTIVE_MS)
-        self.roster.note(look.runner, polls_until_ms=active, **{f"{GIVEN}{run.id}": f"{session} 0 0"})
+        body, facts = self._given(look, claim, run, parameters)
+        self.roster.note(look.runner, **facts)
         if run.spec.session is None:
-            self.conversing.note(session, **{RUN_OF: run.id})
-        return Told({"run": self._body(run, notes, session, parameters)})
+            self.conversing.note(session_of(run), **{RUN_OF: run.id})
+        return Told({"run": body})
+
+    def _given(
+        self, look: Look, claim: Claim, run: Run, parameters: dict[str, JsonValue] | None
+    ) -> tuple[Body, dict[str, str]]:
+        """A run as its runner gets it, and what is to be noted of the runner."""
+        session, active = session_of(run), str(look.now_ms + ACTIVE_MS)
+        self.roster.remember(look.runner, claim, session)
+        facts = {"polls_until_ms": active, f"{GIVEN}{run.id}": f"{session} 0 0"}
+        return self._body(run, Notes.of(run.spec), session, parameters), facts
 
     def _body(self, run: Run, notes: Notes, session: str, parameters: dict[str, JsonValue] | None) -> Body:
         body = also(run)
@@ -215,6 +294,24 @@ class Orders:
             raise
         except AgentqError:
             return  # it has gone on without this attempt already
+
+
+def run_of(claim: Claim, look: Look) -> Run:
+    """A run that was claimed this moment, as far as a runner is told of it."""
+    return Run.model_construct(
+        id=claim.id,
+        spec=spec_from_wire(claim.spec, claim.lane),
+        state=State.CLAIMED,
+        worker=look.runner,
+        fence=claim.fence,
+        submitted_at_ms=created_ms(claim.id),
+        claimed_at_ms=look.now_ms,
+        started_at_ms=None,
+        finished_at_ms=None,
+        stop_at_ms=None,
+        outcome=None,
+        attempts=[],
+    )
 
 
 def parsed(said: JsonValue) -> dict[str, JsonValue]:

@@ -41,7 +41,7 @@ LOST_MS = 60_000
 LOOK_S = 30.0
 """How often it is looked whether something is owed, whatever has happened."""
 GATHER_S = 0.02
-"""Children that end together are told of together."""
+"""Children that end together are told of together; and it is not looked at every event by itself."""
 CLOSING = "Please continue with the orchestration based on "
 
 Ask = Callable[..., Awaitable[Any]]
@@ -78,7 +78,7 @@ class Owing:
                     await self._round()
                 news = await watch.next(LOOK_S)
                 relevant = not news.events or any(event.state in TERMINAL for event in news.events)
-                if relevant and news:
+                if news:
                     await asyncio.sleep(GATHER_S)
 
     async def _round(self) -> None:

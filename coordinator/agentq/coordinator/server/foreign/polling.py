@@ -10,34 +10,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.server.foreign.lobby import Ask as Elsewhere
 from agentq.coordinator.server.foreign.lobby import Lobby, Place
-from agentq.coordinator.server.foreign.orders import Body, Nothing, Orders, Told
+from agentq.coordinator.server.foreign.orders import Ask, Body, Nothing, Orders, Told
 from agentq.coordinator.server.foreign.roster import Roster
-from agentq.coordinator.server.problems import Denied
-from agentq.coordinator.serving import Identity
+from agentq.coordinator.server.foreign.rush import Rush
 
 OUTAGE_MS = 500
 """How long a poll waits before it looks again at a store that could not be reached."""
 GRACE_MS = 5_000
 """For how long after its time a poll is taken to be under way, wherever it is held."""
 
-Ask = Callable[..., Awaitable[Any]]
-
 
 class Polling:
     """Holds the polls of this process."""
 
-    def __init__(self, roster: Roster, orders: Orders, lobby: Lobby, ask: Ask) -> None:
+    def __init__(self, roster: Roster, orders: Orders, lobby: Lobby, rush: Rush, elsewhere: Elsewhere) -> None:
         self.roster = roster
         self.orders = orders
         self.lobby = lobby
-        self._ask = ask
+        self._rush = rush
+        self._elsewhere = elsewhere
 
     async def poll(self, runner: str, gone: asyncio.Future[None], may_touch: Callable[[str], bool]) -> Body | None:
         """What the runner is to be told; None if nothing has come in time."""
@@ -58,8 +56,8 @@ class Polling:
             left_ms = deadline - monotonic_ms()
             wait_ms = left_ms
             try:
-                who, found = await self._ask(self._look, place.runner, left_ms + GRACE_MS if first else 0, may_touch)
-                place.who, first = who, False
+                found = await self._rush.poll(Ask(place.runner, left_ms + GRACE_MS if first else 0, may_touch))
+                place.who, first = self.roster.who_is(place.runner), False
             except (Unreachable, TryLater):
                 wait_ms, found = min(left_ms, OUTAGE_MS), Nothing()
             if isinstance(found, Told):
@@ -71,19 +69,14 @@ class Polling:
             await place.wait(wait_ms / 1000, gone)
         return None
 
-    def _look(self, runner: str, poll_ms: int, may_touch: Callable[[str], bool]) -> tuple[Identity, Told | Nothing]:
-        look = self.roster.look(runner)
-        if not may_touch(look.fields.get("token", "")):
-            raise Denied("This token is another runner's.")
-        return self.roster.who(look), self.orders.next(look, poll_ms)
-
     async def _delivered(self, place: Place, told: Told, gone: asyncio.Future[None]) -> Body | None:
-        if told.claim is not None and (gone.done() or place.superseded):
-            await self._ask(self.orders.hand_back, place.runner, told.claim)
+        # A later poll of the same runner is given what it has not begun.
+        if told.claim is not None and gone.done() and not place.superseded:
+            await self._elsewhere(self.orders.hand_back, place.runner, told.claim)
             return None
         return told.body
 
     async def _note_gone(self, runner: str) -> None:
         """The client has gone: another process may take its place at once."""
         with suppress(AgentqError):  # else the note of this poll runs out by itself
-            await self._ask(self.roster.note, runner, polls_until_ms="")
+            await self._elsewhere(self.roster.note, runner, polls_until_ms="")

@@ -6,7 +6,8 @@ programs would go on with the process. Whatever still runs there is stopped with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -24,6 +25,18 @@ from agentq.coordinator.server.foreign.speaking import session_of
 
 SHUTDOWN = "shutdown"
 """The signal of a runner that ends its sessions because it leaves."""
+
+IDLE = "idle"
+"""What a report calls a session whose process waits for its next turn."""
+
+
+class Ended(NamedTuple):
+    """A report: of which runner, of which run, and for one that is done, of its session."""
+
+    runner: str
+    run: str
+    status: str | None = None
+
 
 Act = Callable[[Claim], object]
 
@@ -54,10 +67,38 @@ class Reports:
         claim, session = self._ended(runner, run_id)
         if claim is None:
             return
-        if session_status == "idle":
+        if session_status == IDLE:
             self.conversing.note(session, idle_run=run_id, idle_at=runner)
         outcome = self._outcome(session, run_id)
         self._say(runner, claim, lambda held: _refused(self.queue.finish([(held, outcome)])))
+
+    def started_of_all(self, told: Sequence[Ended]) -> list[AgentqError | None]:
+        """What several runners say of runs that have begun, together; of each, why it is refused."""
+        claims = [self.roster.at_hand(each.runner, each.run) for each in told]
+        refusals = iter(self.queue.start([claim for claim in claims if claim is not None]))
+        return [
+            None
+            if claim is not None and next(refusals) is None
+            else _why(lambda each=each: self.started(each.runner, each.run))  # type: ignore[misc]
+            for each, claim in zip(told, claims, strict=True)
+        ]
+
+    def completed_of_all(self, told: Sequence[Ended]) -> list[AgentqError | None]:
+        """The same of runs that are done. What is not told in the plainest way goes its own."""
+        claims = [self.roster.at_hand(each.runner, each.run) if each.status != IDLE else None for each in told]
+        plain = [(each, claim) for each, claim in zip(told, claims, strict=True) if claim is not None]
+        self.roster.note_all([(each.runner, {f"{GIVEN}{each.run}": ""}) for each, _ in plain])
+        ended = []
+        for each, claim in plain:
+            session = self.roster.forget(each.runner, each.run) or session_of(self._run(each.run))
+            ended.append((claim, self._outcome(session, each.run)))
+        refusals = iter(self.queue.finish(ended))
+        return [
+            None
+            if claim is not None and next(refusals) is None
+            else _why(lambda each=each: self.completed(each.runner, each.run, each.status))  # type: ignore[misc]
+            for each, claim in zip(told, claims, strict=True)
+        ]
 
     def failed(self, runner: str, run_id: str, error: str) -> None:
         """A run's process failed."""
@@ -138,6 +179,15 @@ class Reports:
             return Outcome(result=said, tail=text)
         except ValidationError as error:
             return Outcome(tail=text, error=f"Its result is not kept: {one_sentence(error)}"[:ERROR_CHARACTERS])
+
+
+def _why(act: Callable[[], None]) -> AgentqError | None:
+    """Why something is refused; None if it is not."""
+    try:
+        act()
+    except AgentqError as refused:
+        return refused
+    return None
 
 
 def _refused(told: list[AgentqError | None]) -> None:

@@ -9,19 +9,23 @@ and a restart of all of them is noticed by nobody. What is kept in the process o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 from zlib import crc32
 
 from pydantic import JsonValue
 
-from agentq.coordinator.errors import Duplicate, Evicted, NotAllowed, NotFound, Refused, refusal
+from agentq.coordinator.connection import Word
+from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, NotAllowed, NotFound, Refused
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.limits import FOREIGN_MS
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records, WorkerRecord
-from agentq.coordinator.server.foreign.registration import OWNS, Dialect, Registration
+from agentq.coordinator.server.foreign.registration import Dialect, Registration
+from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.serving import Identity
 from agentq.coordinator.settings import Settings
@@ -130,8 +134,9 @@ class _Kept:
 class Roster:
     """The runners of a namespace."""
 
-    def __init__(self, store: Store, settings: Settings, timing: Timing) -> None:
+    def __init__(self, store: Store, settings: Settings, timing: Timing, shelf: Shelf) -> None:
         self.store = store
+        self.shelf = shelf
         self.queue = Queue(store)
         self.records = Records(store)
         self.timing = timing
@@ -152,7 +157,8 @@ class Roster:
             raise NotAllowed("This identity was registered with another token.")
         if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
             raise Occupied(runner, registration)
-        self._check_agents(registration, runner)
+        agents = [agent.name for agent in registration.agents]
+        self._check_agents(agents, runner)
         identity = registration.identity(runner)
         identity.check_size()
         if before is not None:
@@ -160,6 +166,7 @@ class Roster:
         self._kept.pop(runner, None)
         lease = Lease(self.store, identity, self._settings)
         lease.register()
+        self.shelf.own(runner, agents)
         body = registration.model_dump_json(exclude_none=True)
         stale = {each.run: "" for each in before.given} if before is not None else {}
         gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", "polls_until_ms": "", "scripts": ""}
@@ -167,12 +174,13 @@ class Roster:
         self._kept[runner] = _Kept(lease, body)
         return runner
 
-    def _check_agents(self, registration: Registration, runner: str) -> None:
-        wanted = {agent.name for agent in registration.agents}
-        for worker in self.records.workers() if wanted else ():
-            for agent in wanted:
-                if worker.id != runner and f"{OWNS}{agent}" in worker.identity.labels:
-                    raise Collision(agent, worker.id)
+    def _check_agents(self, agents: Iterable[str], runner: str) -> None:
+        """Refuse agents that another runner, which is there, has brought along."""
+        for agent in agents:
+            owner = self.shelf.owner(agent)
+            look = self._glance(owner) if owner is not None and owner != runner else None
+            if look is not None and look.registered:
+                raise Collision(agent, look.runner)
 
     def _oust(self, before: Look) -> None:
         for partition, epoch in enumerate(before.epochs):
@@ -184,6 +192,7 @@ class Roster:
         look = self.look(runner)
         lease = self.lease(look)
         lease.deregister()
+        self.shelf.own("", [agent.name for agent in look.registration.agents])
         self.note(runner, **dict.fromkeys(look.fields, ""))
         self._kept.pop(runner, None)
 
@@ -192,7 +201,7 @@ class Roster:
         look = self.look(runner)
         self.note(runner, deregistered=str(look.now_ms))
 
-    def list(self) -> list[tuple[WorkerRecord, Registration, Mapping[str, str]]]:
+    def everyone(self) -> list[tuple[WorkerRecord, Registration, Mapping[str, str]]]:
         """The foreign runners among the workers."""
         found = []
         for worker in self.records.workers():
@@ -218,8 +227,18 @@ class Roster:
             raise NotFound("Runner not found")
         return found
 
+    def look_all(self, runners: Sequence[str]) -> list[Look | None]:
+        """All that is known of several, together."""
+        partitions = self.store.partitions()
+        calls = ((partition, (runner,)) for runner in runners for partition in partitions)
+        replies = list(self.store.call_many("attend", calls))
+        width = len(partitions)
+        return [self._seen(runner, replies[at * width : (at + 1) * width]) for at, runner in enumerate(runners)]
+
     def _glance(self, runner: str) -> Look | None:
-        replies = [self.store.call("attend", partition, runner) for partition in self.store.partitions()]
+        return self._seen(runner, [self.store.call("attend", each, runner) for each in self.store.partitions()])
+
+    def _seen(self, runner: str, replies: Sequence[Any]) -> Look | None:
         home = replies[self.home(runner)]
         fields = dict(_pairs(home[HEAD : HEAD + 2 * home[HEAD - 1]]))
         if "body" not in fields:
@@ -244,12 +263,23 @@ class Roster:
 
     def note(self, runner: str, /, **fields: str) -> None:
         """Keep facts about a runner; an empty one goes."""
-        words = [word for pair in fields.items() for word in pair]
-        refused = refusal(self.store.call("note", self.home(runner), "runner", runner, FOREIGN_MS, *words), runner)
-        if refused is not None:
-            raise refused
+        self.note_all([(runner, fields)])
+
+    def note_all(self, facts: Sequence[tuple[str, Mapping[str, str]]]) -> None:
+        """The same of several, together."""
+        calls: list[tuple[int, tuple[Word, ...]]] = [
+            (self.home(runner), ("runner", runner, FOREIGN_MS, *chain.from_iterable(fields.items())))
+            for runner, fields in facts
+        ]
+        for _ in self.store.call_many("note", calls):
+            pass  # there is nothing that it refuses
 
     # ---- acting for it
+
+    def who_is(self, runner: str) -> Identity | None:
+        """The worker that a runner is which has been looked at here."""
+        kept = self._kept.get(runner)
+        return kept.lease.identity if kept is not None else None
 
     def who(self, look: Look) -> Identity:
         """The worker that a runner is."""
@@ -302,11 +332,32 @@ class Roster:
 
     def claim_of(self, runner: str, run: str) -> Claim | None:
         """The present attempt of a run, if this runner holds it."""
-        kept = self._kept.get(runner)
-        if kept is not None and run in kept.claims:
-            return kept.claims[run][0]
+        at_hand = self.at_hand(runner, run)
+        if at_hand is not None:
+            return at_hand
         fields = self.store.connection.command("HGET", self.store.key(partition_of(run), "holds", runner), run)
         return Claim(run, str(fields).split(" ")[0], "", "") if fields else None
+
+    def at_hand(self, runner: str, run: str) -> Claim | None:
+        """The attempt that the runner was given here, if it was."""
+        kept = self._kept.get(runner)
+        found = kept.claims.get(run) if kept is not None else None
+        return found[0] if found is not None else None
+
+    def claim_all(self, looks: Sequence[Look]) -> list[list[Claim] | AgentqError]:
+        """A run for each of these runners, in the only partition; or why there is none."""
+        leases = [self.lease(look) for look in looks]
+        before = [lease.lanes(0) for lease in leases]
+        replies = list(self.store.call_many("claim", ((0, lease.claiming(1)) for lease in leases)))
+        found: list[list[Claim] | AgentqError] = []
+        for lease, lanes, reply in zip(leases, before, replies, strict=True):
+            try:
+                claims = lease.claimed(reply)
+                # A lane that was opened since the last call is tried at once.
+                found.append(claims if claims or lease.lanes(0) == lanes else lease.claim(1))
+            except AgentqError as refused:
+                found.append(refused)
+        return found
 
     def remember(self, runner: str, claim: Claim, session: str) -> None:
         """Keep a claim at hand for what the runner is about to say of it."""

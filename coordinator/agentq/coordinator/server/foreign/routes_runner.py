@@ -13,6 +13,7 @@ from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.foreign.registration import Registration
+from agentq.coordinator.server.foreign.reports import Ended
 from agentq.coordinator.server.foreign.roster import Look
 from agentq.coordinator.server.foreign.speaking import moment
 from agentq.coordinator.server.problems import Denied
@@ -119,15 +120,15 @@ async def heartbeat(request: Request, caller: Runner) -> Response:
 
 @router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
 async def started(request: Request, caller: Runner, run_id: str) -> Response:
-    embassy, service, (runner, _) = await _reporting(request, caller)
-    await service.ask(embassy.reports.started, runner, run_id)
+    embassy, _, (runner, _) = await _reporting(request, caller)
+    await embassy.rush.started(Ended(runner, run_id))
     return JSONResponse(OK)
 
 
 @router.post("/runner/runs/{run_id}/completed", summary="A run is done")
 async def completed(request: Request, caller: Runner, run_id: str) -> Response:
-    embassy, service, (runner, fields) = await _reporting(request, caller)
-    await service.ask(embassy.reports.completed, runner, run_id, _text(fields, "session_status") or None)
+    embassy, _, (runner, fields) = await _reporting(request, caller)
+    await embassy.rush.completed(Ended(runner, run_id, _text(fields, "session_status") or None))
     return JSONResponse(OK)
 
 
@@ -187,7 +188,7 @@ def _listed(embassy: Embassy) -> list[Fields]:
             "slots": registration.concurrency,
             "runs": worker.runs,
         }
-        for worker, registration, fields in embassy.roster.list()
+        for worker, registration, fields in embassy.roster.everyone()
     ]
 
 

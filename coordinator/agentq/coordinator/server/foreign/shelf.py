@@ -25,7 +25,6 @@ from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.limits import SHELF_BYTES
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.records import Records
-from agentq.coordinator.server.foreign.registration import OWNS
 from agentq.coordinator.server.foreign.speaking import moment
 from agentq.coordinator.server.foreign.validating import check_schema
 from agentq.coordinator.store import Store
@@ -33,6 +32,9 @@ from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT
 
 Kind = Literal["agents", "capabilities", "scripts", "mcp-servers"]
 KINDS: tuple[Kind, ...] = ("agents", "capabilities", "scripts", "mcp-servers")
+STORED = tuple(f"{kind}/" for kind in KINDS)
+OWNED = "owned/"
+"""What the fields begin with that name the runners that bring agents along."""
 Fields = dict[str, Any]
 OFFERED: Fields = {
     "description": "An agent that workers offer.",
@@ -178,11 +180,13 @@ class Shelf:
     def everything(self) -> dict[str, Fields]:
         """All that is stored, by kind and name, as `agents/researcher`."""
         fields = fields_of(self.store.connection.command("HGETALL", self._key()))
-        return {name: json.loads(value) for name, value in fields.items() if "/" in name and "owned/" not in name}
+        return {name: json.loads(value) for name, value in fields.items() if name.startswith(STORED)}
 
     def replace(self, everything: Mapping[str, Any]) -> dict[Kind, int]:
         """Put this in the place of all that is stored; of each kind, how many there are now."""
-        rows, counts = {}, dict.fromkeys(KINDS, 0)
+        fields = fields_of(self.store.connection.command("HGETALL", self._key()))
+        rows = {name: value for name, value in fields.items() if name.startswith(OWNED)}
+        counts = dict.fromkeys(KINDS, 0)
         for path, body in everything.items():
             kind, _, name = path.partition("/")
             if kind not in MODELS:
@@ -247,8 +251,14 @@ class Shelf:
 
     def owner(self, agent: str) -> str | None:
         """The runner that brought an agent along."""
-        label = f"{OWNS}{agent}"
-        return next((each.id for each in self.records.workers() if label in each.identity.labels), None)
+        found: str | None = self.store.connection.command("HGET", self._key(), f"{OWNED}{agent}")
+        return found
+
+    def own(self, runner: str, agents: Iterable[str]) -> None:
+        """A runner brings agents along; an empty name takes them away from whoever did."""
+        rows = {f"{OWNED}{agent}": runner for agent in agents}
+        if rows:
+            self._shelve(rows)
 
     def agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
         """All agents that have all of these tags: those stored, and those that workers offer."""
