@@ -163,6 +163,10 @@ REFUSED = {
         "repository: .\ntasks: [{id: a, command: x, workspace: {merge: none, update_checkout: true}}]",
         "2:40: tasks[0].workspace: with merge 'none' the work goes nowhere, so it has no update_checkout.",
     ),
+    "what a task gives where it cannot": (
+        "tasks:\n- {id: a, command: make}\n- {id: b, needs: a, function: 'm:f', args: [{x: '{{ tasks.a.result }}'}]}",
+        "3:49: tasks[1].args[0].x: '{{ tasks.a.result }}' is not filled in here, but in command, env, prompt, stdin.",
+    ),
     "a foreach that is none": (
         "tasks: [{id: a, command: make, foreach: b}]",
         "tasks[0].foreach: foreach is a list, not text.",

@@ -150,6 +150,17 @@ def test_nobody_commits_as_nobody(site: SiteOf, repository: Path) -> None:
         site()
 
 
+def test_somebody_may_commit_as_the_environment_says(
+    site: SiteOf, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(repository, "config", "--unset", "user.email")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ci@example.com")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+
+    assert site() is not None
+
+
 def test_without_a_commit_there_is_nothing_to_start_from(site: SiteOf, repository: Path) -> None:
     git(repository, "update-ref", "-d", "HEAD")
 

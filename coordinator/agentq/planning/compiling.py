@@ -27,6 +27,8 @@ from agentq.planning.tree import place_of
 
 FAIL_PLAN = {"skip": "skip", "keep-going": "skip", "run": "run", "fail-plan": "fail-plan", "fail-fast": "fail-plan"}
 """What becomes of a plan in which a task fails, by all its names."""
+TAKES_OUTPUTS = {"prompt", "command", "stdin", "env"}
+"""Keys of a task in which those before it can stand."""
 SPELLED = {
     "argv": "command",
     "name": "title",
@@ -89,6 +91,8 @@ class _Compiler:
     def planned(self, each: Instance) -> Planned | None:
         """What a task becomes; None if something is wrong with it, which is noted down."""
         before = len(self.faults)
+        for key in each.table.keys() - TAKES_OUTPUTS:
+            self._refuse_outputs(each, each.table[key], (key,))
         fields, inputs = self._linked(each, self._fields(each))
         if len(self.faults) > before:
             return None
@@ -107,7 +111,10 @@ class _Compiler:
         return self._workspace(sample)
 
     def _fields(self, each: Instance) -> dict[str, Any]:
-        task = each.task
+        task, budget = each.task, self._whole.plan.budget
+        if task.agent is not None and budget is not None:
+            # Nobody may look on; and who does hears of the cost in steps.
+            task = task.model_copy(update={"max_cost": min(task.max_cost or budget, budget)})
         fields = {**_what(task), **_when(task), "plan": self._plan, "task": task.id}
         fields["name"] = (task.title or task.id)[:128]
         fields["on_failed"] = task.on_failed or ("run" if self._whole.plan.on_failed == "run" else "skip")
@@ -190,6 +197,15 @@ class _Compiler:
             fields["env"] = {name: link(value, "env", name) for name, value in fields["env"].items()}
         return fields, list(found)
 
+    def _refuse_outputs(self, each: Instance, value: Any, keys: tuple[Any, ...]) -> None:
+        """Nothing is filled in where this stands."""
+        if isinstance(value, dict | list):
+            for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+                self._refuse_outputs(each, inner, (*keys, key))
+        elif isinstance(value, str) and (found := OUTPUT.search(value)) and not found[1]:
+            sentence = f"{shown(found[0])} is not filled in here, but in {', '.join(sorted(TAKES_OUTPUTS))}"
+            self.faults.append(Fault(*place_of(each.table, keys), sentence))
+
     def _output(self, match: re.Match[str], each: Instance, keys: Sequence[Any], above: set[str]) -> str | None:
         """The task that an expression names, if it is one that this one waits for."""
         place, path = place_of(each.table, keys)
@@ -208,6 +224,8 @@ class _Compiler:
             refuse("it needs the id of a task, as in tasks.ID.result")
         elif ids == [each.task.id]:
             refuse("a task is not given what it gives itself")
+        elif ids and ids[0] in self._whole.done:
+            refuse(f"what {ids[0]} gave is not known here: it was completed before", "Write here what it was")
         elif output not in OUTPUTS:
             refuse(f"{shown(output)} is nothing that a task gives", nearest(output, OUTPUTS) or f"There is {_listed()}")
         elif ids is None:

@@ -21,6 +21,19 @@ from agentq.planning.tree import place_of
 
 NONE = "none"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+@?[^\s/:]*:\S+")
+ELSEWHERE = {
+    *(
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_COMMON_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_PREFIX",
+        "GIT_NAMESPACE",
+        "GIT_SHALLOW_FILE",
+    ),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS"),
+}
+"""Variables that mean another repository, as within one of its hooks."""
 REMOTE_S = 30
 """How long a remote may take to tell its branches."""
 
@@ -205,7 +218,7 @@ def _remote(whole: Expanded, address: str, wishes: Wishes) -> Site:
 
 def git(folder: Path, *words: str, timeout_s: int = REMOTE_S) -> tuple[int, str]:
     """Ask git something; its exit code and what it says."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     argv: Sequence[str] = ("git", "-C", str(folder), *words)
     try:

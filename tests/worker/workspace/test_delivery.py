@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -299,3 +301,68 @@ def test_a_run_that_waits_goes_on_in_its_worktree_as_it_was(yard: Yard) -> None:
 
     assert ended.state == "completed", ended.outcome
     assert yard.depot.git("ls-tree", "--name-only", "work").split() == ["a.txt", "b.txt", "half.txt", "whole.txt"]
+
+
+def test_an_older_git_merges_in_a_worktree_of_the_merges_own(lone: Yard) -> None:
+    """As it is with git 2.30, which has no merge without a checkout."""
+    tools, real = lone.crew.folder / "tools", shutil.which("git")
+    tools.mkdir()
+    (tools / "git").write_text(
+        '#!/bin/sh\ncase "$* " in *" merge-tree "*) exit 129;; "version ") echo git version 2.30.2; exit;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    (tools / "git").chmod(0o755)
+    lone.worker({"PATH": f"{tools}:{os.environ['PATH']}"})
+    theirs = lone.depot.commit_on("main", "theirs", t__txt="theirs\n")
+    move = f"git -C {lone.depot.path} update-ref refs/heads/work {theirs}"
+
+    merged = lone.run(f"echo x > x.txt; {move}", name="ours")
+    again = lone.depot.commit_on("work", "more of theirs", x__txt="theirs\n")
+    move = f"git -C {lone.depot.path} update-ref refs/heads/work {again}"
+    conflict = lone.run(f"echo more >> x.txt; {move}", on_conflict="fail")
+
+    assert merged.state == "completed", merged.outcome
+    assert lone.depot.log("work") == ["more of theirs", "ours", "theirs", "begin"]
+    assert conflict.outcome is not None
+    assert "conflict in x.txt" in (conflict.outcome.error or "")
+    assert lone.depot.status() == ""
+
+
+def test_a_bare_repository_odd_names_and_a_rename_of_case_alone(yard: Yard, tmp_path: Path) -> None:
+    yard.depot.commit("more", **{"with space é.txt": "x\n"})
+    yard.depot.git("clone", "-q", "--bare", str(yard.depot.path), str(tmp_path / "bare.git"))
+    bare = str(tmp_path / "bare.git")
+    for key, value in {"user.name": "Ada", "user.email": "ada@example.org"}.items():
+        yard.depot.git("config", key, value, cwd=tmp_path / "bare.git")
+    odd = "line\nbreak.txt"
+    theirs = yard.depot.commit_on("main", "theirs", t__txt="theirs\n")
+    yard.depot.git("push", "-q", bare, f"{theirs}:refs/heads/theirs")
+    move = f"git -C {bare} update-ref refs/heads/main {theirs}"
+
+    script = f"git mv a.txt A.TXT; echo odd > '{odd}'; rm 'with space é.txt'; chmod +x b.txt; {move}"
+    run = yard.run(script, repository=bare, target="main")
+
+    assert run.state == "completed", run.outcome
+    listed = yard.depot.git("ls-tree", "-z", "main", cwd=tmp_path / "bare.git").rstrip("\0").split("\0")
+    assert [line.partition("\t")[2] for line in listed] == ["A.TXT", "b.txt", odd, "t.txt"]
+    assert listed[1].startswith("100755")
+    assert work(run).files == 5
+
+
+def test_signing_that_is_configured_does_not_stop_a_run_and_happens_only_when_asked(yard: Yard) -> None:
+    signer = yard.depot.path.with_name("signer")
+    signer.write_text(f"#!/bin/sh\necho signed >> {yard.told}\nexit 1\n")
+    signer.chmod(0o755)
+    for key, value in {"commit.gpgSign": "true", "gpg.program": str(signer), "user.signingKey": "x"}.items():
+        yard.depot.git("config", key, value)
+    theirs = yard.depot.git("-c", "commit.gpgSign=false", "commit-tree", "main^{tree}", "-p", "main", text="theirs\n")
+    move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
+
+    plain = yard.run(f"echo x > x.txt; {move}")
+    signed = yard.run("echo y > y.txt", sign=True, trust="repo", retry=NEVER)
+
+    assert plain.state == "completed", plain.outcome
+    assert yard.told.read_text().split()[:1] == ["signed"], "the second asked for it"
+    assert signed.state == "failed"
+    assert signed.outcome is not None
+    assert "sign" in (signed.outcome.error or "")

@@ -51,6 +51,9 @@ class Calls(Protocol):
     def wanted_here(self) -> int:
         """How many would find a place, and are not claimed elsewhere."""
 
+    def elsewhere(self) -> bool:
+        """Whether they are claimed elsewhere at the moment: then we do not know whether there are any."""
+
     def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
         """These were claimed, when so many were asked for."""
 
@@ -63,6 +66,9 @@ class NoCalls:
 
     def wanted_here(self) -> int:
         return 0
+
+    def elsewhere(self) -> bool:
+        return False
 
     def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
         raise AssertionError(f"{len(claims)} function runs were claimed, and none of {asked} was wanted")
@@ -158,14 +164,19 @@ class Claims:
         if self._strayed:
             self._adopt_strayed()
         self._with_calls = True
-        kept, free, calls = self.hands.kept, self.hands.free(), self.calls.wanted_here()
+        unsure, kept, free, calls = (
+            self.calls.elsewhere(),  # first: what is claimed elsewhere now may be ours to claim a moment later
+            self.hands.kept,
+            self.hands.free(),
+            self.calls.wanted_here(),
+        )
         if (free > 0 or calls > 0) and (kept or self._look or monotonic_ms() >= self._safety_ms):
             self._look = False
             self._safety_ms = monotonic_ms() + SAFETY_MS
             claims = self._taken(self.lease.claim(max(free, 0), calls), calls)
             if claims:
                 self._look = True
-            else:
+            elif calls > 0 or not unsure:
                 self.takers.idle()
             if kept:
                 # Whether something came for it or not: the functions have waited for this.

@@ -75,15 +75,21 @@ class Deliveries:
     async def _run(self) -> None:
         try:
             while True:
-                with suppress(AgentqError):
-                    self._compare(
-                        {hook.name for hook in await self._call(self._webhooks.all) if hook.state == "active"}
-                    )
+                try:
+                    hooks = await self._call(self._webhooks.all)
+                    self._compare({hook.name for hook in hooks if hook.state == "active"})
+                except AgentqError as fault:
+                    log.warning("webhooks cannot be looked for", extra={"fields": {"why": str(fault)}})
+                except Exception:
+                    log.exception("webhooks cannot be looked for")
                 await self._nap(LOOK_MS)
         finally:
             await self._end(list(self._lines.values()))
 
     def _compare(self, active: set[str]) -> None:
+        for line in self._lines.values():
+            if line.done() and (fault := line.exception()) is not None:
+                log.error("a webhook cannot be told", exc_info=fault, extra={"fields": {"line": line.get_name()}})
         self._lines = {name: line for name, line in self._lines.items() if not line.done()}
         for name in active - self._lines.keys():
             self._lines[name] = asyncio.create_task(self._line(name), name=f"agentq-webhook-{name}")

@@ -8,9 +8,10 @@ at its own pace. Where the store has dropped events that it had yet to see, it i
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -19,7 +20,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater
-from agentq.coordinator.events import BEGINNING, ENTRIES_A_READ, Event, Events, order_of
+from agentq.coordinator.events import BEGINNING, Event, Events, order_of
 from agentq.coordinator.interest import Interest, Located, Whereabouts
 from agentq.coordinator.server.tides import Tides
 from agentq.coordinator.store import Store
@@ -28,8 +29,10 @@ KEPT = 5_000
 """Events that are kept for the readers that keep up."""
 TAKEN = 1_000
 """Events that may be on their way from the tides."""
-A_BATCH = 500
-"""Events that a reader looks at in one step."""
+A_STEP = 100
+"""Events that a reader looks at in one step: what is on its way to one that is slow is of that size."""
+A_PAGE = 500
+"""Events of a partition that the store is asked for at once."""
 CATCHING_UP = 4
 """Readers that ask the store at the same time."""
 OUTAGE_S = 1.0
@@ -37,6 +40,7 @@ LOOK_S = 30.0
 
 READERS = 5_000
 
+log = logging.getLogger("agentq.server")
 Places = dict[int, str]
 """By partition, the id of the last event that was seen."""
 Call = Callable[..., Awaitable[Any]]
@@ -135,16 +139,18 @@ class Feed:
 
     def number_after(self, places: Places) -> int | None:
         """The number of the first item that may come after these places; None if older ones are wanted."""
-        if not self._before or any(order_of(place) < order_of(self._before[part]) for part, place in places.items()):
+        if not self._before or _are_before(places, self._before):
             return None
-        return self._first
+        # Whoever has seen all that is kept, as most who come have, need not pass over it.
+        return self._first if _are_before(places, self._now) else self._first + len(self._ring)
 
     def items(self, number: int) -> tuple[int, list[Item]]:
         """Items from a number on, and the number after them; -1 if the first of them is not kept any more."""
         if number < self._first:
             return -1, []
-        found = list(islice(self._ring, number - self._first, number - self._first + A_BATCH))
-        return number + len(found), found
+        end = min(number + A_STEP, self._first + len(self._ring))
+        # By index, since nearly all who ask are near the end, from where a deque counts as well.
+        return max(number, end), [self._ring[at - self._first] for at in range(number, end)]
 
     async def page(self, places: Places) -> _Page:
         """What the store has after these places, up to a bound."""
@@ -158,7 +164,7 @@ class Feed:
         """Follow what happens. After an outage, or what the tides could not tell, the store is asked."""
         with self.tides.of_everything(TAKEN) as watch:
             while True:
-                with suppress(AgentqError):
+                try:
                     if not self._now:
                         everything = list(self.store.partitions())
                         now = await self._call(partial(newest, self.store, everything))
@@ -170,6 +176,11 @@ class Feed:
                         break
                     while not await self._take(news.events, asked=not news.events or news.missed):
                         pass
+                except AgentqError as fault:
+                    log.warning("the events cannot be read", extra={"fields": {"why": str(fault)}})
+                except Exception:  # whoever reads must not wait for ever because of one event
+                    log.exception("the events cannot be read")
+                else:
                     continue
                 # What was told is gone with the fault; the store still has it.
                 watch.ring()
@@ -200,7 +211,7 @@ class Feed:
             self._first += 1
         if page.items or page.gap:
             self._tell()
-        return not asked or len(page.items) < ENTRIES_A_READ
+        return not asked or len(page.items) < A_PAGE
 
     def _tell(self) -> None:
         news, self._news = self._news, None
@@ -274,6 +285,11 @@ class Reader:
         return self.place, item
 
 
+def _are_before(places: Places, others: Places) -> bool:
+    """Whether one of the places is before that of the others in its partition."""
+    return any(order_of(place) < order_of(others[partition]) for partition, place in places.items())
+
+
 def parsed(text: str, partitions: list[int]) -> Places:
     """The places that a reader came with."""
     if text == BEGINNING:
@@ -307,11 +323,11 @@ def _page(store: Store, whereabouts: Whereabouts, places: Places) -> _Page:
         events = Events(store, partition)
         if events.missed(after):
             page.gap = True
-        found = list(islice(events.replay(after), A_BATCH))
+        found = list(islice(events.replay(after), A_PAGE))
         page.items += [(partition, Item(event, "")) for event in whereabouts.located(partition, found)]
         if found:
             page.places[partition] = found[-1].id
-        if len(found) == A_BATCH:
+        if len(found) == A_PAGE:
             bounds.append(found[-1].at_ms)
     page.items.sort(key=lambda each: (each[1].event.at_ms, each[0], order_of(each[1].event.id)))
     if bounds and len(places) > 1:

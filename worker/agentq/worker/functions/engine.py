@@ -112,6 +112,9 @@ class Engine:
         """How many of them the claiming thread should get."""
         return self.wanted() if self.exchange.hungry else 0
 
+    def elsewhere(self) -> bool:
+        return not self.exchange.hungry
+
     def take(self, claims: Sequence[Claim], asked: int | None = None) -> None:
         """These were claimed; `asked` is how many were asked for."""
         with self._lock:
@@ -389,10 +392,8 @@ def _grace_ms(claim: Claim) -> int:
 
 def _judged(child: Child, status: int) -> tuple[OutcomeClass, str]:
     """How a child ended by itself, for those that it took along."""
-    killed = status == -signal.SIGKILL and not child.killed
-    if (child.leaf is not None and child.leaf.out_of_memory()) or (
-        killed and proc.out_of_memory_kills() > child.kills_before
-    ):
+    killed = status == -signal.SIGKILL and not child.killed and proc.out_of_memory_kills() > child.kills_before
+    if killed or (child.leaf is not None and child.leaf.out_of_memory()):
         return OutcomeClass.OOM, "ran out of memory"
     if status < 0:
         return OutcomeClass.SIGNAL, f"was killed by signal {-status} ({signal.strsignal(-status)})"

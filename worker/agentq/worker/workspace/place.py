@@ -278,7 +278,7 @@ class Place:
         return Stacking(git, merger(git, self._in_bench), sign=self.workspace.sign)
 
     def _in_bench(self) -> Git:
-        return self.bench("HEAD").git
+        return self.bench(self.work.commit if self.work else "HEAD").git
 
     def bench(self, commit: str) -> Worktree:
         """The worktree in which merges are checked."""

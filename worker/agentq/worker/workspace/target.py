@@ -62,7 +62,8 @@ class Target:
         for line in told.splitlines():
             name, commit, checkout = line.split("\0")
             if name == self.ref:
-                return commit, Path(checkout) if checkout else None
+                # A bare repository stands on a branch, too, and has no files that could be behind it.
+                return commit, Path(checkout) if checkout and (Path(checkout) / ".git").exists() else None
         return None, self._unborn()
 
     def _unborn(self) -> Path | None:
