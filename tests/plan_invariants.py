@@ -34,7 +34,8 @@ def check_plans(snapshot: Snapshot, *, healthy: bool = True) -> None:
     for name, fields in plans.items():
         states = [State(task["state"]) for task in tasks.values() if task["plan"] == name]
         assert states or fields["sealed"] == "0", f"the plan {name} has no task and is sealed"
-        over = fields["sealed"] == "1" and "walking" not in fields and not set(states) & set(LIVE)
+        closed = fields["sealed"] == "1" or "stopped" in fields
+        over = closed and "walking" not in fields and not set(states) & set(LIVE)
         assert over == ("ended" in fields), f"the plan {name} has {states}: {fields}"
         if over:
             # Of an ended plan tasks are forgotten one by one; the word is of all of them.

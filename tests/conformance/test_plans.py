@@ -191,6 +191,21 @@ def test_a_cancelled_plan_ends_when_its_workers_have_confirmed(world: World) -> 
         studio.plans.cancel(studio.plan)
 
 
+def test_a_plan_that_is_cancelled_before_all_of_it_is_there_ends_without_the_rest(world: World) -> None:
+    """And is open again when it is retried, to be completed."""
+    plans, plan = Plans(world.queue), new_plan_id("shop")
+    tasks = [task(f"t{number}") for number in range(500)]
+    with pytest.raises(KeyboardInterrupt):
+        Cut(world, at=1).create(plan, tasks)
+    assert plans.cancel(plan).ended == "cancelled"
+    with pytest.raises(WrongState, match="was stopped and takes no more tasks"):
+        plans.create("shop", tasks, plan=plan)
+
+    assert plans.retry(plan, "all").state == "open"
+    plans.create("shop", tasks, plan=plan)
+    assert (plans.get(plan).state, plans.counts(plan)) == ("running", {State.PENDING: 500})
+
+
 def test_a_plan_that_has_ended_by_itself_cannot_be_cancelled(world: World) -> None:
     studio = Studio(world, [task("a")])
     studio.finish("a")

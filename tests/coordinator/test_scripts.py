@@ -32,6 +32,7 @@ SHARED = {
     "merging",
     "renewal",
     "planning",
+    "paging",
     "homes",
 }
 REFUSED_WHEN_FULL = (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from planning.conftest import SITE, Plan
 
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.moments import duration_ms
 from agentq.planning.compiling import Compiled
 
@@ -269,7 +270,7 @@ def test_what_others_wrote_never_becomes_a_part_of_a_shells_program(plan: Plan) 
     - {id: a, command: make}
     - {id: b, needs: a, shell: true, command: "echo {{ tasks.a.result }}"}
     """
-    with pytest.raises(Exception, match="it would become a part of what the shell reads"):
+    with pytest.raises(Invalid, match="it would become a part of what the shell reads"):
         plan(text)
 
 
@@ -307,6 +308,27 @@ def test_what_is_written_down_as_completed_is_not_done_again(plan: Plan) -> None
     (task,) = plan(text).tasks
 
     assert (task.id, task.needs) == ("b", ())
+
+
+def test_no_task_may_cost_more_than_its_whole_plan(plan: Plan) -> None:
+    text = """
+    budget: 3
+    defaults: {agent: s}
+    tasks: [{id: a, prompt: x}, {id: b, prompt: x, max_cost: 1}, {id: c, prompt: x, max_cost: 9}, {id: d, command: y}]
+    """
+    turns = [task.spec.turn for task in plan(text).tasks]
+
+    assert [turn and turn.budgets and turn.budgets.cost_usd for turn in turns] == [3, 1, 3, None]
+
+
+def test_what_was_completed_before_gives_nothing_here(plan: Plan) -> None:
+    text = """
+    tasks:
+    - {id: a, command: x, state: completed}
+    - {id: b, needs: a, command: "echo {{ tasks.a.result }}"}
+    """
+    with pytest.raises(Invalid, match="what a gave is not known here: it was completed before"):
+        plan(text)
 
 
 def test_json_json_lines_and_yaml_say_the_same(plan: Plan) -> None:

@@ -348,3 +348,13 @@ def test_a_worker_whose_token_is_revoked_ends(guarded: Serving, valkey: Server, 
     assert worker.wait(30) == 4
     assert crew.processes() == []
     assert crew.state(run) == "running", "nobody could be told, and its lease goes on"
+
+
+def test_those_who_wait_for_children_keep_nobody_from_being_answered(guarded: Serving) -> None:
+    peer = Peer(guarded)
+    run, fence = own_run(guarded, peer)
+    for _ in range(100):
+        asked = {"type": "await", "id": next(peer.numbers), "run": run, "fence": fence, "child": run}
+        peer.socket.send(json.dumps({**asked, "within_ms": 30_000}))
+
+    assert peer.call("heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", run, fence)["reply"][:2] == ["ok", "ready"]

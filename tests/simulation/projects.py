@@ -75,10 +75,10 @@ class Projects(Talks):
     def end_plan(self, event: Event) -> None:
         plan = self.plans[event.plan]
         lives = self.lives_of(plan)
-        assert plan.sealed, f"{event} of a plan that is open"
+        assert plan.sealed or plan.stopped, f"{event} of a plan that is open"
         assert not plan.ended, f"{event} of one that was {plan.ended} already"
         assert all(life.ended for life in lives), f"{event}, and there are {[life.line for life in lives]}"
-        whole = all(life.state == "completed" for life in lives)
+        whole = bool(lives) and all(life.state == "completed" for life in lives)
         assert event.state == ("completed" if whole else plan.stopped or "failed"), f"{event} of {plan}"
         plan.ended = event.state
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from agentq.cli.planned import plans_of
 from agentq.cli.server import Server
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.events import BEGINNING, Event, Events
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
@@ -19,6 +20,9 @@ from agentq.coordinator.logs import LogEntry, Logs
 from agentq.coordinator.plans import Plan, TaskRecord
 
 LOG_A_LOOK = 200
+PRICED_MS = 2_000
+PRICED = 200
+"""Running tasks of which it is read so often what they have cost."""
 NEEDS = 5
 """Tasks that are named of those that one waits for."""
 
@@ -43,6 +47,7 @@ class Watch:
     def __post_init__(self) -> None:
         self._plans = plans_of(self.server)
         self._events = Events(self.server.store, self._plans.partition(self.plan))
+        self._priced_ms = monotonic_ms()
         self._read_all()
 
     def _read_all(self) -> list[Change]:
@@ -69,7 +74,16 @@ class Watch:
         self.record = self._plans.get(self.plan)
         if len(self.tasks) < self.record.tasks:
             self._read_all()
+        if monotonic_ms() - self._priced_ms >= PRICED_MS:
+            self._price()
         return changes
+
+    def _price(self) -> None:
+        """What the running tasks have cost up to now, of which no event tells."""
+        self._priced_ms = monotonic_ms()
+        for task in self._plans.tasks(self.plan, State.RUNNING, limit=PRICED)[0]:
+            if task.run in self.tasks:
+                self.tasks[task.run] = replace(self.tasks[task.run], spending=task.spending)
 
     def again(self) -> list[Change]:
         """After an outage: what has changed meanwhile."""

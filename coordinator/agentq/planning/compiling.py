@@ -111,7 +111,10 @@ class _Compiler:
         return self._workspace(sample)
 
     def _fields(self, each: Instance) -> dict[str, Any]:
-        task = each.task
+        task, budget = each.task, self._whole.plan.budget
+        if task.agent is not None and budget is not None:
+            # Nobody may look on; and who does hears of the cost in steps.
+            task = task.model_copy(update={"max_cost": min(task.max_cost or budget, budget)})
         fields = {**_what(task), **_when(task), "plan": self._plan, "task": task.id}
         fields["name"] = (task.title or task.id)[:128]
         fields["on_failed"] = task.on_failed or ("run" if self._whole.plan.on_failed == "run" else "skip")
@@ -221,6 +224,8 @@ class _Compiler:
             refuse("it needs the id of a task, as in tasks.ID.result")
         elif ids == [each.task.id]:
             refuse("a task is not given what it gives itself")
+        elif ids and ids[0] in self._whole.done:
+            refuse(f"what {ids[0]} gave is not known here: it was completed before", "Write here what it was")
         elif output not in OUTPUTS:
             refuse(f"{shown(output)} is nothing that a task gives", nearest(output, OUTPUTS) or f"There is {_listed()}")
         elif ids is None:

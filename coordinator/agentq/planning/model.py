@@ -339,7 +339,7 @@ class Plan(Part):
     max_parallel: Annotated[int, Field(gt=0)] | None = None
     """The most tasks at the same time, on all workers together."""
     budget: Dollars | None = None
-    """The most that all tasks together may cost, in dollars; those that have not begun then are cancelled."""
+    """The most that all tasks together may cost, in dollars; whoever looks on cancels what has not ended then."""
     vars: dict[str, JsonValue] | None = None
     """Values that stand for `{{ vars.NAME }}`. One without a value must be given with `--var NAME=VALUE`."""
     defaults: Working | None = None

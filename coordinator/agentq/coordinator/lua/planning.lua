@@ -1,4 +1,4 @@
---[[ Plans: how tasks that end bear on their plan. A plan has ended when all of it was submitted and none of its tasks lives;
+--[[ Plans: how tasks that end bear on their plan. A plan has ended when no more of it is to come and none of its tasks lives;
 its word is made from the sizes of its indexes. One that is stopped takes no more tasks and lets none be claimed, so what
 lives of it only becomes less, however many calls it takes to cancel that. ]]
 
@@ -127,10 +127,12 @@ end
 -- See whether a plan has ended, by its indexes, which must be as they should.
 local function conclude_plan(plan)
   local f = call('HMGET', key_plan(plan), 'sealed', 'ended', 'walking', 'stopped')
-  if f[1] ~= '1' or f[2] or f[3] or is_alive(plan) then return end
+  local all_there = f[1] == '1' or f[4]
+  if not all_there or f[2] or f[3] or is_alive(plan) then return end
   local lacking = call('EXISTS', key_plan_index(plan, 'failed'), key_plan_index(plan, 'cancelled'),
     key_plan_index(plan, 'skipped')) > 0
-  local word = not lacking and 'completed' or f[4] or 'failed'
+  local done = not lacking and call('EXISTS', key_plan_index(plan, 'completed')) == 1
+  local word = done and 'completed' or f[4] or 'failed'
   call('HSET', key_plan(plan), 'ended', word, 'ended_at_ms', stamp)
   tell()
   call('XADD', key_events(), 'MAXLEN', '~', tostring(EVENTS_KEPT), '*', 'event', 'plan_ended', 'run', '', 'state', word,

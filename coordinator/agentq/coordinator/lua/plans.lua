@@ -5,23 +5,12 @@ ROWS   plan
 REPLY  [cursor or '', plan, fields as JSON, tasks, count by state, ...]
 VERBS
 FLAGS  no-writes
-USES   planning
+USES   paging planning
 `before` is a cursor, from where a page goes on: `created_at_ms plan`. The counts are sizes of indexes, as `state=count`. ]]
 
 local names, cursor = {}, ''
 for name in next_row do names[#names + 1] = name end
-if #names == 0 then
-  local limit = tonumber(count)
-  local at, last = string.match(before, '^(%d+) (.*)$')
-  -- Of those that were made in the same millisecond, some stood on the page before.
-  local skip = 0
-  for _, name in ipairs(at and call('ZRANGE', key_plans(), at, at, 'BYSCORE', 'REV') or {}) do
-    if name >= last then skip = skip + 1 end
-  end
-  local found = call('ZRANGE', key_plans(), at or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', skip, limit, 'WITHSCORES')
-  for place = 1, #found, 2 do names[#names + 1] = found[place] end
-  if #names == limit then cursor = string.format('%.0f', tonumber(found[#found])) .. ' ' .. names[limit] end
-end
+if #names == 0 then names, cursor = page_of(key_plans(), before, tonumber(count)) end
 
 local TOLD = { 'name', 'on_failed', 'expected', 'sealed', 'created_at_ms', 'stopped', 'stopped_why', 'stopped_at_ms',
   'walking', 'ended', 'ended_at_ms' }

@@ -17,8 +17,12 @@ end
 -- What was noted of its workspace, for whoever begins again. What a completed run delivered is known: its marker counts from
 -- there on.
 local function noted_before(run, work, outcome)
-  local noted = cjson.decode(work)
-  noted.step, noted.rounds, noted.outcome = 'requeued', nil, nil
+  local noted = {}
+  for name, value in pairs(cjson.decode(work)) do
+    -- How its process ended, and what was to be mended, is of the life before.
+    if type(value) == 'string' then noted[name] = value end
+  end
+  noted.step = 'requeued'
   local delivered = run.state == 'completed' and outcome and cjson.decode(outcome).work
   if delivered and delivered.merged and delivered.commit then noted.base = delivered.commit end
   return json(noted)

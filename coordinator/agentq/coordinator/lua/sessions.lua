@@ -5,23 +5,12 @@ ROWS   name
 REPLY  [cursor or '', session, fields as JSON, first of its line or '', turns in its line, ...]
 VERBS
 FLAGS  no-writes
+USES   paging
 `before` is a cursor, from where a page goes on: `used_at_ms name`. ]]
 
 local names, cursor = {}, ''
 for name in next_row do names[#names + 1] = name end
-if #names == 0 then
-  local limit = tonumber(count)
-  local at, last = string.match(before, '^(%d+) (.*)$')
-  -- Of those that were last used in the same millisecond, some stood on the page before.
-  local skip = 0
-  for _, name in ipairs(at and call('ZRANGE', key_sessions(), at, at, 'BYSCORE', 'REV') or {}) do
-    if name >= last then skip = skip + 1 end
-  end
-  local found = call('ZRANGE', key_sessions(), at or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', skip, limit,
-    'WITHSCORES')
-  for place = 1, #found, 2 do names[#names + 1] = found[place] end
-  if #names == limit then cursor = string.format('%.0f', tonumber(found[#found])) .. ' ' .. names[limit] end
-end
+if #names == 0 then names, cursor = page_of(key_sessions(), before, tonumber(count)) end
 
 local page = { cursor }
 for _, name in ipairs(names) do

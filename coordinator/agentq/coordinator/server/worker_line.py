@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 RECHECK_MS = 5_000
 """How long a token that was good is taken to be so on a connection that is open."""
 QUESTIONS_MAX = 32
-"""Of one connection at a time; it is not read while there are so many."""
+"""Of one connection at a time, beside those that wait for something; it is not read while there are so many."""
+AWAITS_MAX = 1_000
 
 log = logging.getLogger("agentq.server")
 
@@ -63,12 +64,12 @@ class Lines:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], Connected] = {}
 
-    async def enter(self, line: Connected) -> None:
+    def enter(self, line: Connected) -> None:
         """It takes the place of an older one."""
         older = self._lines.get(line.key)
         self._lines[line.key] = line
         if older is not None:
-            await older.hang_up(REPLACED, "another connection of this worker has taken its place")
+            older.give_way()
 
     def leave(self, line: Connected) -> None:
         """It is over; one that has taken its place stays."""
@@ -99,36 +100,55 @@ class Connected:
         self._woken = -1
         self._room = asyncio.Semaphore(QUESTIONS_MAX)
         self._under_way: set[asyncio.Task[None]] = set()
+        self._awaited = 0
+        self._gives_way: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Until it goes."""
+        """Until it goes, or another takes its place."""
         try:
             while True:
                 message = await heard(self._socket)
-                if isinstance(message, Wake):
-                    self._wake(message.id)
-                elif isinstance(message, Init):
-                    raise Invalid("A connection begins once.")
-                else:
-                    await self._still_good()
-                    await self._room.acquire()
-                    self._beside(self._answer(message)).add_done_callback(lambda _: self._room.release())
+                if self._gives_way is not None:
+                    return
+                await self._take(message)
         finally:
-            for vigil in self._vigils:
-                vigil.close()
-            for task in self._under_way:
-                task.cancel()
+            self._drop()
+
+    async def _take(self, message: FromWorker) -> None:
+        match message:
+            case Wake(id=number):
+                self._wake(number)
+            case Init():
+                raise Invalid("A connection begins once.")
+            case Watch() | Await():
+                # Waiting takes nobody's turn; of too many it is asked to wait with asking.
+                await self._still_good()
+                self._beside(self._answer(message))
+            case _:
+                await self._still_good()
+                await self._room.acquire()
+                self._beside(self._answer(message)).add_done_callback(lambda _: self._room.release())
+
+    def give_way(self) -> None:
+        """Nothing more is done for it. Whoever is there is told so; if it is nobody, nobody waits for that."""
+        self._drop()
+        self._gives_way = asyncio.create_task(self._hang_up())
+
+    async def _hang_up(self) -> None:
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.close(REPLACED, "another connection of this worker has taken its place")
+
+    def _drop(self) -> None:
+        for vigil in self._vigils:
+            vigil.close()
+        for task in self._under_way:
+            task.cancel()
 
     async def _still_good(self) -> None:
         if monotonic_ms() - self._checked_ms >= RECHECK_MS:
             with suppress(Unreachable, TryLater):  # a store that cannot be asked cannot be changed either
                 await self._recheck()
             self._checked_ms = monotonic_ms()
-
-    async def hang_up(self, code: int, reason: str) -> None:
-        """Close it from here."""
-        with suppress(RuntimeError, WebSocketDisconnect):
-            await self._socket.close(code, reason)
 
     async def _answer(self, question: Question) -> None:
         try:
@@ -172,13 +192,19 @@ class Connected:
 
     async def _ended(self, asked: Await) -> bool:
         """Whether a child has ended; as soon as it has, or when the time is over."""
+        if self._awaited >= AWAITS_MAX:
+            raise TryLater(f"This worker waits for {AWAITS_MAX} children at once, which is the most.")
 
         async def look() -> bool | None:
             state = await self._service.ask(answered, self._service.queue, self._grants, asked)
             return True if state in TERMINAL else None
 
-        with self._service.tides.of_run(asked.child) as watch:
-            return bool(await self._service.until(watch, look, asked.within_ms / 1000))
+        self._awaited += 1
+        try:
+            with self._service.tides.of_run(asked.child) as watch:
+                return bool(await self._service.until(watch, look, asked.within_ms / 1000))
+        finally:
+            self._awaited -= 1
 
     async def _watch(self, watch: Watch) -> Any:
         if self._watched is not None:

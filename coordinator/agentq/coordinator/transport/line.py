@@ -93,6 +93,8 @@ class Line:
         self._bulk: deque[str] = deque()
         self._changed = threading.Condition()
         self._up = self._was_up = False
+        self._up_since_ms: int | None = None
+        """Since when this connection is welcome; None if it was not yet."""
         self._fault: AgentqError | None = None
         """Why the other side does not take this worker."""
         self._broken = Unreachable("The coordinator was not reached yet.")
@@ -188,7 +190,7 @@ class Line:
         tries = 0
         ending = asyncio.ensure_future(self._end.wait())
         while not self._end.is_set():
-            begun_ms = monotonic_ms()
+            self._up_since_ms = None
             try:
                 going = await self._connection(ending)
                 self._down(Unreachable("The coordinator has closed the connection."))
@@ -197,10 +199,13 @@ class Line:
                 self._down(error)
                 if not isinstance(error, Unreachable):
                     return
-            tries = 0 if monotonic_ms() - begun_ms >= LASTED_MS else tries + 1
+            tries = 0 if self._has_lasted() else tries + 1
             most_ms = WAIT_MS if going else min(WAIT_MS << min(tries, 10), WAIT_MS_MAX)
             await asyncio.wait({ending}, timeout=random.uniform(0, most_ms) / 1000)
         ending.cancel()
+
+    def _has_lasted(self) -> bool:
+        return self._up_since_ms is not None and monotonic_ms() - self._up_since_ms >= LASTED_MS
 
     async def _connection(self, ending: asyncio.Future[Any]) -> bool:
         """One connection, from its beginning to its end; whether the other side has only gone to come back."""
@@ -221,10 +226,12 @@ class Line:
                 self._socket = socket
                 await self._introduce(socket)
                 await self._converse(socket, ending)
-                return socket.close_code in (GOING_AWAY, RESTARTS)
+                return False
         except InvalidStatus as refused:
             raise _refused(refused, self._was_up) from refused
         except ConnectionClosed as closed:
+            if closed.rcvd is not None and closed.rcvd.code in (GOING_AWAY, RESTARTS):
+                return True
             raise _closed(closed) from closed
         except (InvalidURI, InvalidHandshake, WebSocketException, OSError, TimeoutError, EOFError) as fault:
             text = str(fault).rstrip(". ") or type(fault).__name__
@@ -243,6 +250,7 @@ class Line:
         self._bulk.clear()
         with self._changed:
             self._up = self._was_up = True
+            self._up_since_ms = monotonic_ms()
             self._failures = 0
             self._changed.notify_all()
 
@@ -268,8 +276,8 @@ class Line:
             self._bell.clear()
 
     async def _hear(self, socket: ClientConnection) -> None:
-        async for text in socket:
-            match to_worker(text):
+        while True:
+            match to_worker(await socket.recv()):
                 case Answer(id=number, reply=reply):
                     if (future := self._asked.pop(number, None)) is not None:
                         future.set_result(reply)

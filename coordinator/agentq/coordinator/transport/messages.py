@@ -31,6 +31,7 @@ TOO_LARGE = 1009
 RESTARTS = 1012
 MISUNDERSTOOD = 4400
 FORBIDDEN = 4403
+TOO_SLOW = 4408
 REPLACED = 4409
 OTHER_PROTOCOL = 4426
 CLOSINGS = {
@@ -39,6 +40,7 @@ CLOSINGS = {
     RESTARTS: "it ends, or cannot reach its store: the worker connects again at once",
     MISUNDERSTOOD: "it does not understand what was said: the worker ends",
     FORBIDDEN: "the token is not good any more, or the worker's name is somebody else's: the worker ends",
+    TOO_SLOW: "it was not said in time who is there",
     REPLACED: "another connection of the same worker has taken the place of this one",
     OTHER_PROTOCOL: "it speaks another version of the protocol: the worker ends",
 }

@@ -21,6 +21,7 @@ from agentq.coordinator.transport.messages import (
     PATH,
     PROTOCOL,
     RESTARTS,
+    TOO_SLOW,
     Init,
 )
 
@@ -47,7 +48,7 @@ async def _closed_well(socket: WebSocket, principal: Principal) -> None:
     try:
         await _serve(socket, principal)
     except TimeoutError:
-        await socket.close(MISUNDERSTOOD, f"A worker says who it is within {INIT_S:g} s.")
+        await socket.close(TOO_SLOW, f"A worker says who it is within {INIT_S:g} s.")
     except (Unreachable, TryLater) as error:
         await _close(socket, RESTARTS, error)
     except NotAllowed as error:
@@ -71,7 +72,7 @@ async def _serve(socket: WebSocket, principal: Principal) -> None:
     await service.ask(grants.admit)
     lines: Lines = socket.app.state.lines
     line = Connected(socket, service, init, grants, lambda: may_work(socket))
-    await lines.enter(line)
+    lines.enter(line)
     try:
         await socket.send_text(welcome(service.settings).to_wire())
         await line.serve()
