@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -105,6 +106,8 @@ class Look:
     epochs: tuple[str, ...]
     registered: bool
     """Whether it is a worker, in every partition, that nobody has declared lost."""
+    draining: bool
+    """Whether it is to take no more runs, and to leave when it has none."""
     lease_until_ms: int
     shelf: str
     """The revision of the shelf."""
@@ -251,6 +254,7 @@ class Roster:
             fields,
             tuple(reply[2] for reply in replies),
             all(reply[1] in ("ready", "draining") for reply in replies),
+            any(reply[1] == "draining" for reply in replies),
             min(int(float(reply[3])) for reply in replies),
             replies[0][4],
             holds,
@@ -326,6 +330,10 @@ class Roster:
         except Evicted:
             self._come_back(lease, look.runner)
             return
+        if any(order.order == "hurry" for order in beat.orders):
+            for claim in held:
+                with suppress(Refused, NotFound):  # it has left this runner's hands by itself
+                    self.queue.release(claim, "its runner is to leave")
         if beat.orders:
             # What there is to be told of is read from the runs themselves, as often as it takes.
             lease.heartbeat(held, beat.orders)
