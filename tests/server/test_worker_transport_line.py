@@ -26,7 +26,8 @@ TIMES = {"heartbeat_ms": 5000, "lease_ms": 30000, "reap_grace_ms": 2500, "forget
 
 
 def welcome(**times: int) -> str:
-    return Welcome(version="0", namespace="default", partitions=1, **{**TIMES, **times}).to_wire()
+    said = {"version": "0", "namespace": "default", "partitions": 1, **TIMES, **times}
+    return Welcome.model_validate(said).to_wire()
 
 
 @contextmanager
