@@ -158,7 +158,7 @@ MUTATIONS = (
     M("a plan takes tasks after it was stopped", "planning",
       "if f[2] then return 'closed_plan ' .. door.plan end", ""),
     M("a plan ends though more is to come", "planning",
-      "if not is_whole or f[2]", "if f[2]"),
+      "if not all_there or f[2]", "if f[2]"),
     M("a plan ends while tasks of it live", "planning",
       "or f[3] or is_alive(plan) then return end", "or f[3] then return end"),
     M("a task that begins again waits for nobody", "renewal",

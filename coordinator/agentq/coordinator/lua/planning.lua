@@ -127,8 +127,8 @@ end
 -- See whether a plan has ended, by its indexes, which must be as they should.
 local function conclude_plan(plan)
   local f = call('HMGET', key_plan(plan), 'sealed', 'ended', 'walking', 'stopped')
-  local is_whole = f[1] == '1' or f[4]
-  if not is_whole or f[2] or f[3] or is_alive(plan) then return end
+  local all_there = f[1] == '1' or f[4]
+  if not all_there or f[2] or f[3] or is_alive(plan) then return end
   local lacking = call('EXISTS', key_plan_index(plan, 'failed'), key_plan_index(plan, 'cancelled'),
     key_plan_index(plan, 'skipped')) > 0
   local done = not lacking and call('EXISTS', key_plan_index(plan, 'completed')) == 1
