@@ -196,6 +196,8 @@ def test_a_repository_within_is_no_part_of_the_work_and_keeps_its_worktree(depot
     assert any("vendor/inner" in note and "empty" in note for note in work.notes)
     assert job.close(clean_at=work.commit) == "kept"
     assert (inner.path / "i.txt").exists()
+    assert not (shop.begin(depot.path, earlier=True).path / "vendor").exists()
+    assert (job.path.with_name("run_1.0") / "vendor" / "inner" / "i.txt").exists()
 
 
 def test_a_new_commit_of_a_submodule_is_part_of_the_work(depot: Depot, shop: Workshop, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from agentq.worker.workspace.git import GitFailed
+from agentq.worker.workspace.git import GitFailed, Stopped
 from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
 from agentq.worker.workspace.staging import Staged
 from agentq.worker.workspace.submodules import shelter_submodules
@@ -111,6 +111,8 @@ class _Committing:
         self._branch_at: str | None = None
 
     def done(self) -> Committed:
+        if not self.worktree.is_ours():
+            raise Stopped(f"{self.worktree.path} is not this attempt's any more.")
         drop_locks(self.worktree)
         self._refuse_conflicts()
         self._undo_half_done()

@@ -53,6 +53,11 @@ class Worktree:
         """Git in it, which is told where it is, whatever the files in it say."""
         return self.repository.git.within(self.path, self.note.git_dir)
 
+    def is_ours(self) -> bool:
+        """Whether this process has it still: another attempt of the run may have put it aside."""
+        now = Note.read(self.note.file)
+        return now is not None and (now.git_dir, now.keeper) == (self.note.git_dir, self.note.keeper)
+
     def noted(self, **changes: object) -> Worktree:
         """The same, with its note changed."""
         return replace(self, note=self.note.with_(**changes))
