@@ -28,8 +28,9 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, spec_from_wire
 from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
+from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
 from agentq.coordinator.server.foreign.registration import Dialect
-from agentq.coordinator.server.foreign.roster import ACTIVE_MS, GIVEN, Given, Look, NotRegistered, Roster
+from agentq.coordinator.server.foreign.roster import ACTIVE_MS, NotRegistered, Roster
 from agentq.coordinator.server.foreign.shelf import Shelf, filled_in
 from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, lone_session, session_of
 from agentq.coordinator.server.problems import Denied

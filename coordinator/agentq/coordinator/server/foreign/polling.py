@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.server.foreign.lobby import Ask as Elsewhere
+from agentq.coordinator.server.foreign.follower import Elsewhere
 from agentq.coordinator.server.foreign.lobby import Lobby, Place
 from agentq.coordinator.server.foreign.orders import Ask, Body, Nothing, Orders, Told
 from agentq.coordinator.server.foreign.roster import NotRegistered, Roster
