@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -25,6 +26,8 @@ from agentq.coordinator.server.problems import Denied
 
 OUTAGE_MS = 500
 """How long a poll waits before it looks again at a store that could not be reached."""
+HELD_LEAST = 0.7
+"""The shortest that a poll is held, of its time."""
 GRACE_MS = 5_000
 """For how long after its time a poll is taken to be under way, wherever it is held."""
 
@@ -43,7 +46,8 @@ class Polling:
 
     async def poll(self, runner: str, gone: asyncio.Future[None], may_touch: Callable[[str], bool]) -> Body | None:
         """What the runner is to be told; None if nothing has come in time."""
-        hold_ms = round(1000 * self.roster.timing.runner_poll_timeout)
+        # Not all alike: thousands that came together, as after a restart, would come back together every time.
+        hold_ms = round(1000 * self.roster.timing.runner_poll_timeout * random.uniform(HELD_LEAST, 1))
         deadline = monotonic_ms() + hold_ms
         with self.lobby.place(runner) as place:
             told = await self._next(place, deadline, gone, may_touch)
