@@ -6,21 +6,20 @@ import json
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 from servers import Server, until
-from serving import Serving
+from serving import MakeServing, Serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from agentq.coordinator.limits import EVENTS_KEPT
 from agentq.coordinator.tokens import Tokens
 
-MakeServing = Callable[..., Serving]
 Told = dict[str, Any]
 
 
