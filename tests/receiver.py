@@ -12,6 +12,13 @@ from typing import Any
 
 from agentq.sdk.webhooks import Message, verify
 
+AT_HOME = {
+    "AGENTQ_SERVER_WEBHOOK_NETWORKS": "127.0.0.0/8",
+    "AGENTQ_SERVER_WEBHOOK_HTTP": "true",
+    "AGENTQ_SERVER_WEBHOOK_TIMEOUT_MS": "700",
+}
+"""For a server whose receivers are on this machine."""
+
 
 @dataclass
 class Receiver:

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +119,6 @@ class Serving:
         said = self.said()
         assert "Traceback" not in said, said
         assert not re.search(r"aq_[a-z]+_[0-9a-f]{12}_[0-9a-f]", said), said
+
+
+MakeServing = Callable[..., Serving]

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,13 @@ def test_nothing_is_left_for_later(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
 
     assert [word for word in BANNED_WORDS if word in text] == []
+
+
+def test_each_file_of_tests_has_a_name_of_its_own() -> None:
+    """Two of the same name could not be run together."""
+    names = [path.name for path in PYTHON if path.name.startswith("test_")]
+
+    assert [name for name, times in Counter(names).items() if times > 1] == []
 
 
 def test_agentq_is_a_namespace_package() -> None:

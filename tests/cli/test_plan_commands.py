@@ -142,6 +142,18 @@ def test_what_is_said_of_a_plan_holds_on_the_server(real: World, shop: str) -> N
     assert real.get(tasks["b-x"]).spec.timeout_ms == 300_000
 
 
+@pytest.mark.parametrize(("flag", "on_failed"), [("--fail-fast", "fail-plan"), ("--keep-going", "skip")])
+def test_what_becomes_of_a_plan_is_said_on_the_command_line(
+    cli: Cli, real: World, here: Path, flag: str, on_failed: str
+) -> None:
+    (here / "plan.yaml").write_text(f"on_failed: run\n{PLAN}")
+    plan = cli("plan", "submit", "plan.yaml", flag).out.strip()
+
+    assert json.loads(cli("plan", "show", plan, "--json").out)["on_failed"] == on_failed
+    runs = Plans(real.queue).runs(plan, ["c"])
+    assert real.get(runs["c"]).spec.on_failed == "skip"
+
+
 def test_a_failed_plan_is_retried_and_goes_on(cli: Cli, real: World, shop: str) -> None:
     finish(real, a="rejected")
     assert json.loads(cli("plan", "show", shop, "--json").out)["state"] == "failed"

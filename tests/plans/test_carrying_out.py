@@ -70,22 +70,6 @@ repository: .
     desk.check("good", target="agentq/plan")
 
 
-def test_fail_fast_begins_nothing_more(desk: Desk) -> None:
-    desk.plan(
-        f"""
-max_parallel: 1
-tasks:
-- {{id: bad, command: "false", priority: 9}}
-{task("other", log=desk.folder / "log")}
-repository: .
-"""
-    )
-    said = desk.run("--fail-fast", code=1)
-
-    assert said["counts"] == {"failed": 1, "cancelled": 1}
-    assert desk.began("other") == 0
-
-
 def slow(desk: Desk) -> None:
     """Two tasks at the same time, and one after them."""
     log = desk.folder / "log"
@@ -138,6 +122,20 @@ def test_a_second_ctrl_c_does_not_wait_and_loses_nothing(desk: Desk) -> None:
     assert program.returncode == 130
     assert desk.tasks()["one"].state.value == "pending"
     assert desk.workers() == []
+
+
+def test_when_the_command_is_killed_its_worker_finishes_what_it_has_and_ends(desk: Desk) -> None:
+    slow(desk)
+    program = desk.begin("run", "plan.yaml", "--workers", "1")
+    until(lambda: desk.began("one"), "the first task to begin", 60)
+    program.kill()
+    program.communicate()
+    until(lambda: not desk.workers(), "the worker to end", 60)
+
+    assert {name: each.state.value for name, each in desk.tasks().items()}["one"] == "completed"
+    desk.say("resume", "--workers", "2")
+    assert [desk.began(name) for name in ("one", "two", "last")] == [1, 1, 1]
+    desk.check("one", "two", "last", target="agentq/slow")
 
 
 def test_after_a_power_cut_everything_goes_on_and_nothing_is_done_twice(make_desk: Callable[..., Desk]) -> None:

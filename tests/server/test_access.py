@@ -21,8 +21,6 @@ from agentq.coordinator.server.problems import MEDIA_TYPE
 from agentq.coordinator.tokens import Scope, Tokens, presented
 
 PUBLIC = {"/health", "/ready"}
-BY_ITSELF = {"/worker"}
-"""It asks within, before it accepts, so that a refusal is an answer."""
 ROUTES = [(route, method) for route in every_route() if isinstance(route, APIRoute) for method in route.methods or ()]
 
 
@@ -38,7 +36,7 @@ def guarded(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_every_route_says_what_it_takes() -> None:
     silent = {route.path for route in every_route() if needed(route) is None}
 
-    assert silent == PUBLIC | BY_ITSELF
+    assert silent == PUBLIC
 
 
 def path_of(route: APIRoute | APIWebSocketRoute) -> str:

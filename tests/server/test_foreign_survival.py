@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from balancer import Balancer
-from foreign import Client, OldRunner
+from foreign import Client, OldRunner, Parties
 from servers import Server, until
 from serving import Serving
 
@@ -47,6 +47,29 @@ def test_a_server_is_killed_beside_another_and_nothing_is_lost_or_doubled(
         runner.close()
     client.http.close()
     assert sorted(effects(tmp_path)) == sorted(runs)
+
+
+def test_runners_serve_a_namespace_that_is_spread_over_partitions(
+    valkey: Server, make_serving: Callable[..., Serving]
+) -> None:
+    """Sessions, their runs, a runner's own key and what is owed live in different partitions, and find each other."""
+    parties = Parties(make_serving(valkey, partitions=3))
+    runner, client = parties.hand(tags=["slots=8"]), parties.client()
+    begun = [client.start() for _ in range(4)]
+    for _ in begun:
+        given = runner.take()
+        told = {"event_type": "result", "result_text": f"of {given['session_id']}"}
+        assert runner.http.post(f"/sessions/{given['session_id']}/events", json=told).status_code == 201
+        runner.report(given["run_id"], "completed", session_status="finished")
+    for each in begun:
+        assert client.result(each["session_id"]).json()["result"] == f"of {each['session_id']}"
+        assert client.resume(each["session_id"])["session_id"] == each["session_id"]
+    turns = {runner.take()["run_id"] for _ in begun}
+    stopped = client.http.post(f"/sessions/{begun[0]['session_id']}/stop").json()
+    assert stopped["run_id"] in turns
+    assert runner.poll() == {"stop_sessions": [begun[0]["session_id"]]}
+    for party in (runner, client):
+        party.http.close()
 
 
 def test_redis_restarts_under_load_and_every_poller_goes_on(

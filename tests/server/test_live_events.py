@@ -6,20 +6,20 @@ import json
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 from servers import Server, until
-from serving import Serving
+from serving import MakeServing, Serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from agentq.coordinator.limits import EVENTS_KEPT
+from agentq.coordinator.tokens import Tokens
 
-MakeServing = Callable[..., Serving]
 Told = dict[str, Any]
 
 
@@ -117,6 +117,27 @@ def test_a_token_of_one_queue_hears_of_no_other(valkey: Server, make_serving: Ma
         assert client.get(f"/runs/{runs[1]}/events").status_code == 403
     with serving.client(serving.token("submit")) as client:
         assert client.get("/events").status_code == 403
+
+
+def test_a_token_that_is_revoked_hears_no_more(valkey: Server, make_serving: MakeServing) -> None:
+    serving = make_serving(valkey, "--require-tokens")
+    token = serving.token("read")
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.2):
+            serving.submit()
+
+    busy = threading.Thread(target=go_on)
+    with serving.client(token) as client, listening(client, "/events") as listener:
+        busy.start()
+        assert listener.events(1)
+        Tokens(serving.store).revoke(token.split("_")[2])
+        *_, last = listener.events()
+        over.set()
+        busy.join()
+        assert (last["event"], "not known" in last["data"]["detail"]) == ("denied", True)
+        assert client.get("/events").status_code == 401
 
 
 def test_the_events_of_a_run_end_with_it(serving: Serving) -> None:

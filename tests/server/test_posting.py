@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import subprocess
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 from receiver import Receiver, receiving
@@ -93,6 +96,30 @@ def test_the_connection_goes_to_the_address_that_was_checked_whatever_the_name_m
     assert receiver.got[0][0]["host"] == f"rebind.example:{port}"
     assert (second.ok, "10.0.0.1" in second.error) == (False, True)
     assert len(resolver.asked) == 2
+
+
+def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_address(folder: Path) -> None:
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=hooks.example -addext"
+    argv = [*made.split(), "subjectAltName=DNS:hooks.example", "-keyout", f"{folder}/key", "-out", f"{folder}/cert"]
+    subprocess.run(argv, check=True, capture_output=True)
+    known = ssl.create_default_context(cafile=f"{folder}/cert")
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(f"{folder}/cert", f"{folder}/key")
+
+    async def post(name: str, port: str, context: ssl.SSLContext | None) -> Verdict:
+        reach = Reach(LOCAL, resolver=Resolver(["127.0.0.1"]))
+        return await Poster(reach, context=context).post(f"https://{name}:{port}/in", {}, b"{}")
+
+    with receiving(own) as receiver:
+        port = receiver.url.rpartition(":")[2]
+        good = asyncio.run(post("hooks.example", port, known))
+        other_name = asyncio.run(post("other.example", port, known))
+        unknown = asyncio.run(post("hooks.example", port, None))
+
+    assert (good.ok, good.status) == (True, 204)
+    assert [each.ok for each in (other_name, unknown)] == [False, False]
+    assert all("certificate" in each.error for each in (other_name, unknown))
+    assert len(receiver.got) == 1
 
 
 @pytest.mark.parametrize(

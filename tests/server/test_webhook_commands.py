@@ -6,10 +6,9 @@ import os
 import subprocess
 import sys
 
-from receiver import receiving
-from server.test_webhooks import AT_HOME, MakeServing
+from receiver import AT_HOME, receiving
 from servers import Server
-from serving import Serving
+from serving import MakeServing, Serving
 
 
 def said(serving: Serving, *words: str) -> tuple[int, str, str]:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
-from receiver import Receiver, receiving
+from receiver import AT_HOME, Receiver, receiving
 from servers import Server, until
-from serving import COMMAND, Serving
+from serving import COMMAND, MakeServing, Serving
 
 from agentq.coordinator.webhooks import Webhooks
 from agentq.sdk.webhooks import BadSignature, verify
-
-AT_HOME = {
-    "AGENTQ_SERVER_WEBHOOK_NETWORKS": "127.0.0.0/8",
-    "AGENTQ_SERVER_WEBHOOK_HTTP": "true",
-    "AGENTQ_SERVER_WEBHOOK_TIMEOUT_MS": "700",
-}
-MakeServing = Callable[..., Serving]
 
 
 @pytest.fixture

@@ -113,6 +113,23 @@ def test_a_cancelled_run_is_stopped_and_a_drained_worker_hands_back_what_it_hold
     crew.queue.cancel(other)
 
 
+def test_a_worker_that_is_told_of_other_queues_serves_them(serving: Serving, crew: Crew, folder: Path) -> None:
+    settings = folder / "config" / "agentq" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('[worker]\nqueues = ["before"]\n')
+    worker = crew.worker_through(serving.url, {"XDG_CONFIG_HOME": str(folder / "config")}, slots=2)
+    goes_on, waits = crew.submit("sleep 1", queue="before"), crew.submit("true", queue="later")
+    until(lambda: crew.effects("begin").total() == 1, "one to begin")
+
+    settings.write_text('[worker]\nqueues = ["later"]\n')
+    worker.send_signal(signal.SIGHUP)
+    crew.wait([waits, goes_on])
+    worker.terminate()
+
+    assert worker.wait(20) == 0
+    assert {crew.state(run) for run in (goes_on, waits)} == {"completed"}
+
+
 def test_a_second_signal_does_not_wait(serving: Serving, crew: Crew) -> None:
     worker = crew.worker_through(serving.url, queue="signals", drain_grace="60s")
     run = crew.submit("sleep 60", queue="signals", stop_grace_ms=100)

@@ -11,13 +11,12 @@ from chaos.journal import PACE_S, Journal
 from chaos.line import Line
 from crew import Crew
 from servers import Server, until
-from serving import Serving
+from serving import MakeServing, Serving
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.lease import order_drain
 
 MakeCrew = Callable[..., Crew]
-MakeServing = Callable[..., Serving]
 PATIENT = {"heartbeat_ms": 1000, "lease_ms": 8000, "forget_ms": 6000}
 """Leases that outlast everything that is done to them here, also on a machine with too much to do."""
 

@@ -68,7 +68,6 @@ class Read:
     compiled: Compiled
     file: str
     folder: str
-    on_failed: str
 
 
 def check(file: str, variables: Sequence[str] | None) -> Compiled:
@@ -92,6 +91,8 @@ def read(file: str, wanted: Wanted) -> Read:
 
     on_failed = wanted.on_failed
     whole = expand(file, pairs_of(wanted.variables or (), "--var"))
+    if on_failed is not None:
+        whole = whole._replace(plan=whole.plan.model_copy(update={"on_failed": on_failed}))
     if (wanted.base or wanted.target or wanted.update_checkout) and whole.plan.repository == "none":
         raise Invalid("--base, --target and --update-checkout are for a plan with a repository; this one has none.")
     site = site_of(whole, Wishes(wanted.base, wanted.target, wanted.update_checkout))
@@ -100,7 +101,7 @@ def read(file: str, wanted: Wanted) -> Read:
     if not compiled.tasks:
         raise Invalid(f"{file} has no task that is left to do.")
     path = "" if file == "-" else os.path.abspath(file)
-    return Read(plan, compiled, path, str(whole.folder), on_failed or compiled.on_failed)
+    return Read(plan, compiled, path, str(whole.folder))
 
 
 def submit(server: Server, plan: Read, *, crewed: bool = False, durable: bool = False) -> str:
@@ -111,7 +112,6 @@ def submit(server: Server, plan: Read, *, crewed: bool = False, durable: bool = 
 
     check_agents(server, [task.spec for task in plan.compiled.tasks])
     head = head_of(plan.compiled, file=plan.file, folder=plan.folder, host=socket.gethostname(), crewed=crewed)
-    head = head.model_copy(update={"on_failed": plan.on_failed})
     return submit_plan(Plans(server.queue), plan.id, head, plan.compiled.tasks, durable=durable)
 
 

@@ -106,8 +106,11 @@ class Events:
         return [event for entry in found for event in self.of_entry(entry)][int(number) :]
 
     def missed(self, after: str) -> bool:
-        """Whether events after that point are gone already, because the stream is capped."""
-        return after != BEGINNING and order_of(self.oldest_id()) > order_of(_entry(after))
+        """Whether events after that point may be gone already, because the stream is capped."""
+        if after == BEGINNING or order_of(self.oldest_id()) <= order_of(_entry(after)):
+            return False
+        about = fields_of(self.store.connection.command("XINFO", "STREAM", self.key))
+        return int(about["entries-added"]) > int(about["length"])
 
     def oldest_id(self) -> str:
         """The id of the oldest event that is kept; the beginning where there is none."""

@@ -129,7 +129,13 @@ class Endings:
                 likely.append(run_id)
                 continue
             bell = _Bell(run_id, self._rung)
-            self._runs.enter(run_id, bell)
+            try:
+                self._runs.enter(run_id, bell)
+            except (Unreachable, TryLater):
+                raise
+            except AgentqError as fault:
+                self._tell_all(run_id, fault)
+                continue
             self._bells[run_id] = bell
             fresh.append(run_id)
         for runs, are_likely in ((fresh, False), (likely, True)):

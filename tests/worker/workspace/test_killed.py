@@ -200,3 +200,29 @@ def test_a_worker_that_is_told_to_leave_while_git_merges_hands_back_at_no_cost(
     assert (ended.state, ended.failures, ended.crashes) == ("completed", 0, 0), ended.outcome
     assert scene.yard.delivered() == [run]
     assert scene.yard.told.read_text().split() == ["executed"]
+
+
+def test_a_frozen_worker_that_wakes_when_another_has_merged_adds_nothing(
+    make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot
+) -> None:
+    """It stands between its look at the target and the moment in which it would move it."""
+    yard = Yard(make_crew(valkey, namespace=folder.name, **FAST), depot)
+    scene = Scene(
+        Stop("move", "update-ref -m agentq: merged"),
+        yard,
+        stopping_git(folder, Stop("move", "update-ref -m agentq: merged")),
+    )
+    frozen = scene.begin()
+    run = scene.submit()
+    until(scene.stands, "it to be about to move the target", 60)
+    frozen.send_signal(signal.SIGSTOP)
+    begin(yard.crew, queue="move")
+    (ended,) = yard.done(run)
+
+    frozen.send_signal(signal.SIGCONT)
+    until(lambda: len(yard.crew.records.workers()) == 2, "it to be back", 40)
+    after = yard.done(yard.submit("echo more > more.txt", queue="move"))[0]
+
+    assert (ended.state, after.state) == ("completed", "completed")
+    assert yard.delivered() == [run, after.id]
+    assert yard.told.read_text().split() == ["executed"]

@@ -26,6 +26,8 @@ class Scene:
     checked: list[str] = field(default_factory=list)
     noted: list[tuple[str, str | None]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    left: set[str] = field(default_factory=set)
+    """Runs that do not wait any more."""
 
     def work(self, run: str, **files: str | None) -> Piece:
         base = self.depot.head()
@@ -42,7 +44,10 @@ class Scene:
     def land(self, piece: Piece, *others: Piece, check: bool = True, target: Target | None = None) -> Landed:
         git = Git(self.depot.path)
         landing = Landing(target or Target(git, "main"), Stacking(git, Plumbing(git)), "squash", say=self.said.append)
-        behind: Sequence[tuple[str, str]] = [(each.run, each.commit) for each in others]
+
+        async def behind() -> Sequence[tuple[str, str]]:
+            return [(each.run, each.commit) for each in others if each.run not in self.left]
+
         return asyncio.run(landing.land(piece, self.note, self.check if check else None, behind))
 
     def log(self) -> list[str]:
@@ -148,6 +153,22 @@ def test_one_that_conflicts_or_is_nobody_s_is_not_taken_along(scene: Scene) -> N
     scene.land(own, conflicting, unmarked, fitting)
 
     assert scene.log() == ["run_3", "run_1", "begin"]
+
+
+def test_one_that_leaves_the_line_while_it_is_checked_is_not_taken_along(scene: Scene) -> None:
+    """It was cancelled, say: its work is not to get in."""
+    own, leaving, staying = (scene.work(f"run_{number}", **{f"f{number}": "x\n"}) for number in range(3))
+
+    async def check(commit: str) -> Rejected | None:
+        scene.checked.append(commit)
+        scene.left.add("run_1")
+        return None
+
+    scene.check = check  # type: ignore[method-assign]
+    scene.land(own, leaving, staying)
+
+    assert scene.log() == ["run_2", "run_0", "begin"]
+    assert len(scene.checked) == 2
 
 
 def test_a_target_that_somebody_has_checked_out_is_refused_by_name(scene: Scene) -> None:

@@ -110,3 +110,21 @@ def test_a_resolver_that_is_not_there_is_told_by_name(yard: Yard) -> None:
     assert classes(ended) == ["conflict", "conflict"]
     assert ended.outcome is not None
     assert "the resolver nobody cannot be asked" in (ended.outcome.error or "")
+
+
+def test_an_agent_is_told_what_the_tasks_before_it_did(yard: Yard) -> None:
+    result = """printf '"17 tests"' > "$AGENTQ_RESULT\""""
+    first = yard.submit(f"{result}; echo t > tests.txt", name="Write tests")
+    other = yard.submit("echo o > other.txt", name="Something else")
+    run = yard.submit_agent(
+        "There are {{ tasks.first.result }}.", after=[first, other], inputs={"first": first}, context="dependencies"
+    )
+
+    (ended,) = yard.done(run)
+
+    log = yard.log(run)
+    assert ended.state == "completed", ended.outcome
+    assert "There are 17 tests." in log
+    assert "These tasks of the same plan were finished before yours" in log
+    assert "Write tests" in log
+    assert "Something else" in log

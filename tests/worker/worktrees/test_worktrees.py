@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from worker.workspace.depot import Depot
-from worker.worktrees.workshop import Workshop
+from worker.worktrees.workshop import Job, Workshop
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound
 from agentq.worker import tree
@@ -112,14 +113,33 @@ def test_a_worktree_that_another_worker_still_has_is_put_aside_with_its_work(dep
     job = shop.begin(depot.path)
     (job.path / "a.txt").write_text("of the superseded\n")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        job.prepared.worktree.noted(keeper=tree.keeper(other.pid))
+        superseded = Job(shop, "run_1", job.workspace, job.prepared)
+        superseded.prepared = replace(job.prepared, worktree=job.prepared.worktree.noted(keeper=tree.keeper(other.pid)))
         again = shop.begin(depot.path, same=True, earlier=True)
         assert other.stdin is not None
         other.stdin.close()
 
     assert (again.path / "a.txt").read_text() == "one\ntwo\nthree\n"
+    with pytest.raises(Stopped):
+        superseded.commit()
+    assert superseded.close() == "kept"
+    assert again.prepared.worktree.is_ours()
     assert (again.path.with_name("run_1.0") / "a.txt").read_text() == "of the superseded\n"
     assert depot.read("refs/agentq/run_1", "a.txt") == "of the superseded"
+
+
+def test_an_attempt_goes_on_with_what_is_kept_where_the_worktree_is_gone(depot: Depot, shop: Workshop) -> None:
+    job = shop.begin(depot.path)
+    base = job.prepared.worktree.base
+    (job.path / "half").write_text("half\n")
+    job.close(failed=None)
+    depot.commit("newer", c__txt="c\n")
+
+    prepared = shop.all.prepare(shop.git(job.workspace), "run_1", job.workspace, same=True, earlier=True, base=base)
+
+    assert (prepared.path / "half").read_text() == "half\n"
+    assert prepared.worktree.base == base
+    assert "goes on with what is kept" in prepared.notes[0]
 
 
 def test_a_worktree_whose_note_is_lost_is_still_known_and_a_strange_folder_is_put_aside(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hmac
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
@@ -34,6 +35,8 @@ from agentq.coordinator.tokens import HOME, Presented, Rate, Scope, digest_of, p
 if TYPE_CHECKING:
     from agentq.coordinator.server.service import Service
 
+STANDING_MS = 5_000
+"""How often whoever follows something is looked at again, at the most."""
 REMEMBERED = 10_000
 REMEMBERED_MS = 600_000
 """How long a token that was good is taken to be so while the store cannot be asked."""
@@ -151,6 +154,23 @@ class Access:
         flat = await self._service.ask(self._service.store.call, "admit", HOME, *rate, *tokens)
         width = len(Admitted._fields)
         return [Admitted(*flat[at : at + width]) for at in range(0, len(flat), width)]
+
+
+class Standing:
+    """Whether whoever follows something still may: their token may be revoked, or expire, while they do."""
+
+    def __init__(self, connection: HTTPConnection) -> None:
+        self._connection = connection
+        self._looked_at_ms = monotonic_ms()
+
+    async def check(self) -> None:
+        """Refuse who may no longer, now and then; who cannot be told at the moment goes on."""
+        if monotonic_ms() - self._looked_at_ms < STANDING_MS:
+            return
+        service: Service = self._connection.app.state.service
+        with suppress(TryLater, Unreachable):
+            await service.access.principal(self._connection)
+        self._looked_at_ms = monotonic_ms()
 
 
 class Allowed:

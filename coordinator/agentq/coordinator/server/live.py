@@ -27,6 +27,7 @@ OUTAGE_S = 1.0
 KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
 GAP = "gap"
 END = "end"
+BIRTH = "submitted"
 
 
 async def events(service: Service, interest: Interest, places: Places) -> AsyncGenerator[str]:
@@ -43,17 +44,20 @@ async def so_far(service: Service, interest: Interest, places: Places) -> AsyncG
     yield sse.told("{}", name=END)
 
 
-async def events_of(service: Service, run_id: str, places: Places) -> AsyncGenerator[str]:
-    """The events of one run, until the one that ended it."""
+async def events_of(service: Service, run_id: str, places: Places, *, whole: bool) -> AsyncGenerator[str]:
+    """The events of one run, until the one that ended it; `whole` if the places are those before its first."""
     interest = Interest(runs=(run_id,))
     ended = await _ended(service, run_id)
     if ended is not None:
         yield sse.opening(joined(places))
         async for place, item in past(service, interest, places):
+            if whole and item.event.event != BIRTH:
+                yield sse.told(json.dumps({"after": joined(places)}), name=GAP)
+            whole = False
             yield _words(place, item)
         yield sse.told(json.dumps({"state": ended}), name=END)
         return
-    async for words, state in _told(service, interest, places):
+    async for words, state in _told(service, interest, places, whole=whole):
         yield words
         if state in TERMINAL and await _ended(service, run_id) is not None:
             yield sse.told(json.dumps({"state": state}), name=END)
@@ -74,8 +78,10 @@ async def past(service: Service, interest: Interest, places: Places) -> AsyncGen
             return
 
 
-async def _told(service: Service, interest: Interest, places: Places) -> AsyncGenerator[tuple[str, str]]:
-    """The words, and the state that the last event of them led to."""
+async def _told(
+    service: Service, interest: Interest, places: Places, *, whole: bool = False
+) -> AsyncGenerator[tuple[str, str]]:
+    """The words, and the state that the last event of them led to. With `whole`, there is no gap before a birth."""
     with service.feed.reader(interest, places) as reader:
         shown, quiet_at_ms = reader.place, monotonic_ms() + KEEPALIVE_MS
         yield sse.opening(shown), ""
@@ -87,7 +93,7 @@ async def _told(service: Service, interest: Interest, places: Places) -> AsyncGe
                 yield sse.alive(), ""
                 await asyncio.sleep(OUTAGE_S)
                 continue
-            if batch.gap:
+            if batch.gap and not (whole and batch.items and batch.items[0][1].event.event == BIRTH):
                 yield sse.told(json.dumps({"after": batch.gap}), name=GAP), ""
             if batch.items:
                 shown = batch.items[-1][0]

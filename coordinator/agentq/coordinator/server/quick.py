@@ -20,13 +20,13 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Quick(APIRoute):
-    """A route whose function takes `request` and `caller`, and beside them what has a default."""
+    """A route whose function takes `request`, `caller`, texts of its path, and beside them what has a default."""
 
     def get_route_handler(self) -> Handler:
         """What handles a request."""
         whole: Handler = super().get_route_handler()
         allowed = [each.call for each in self.dependant.dependencies if isinstance(each.call, Allowed)]
-        if len(allowed) != 1 or self.dependant.path_params or self.dependant.body_params:
+        if len(allowed) != 1 or self.dependant.body_params or not _is_plain(self):
             return whole
         return _quick(whole, self.endpoint, allowed[0], frozenset(_heads(self)), _defaults(self))
 
@@ -38,10 +38,21 @@ def _quick(
         scope = request.scope
         if scope["query_string"] or any(name in heads for name, _ in scope["headers"]):
             return await whole(request)
-        answer: Response = await endpoint(request=request, caller=await allowed(request), **defaults)
+        given = {**defaults, **scope["path_params"]}
+        answer: Response = await endpoint(request=request, caller=await allowed(request), **given)
         return answer
 
     return handle
+
+
+def _is_plain(route: APIRoute) -> bool:
+    """Whether there is nothing to check in its path, and nothing that has to come beside it."""
+    dependant = route.dependant
+    texts = (each.field_info for each in dependant.path_params)
+    beside = (*dependant.query_params, *dependant.header_params, *dependant.cookie_params)
+    return all(each.annotation is str and not each.metadata for each in texts) and not any(
+        each.field_info.is_required() for each in beside
+    )
 
 
 def _heads(route: APIRoute) -> list[bytes]:

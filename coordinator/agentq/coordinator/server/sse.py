@@ -8,13 +8,20 @@ that takes nothing for long is closed (see `patience.py`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.responses import StreamingResponse
+
+from agentq.coordinator.errors import NotAllowed
+from agentq.coordinator.server.access import Standing
 
 KEEPALIVE_S = 15.0
 RETRY_MS = 2_000
 """How long a client is asked to wait before it connects again."""
+DENIED = "denied"
+"""The last event for a client whose token is no longer good."""
 MEDIA_TYPE = "text/event-stream"
 
 
@@ -39,8 +46,21 @@ class EventStream(StreamingResponse):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, words: AsyncGenerator[str]) -> None:
-        super().__init__(words, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    def __init__(self, words: AsyncGenerator[str], standing: Standing) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(_while_allowed(words, standing), headers=headers)
+
+
+async def _while_allowed(words: AsyncGenerator[str], standing: Standing) -> AsyncGenerator[str]:
+    """The words, until whoever reads them may no longer."""
+    async with aclosing(words):
+        async for each in words:
+            try:
+                await standing.check()
+            except NotAllowed as refused:
+                yield told(json.dumps({"detail": str(refused)}), name=DENIED)
+                return
+            yield each
 
 
 def _head(name: str, place: str) -> list[str]:

@@ -178,11 +178,15 @@ class Connected:
         store, grants = self._service.store, self._grants
         self._check_partition(call.partition)
         reply = store.call(call.script, call.partition, *grants.checked(call.script, call.words))
-        return grants.shown(reply) if call.script == "lanes" else grants.heard(reply)
+        return grants.heard(call.script, reply)
 
     def _pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
         self._check_partition(partition)
-        return delivered_to(self._service.store, partition, self._worker, self._grants.lanes(lanes)) if lanes else []
+        return (
+            delivered_to(self._service.store, partition, self._worker, self._grants.lanes(lanes, former=True))
+            if lanes
+            else []
+        )
 
     def _check_partition(self, partition: int) -> None:
         if partition not in self._service.store.partitions():
@@ -256,7 +260,7 @@ class Connected:
             for wait in waits:
                 wait.cancel()
         came = [(*streams[key], entries) for reply, _ in replies for key, entries in reply or ()]
-        return came, self._grants.heard(replies[0][1])
+        return came, self._grants.heard("claim", replies[0][1])
 
     def _streams(self, watch: Watch) -> tuple[Streams, list[Word] | None]:
         """What to block on, and the words of the claim that follows; checked in a thread, as it may ask the server."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, pairwise
-from typing import TypeVar
+from itertools import chain, compress, pairwise
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -30,7 +30,7 @@ from agentq.coordinator.intent import Intent
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import Outcome, lane_parts
 from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.serving import Identity, serves
+from agentq.coordinator.serving import Identity
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 from agentq.coordinator.turn import AGENT_LABEL
@@ -45,6 +45,8 @@ OF_A_WORKER = frozenset(
         *("intend", "intended", "line_up", "step_aside"),
     )
 )
+GIVES = frozenset(("register", "claim", "adopt", "exchange"))
+"""Whose replies have runs in them, each before its fence."""
 NOBODYS = "0-"
 """A fence that no attempt has."""
 KNOWN_MAX = 20_000
@@ -67,6 +69,8 @@ class Grants:
         self.queues = queues
         """The only queues that its token is good for; all if there are none."""
         self._identity: Identity | None = None
+        self._once: set[str] = set()
+        """The queues that it has served since it is connected."""
         self._own: set[tuple[str, str]] = set()
 
     def admit(self) -> None:
@@ -90,14 +94,14 @@ class Grants:
         checked = [self._word(script, name, word) for name, word in zip(names, given, strict=True)]
         return list(self._fenced(names, checked))
 
-    def lanes(self, lanes: Iterable[str]) -> list[str]:
-        """The same lanes, if the worker serves them, or did so a moment ago."""
+    def lanes(self, lanes: Iterable[str], *, former: bool = False) -> list[str]:
+        """The same lanes, if the worker serves them; or did so once, which is enough for what it was given then."""
         wanted = list(lanes)
         queues = {_queue_of(lane) for lane in wanted}
-        if not self._serves(queues):
+        if not self._serves(queues) and not (former and self._once.issuperset(queues)):
             self._identity = None
-        if not self._serves(queues):
-            raise NotAllowed(f"The worker {self.worker} serves other queues.")
+            if not self._serves(queues):
+                raise NotAllowed(f"The worker {self.worker} serves other queues.")
         return wanted
 
     def check_queue(self, queue: str) -> None:
@@ -111,25 +115,25 @@ class Grants:
         if self.store.connection.command("HMGET", key, "worker", "fence") != [self.worker, fence]:
             raise Fenced(f"The run {run} is not in the hands of the worker {self.worker} with that fence.")
 
-    def heard(self, reply: object) -> object:
-        """What the server answered to a claim: what it gave is the worker's from now on."""
-        if len(self._own) > KNOWN_MAX:
-            self._own.clear()
-        if isinstance(reply, list):
-            self._own.update(
-                (run, fence)
-                for run, fence in pairwise(reply)
-                if isinstance(run, str) and run.startswith("run_") and isinstance(fence, str)
-            )
+    def heard(self, script: str, reply: Any) -> Any:
+        """What the server answered: the runs that it gave are the worker's from now on, and not all lanes are shown."""
+        if not isinstance(reply, list):
+            return reply
+        if script == "lanes":
+            return self._shown(*reply)
+        if script in GIVES:
+            if len(self._own) > KNOWN_MAX:
+                self._own.clear()
+            pairs = pairwise(each for each in reply if isinstance(each, str))
+            self._own.update(pair for pair in pairs if pair[0].startswith("run_"))
         return reply
 
-    def shown(self, reply: list[str | int]) -> list[str | int]:
-        """The reply of `lanes`, without those of queues that are no business of the worker's."""
-        revision, running, *lanes = reply
-        identity = self._known()
-        mine = [_serves_queue(identity, str(lane)) for lane in lanes]
-        kept = [lane for lane, own in zip(lanes, mine, strict=True) if own]
-        return [revision, sum(mine[: int(running)]), *kept]
+    def _shown(self, revision: str, running: int, *lanes: str) -> list[str | int]:
+        """Lanes of queues that are the worker's, or were: somebody may just have changed that."""
+        self._identity = None
+        self._serves(())
+        mine = [_queue_of(lane) in self._once for lane in lanes]
+        return [revision, sum(mine[:running]), *compress(lanes, mine)]
 
     # ---- who it is
 
@@ -145,6 +149,7 @@ class Grants:
     def _known(self) -> Identity | None:
         if self._identity is None:
             self._identity = self._record(0)
+            self._once.update(self._identity.queues if self._identity is not None else ())
         return self._identity
 
     def _serves(self, queues: Iterable[str]) -> bool:
@@ -184,7 +189,7 @@ class Grants:
             case "grace_ms":
                 return self.settings.forget_ms
             case "lane" | "lanes":
-                self.lanes(text.splitlines())
+                self.lanes(text.splitlines(), former=script == "adopt")
             case "limit":
                 self._check_gate(text)
             case _ if name in PATTERNS:
@@ -205,6 +210,7 @@ class Grants:
             raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
         self.admit()
         self._identity = identity.model_copy(update={"about": {**identity.about, TOLD_BY: self._mark}})
+        self._once.update(identity.queues)
         self._identity.check_size()
         return self._identity.model_dump_json()
 
@@ -223,10 +229,6 @@ def _queue_of(lane: str) -> str:
         return str(lane_parts(lane)["queue"])
     except (ValueError, IndexError) as error:
         raise Invalid(f"{lane[:80]!r} is not the name of a lane.") from error
-
-
-def _serves_queue(identity: Identity | None, lane: str) -> bool:
-    return identity is not None and bool(serves(identity, [lane]) or lane_parts(lane)["queue"] in identity.queues)
 
 
 _ID = r"\d{1,20}-\d{1,20}"

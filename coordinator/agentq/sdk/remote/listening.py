@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from agentq.coordinator.errors import TryLater, Unreachable
+from agentq.coordinator.errors import Invalid, TryLater, Unreachable
 from agentq.coordinator.outcomes import OUTAGE_MS
 from agentq.sdk.remote.wire import Query, Streaming, Wire
 
@@ -37,6 +37,8 @@ class Listening:
         self._path = path
         self._query = query
         self._last = last
+        self._heard = False
+        """Whether its place is one that the coordinator has told."""
         self._stopped = threading.Event()
         self._open: Streaming | None = None
         self._lock = threading.Lock()
@@ -53,6 +55,12 @@ class Listening:
             except (Unreachable, TryLater):
                 if not patient:
                     raise
+            except Invalid:
+                if not self._heard:
+                    raise
+                # The place that it has told us is none to it any more: its store is another one.
+                self._last, self._heard = None, False
+                yield Told(GAP, None, "")
             except (OSError, http.client.HTTPException):
                 # The stream broke, or was interrupted.
                 patient = True
@@ -85,7 +93,8 @@ class Listening:
                 fields[name] = value.removeprefix(" ")
             if line:
                 continue
-            self._last = fields.get("id", self._last)
+            if "id" in fields:
+                self._last, self._heard = fields["id"], True
             if "data" in fields:
                 told = Told(fields.get("event", "message"), json.loads(fields["data"]), self._last or "")
                 yield told

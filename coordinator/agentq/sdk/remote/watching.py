@@ -108,6 +108,8 @@ class _Reader(threading.Thread):
                     self._ring(None if told.name == GAP else told.facts["run"])
         except AgentqError as fault:
             self.fault = fault
+        except Exception as fault:  # noqa: BLE001 - whoever waits must hear of it
+            self.fault = AgentqError(f"The coordinator's events cannot be read: {fault!r}")
         self._ready.set()
         # Whoever waits looks, and comes to know why nothing rings any more.
         self._ring(None)

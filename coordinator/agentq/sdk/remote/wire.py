@@ -101,7 +101,7 @@ class Wire:
             else:
                 if status < 400:
                     return json.loads(answer) if answer else None
-                if status not in AGAIN or attempt == ATTEMPTS:
+                if status not in AGAIN or attempt == ATTEMPTS or _is_decided(status, answer):
                     raise fault_of(status, answer, self.where)
                 wait_s = max(wait_s, min(after, RETRY_AFTER_S_MAX) if status == 429 else 0)
             time.sleep(wait_s)
@@ -198,6 +198,12 @@ class Streaming:
     def close(self) -> None:
         self._answer.close()
         self._connection.close()
+
+
+def _is_decided(status: int, answer: bytes) -> bool:
+    """Whether a coordinator itself has said so, of which asking again at once changes nothing: a queue that takes no
+    runs, say. What a proxy says of a coordinator, or that of its store, may pass."""
+    return status in (503, 504) and any(name in answer for name in (b":try-later", b":undurable"))
 
 
 def token_of(given: str | Path | None) -> str:

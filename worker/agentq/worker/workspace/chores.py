@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentq.coordinator.logs import Chunk, Stream
 from agentq.coordinator.run import Caps
-from agentq.worker.cgroups import Cgroups
 from agentq.worker.output import Output
 from agentq.worker.process import Exit, Launch, Process, SpawnFailed
 from agentq.worker.secrets import Secrets
@@ -36,6 +35,7 @@ class Chore:
     cwd: Path
     cookie: str
     timeout_ms: int | None = None
+    caps: Caps = field(default_factory=Caps)
     stdin: bytes = b""
     tap: Callable[[Stream, bytes], None] | None = None
     """Who reads along."""
@@ -65,22 +65,19 @@ class Chores:
         log: Callable[[list[Chunk]], None],
         file: Callable[[str], Path],
         stopped: asyncio.Event,
-        *,
-        cgroups: Cgroups | None = None,
-        secrets: Secrets | None = None,
+        secrets: Secrets | None,
     ) -> None:
         self._log = log
         self._file = file
         self._stopped = stopped
-        self._cgroups = cgroups
         self._secrets = secrets
 
     async def do(self, chore: Chore) -> Done:
         """Do one, from its heading in the log to its end."""
         self._log([Chunk("note", f"{chore.what}: {chore.shown}\n")])
-        launch = Launch(chore.argv, chore.env, chore.cwd, chore.cookie, Caps(), chore.stdin)
+        launch = Launch(chore.argv, chore.env, chore.cwd, chore.cookie, chore.caps, chore.stdin)
         try:
-            process = await Process.spawn(launch, cgroups=self._cgroups)
+            process = await Process.spawn(launch, cgroups=None)
         except SpawnFailed as failed:
             return Done(f"the {chore.what} could not be started: {failed}", "")
         file = self._file(chore.what)

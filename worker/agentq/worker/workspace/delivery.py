@@ -137,14 +137,17 @@ class Delivery:
         for sentence in self._place.notes:
             self._attempt.note(sentence)
         outcome = before.outcome if before is not None and mend is not None else None
-        await self._intend("prepared", mend=self._mend, outcome=outcome)
+        commit = before.commit if before is not None and mend is not None else None
+        await self._intend("prepared", commit=commit, mend=self._mend, outcome=outcome)
         if self._mend is not None and self._mend.what == "conflict" and not self._mend.files:
             # What it conflicted with has changed meanwhile: there is nothing to ask anybody.
             self._attempt.note(f"its work does not conflict with {self.workspace.target} any more")
             return outcome or Outcome()
         await self._errands.set_up()
         if self._mend is not None and self._resolver is not None and self._mend.what == "conflict":
+            self._goes_on = True
             error = await self._resolver.resolve(asked(self._mend, self.workspace))
+            self._goes_on = error is not None
             return outcome or Outcome() if error is None else self._failed(OutcomeClass.CONFLICT, error)
         self._attempt.progress(f"works in {self._place.path}")
         self._attempt.go_on()
@@ -198,8 +201,7 @@ class Delivery:
         place, target = self._place, self.workspace.target
         piece, offer = await self._calling(place.piece, work), await self._calling(place.offer, work)
         line = MergeLine(self._queue, self._attempt, self.workspace, place.repository)
-        standing = await line.turn(offer, f"refs/heads/{place.branch}")
-        if standing is None:
+        if not await line.turn(offer, f"refs/heads/{place.branch}"):
             raise HandedBack
         self._attempt.progress(f"is merged into {target}")
         landing = place.landing(self._attempt.note)
@@ -209,7 +211,7 @@ class Delivery:
             await self._intend("merging", commit=work.commit, target_before=old, outcome=outcome)
 
         check = self._checking().check if self.workspace.check else None
-        place.landed = await landing.land(piece, note, check, line.companions(standing))
+        place.landed = await landing.land(piece, note, check, line.companions)
         self._attempt.note(f"merged into {target} as {place.landed.commit[:12]}")
         await self._attempt.decided(lambda: self._queue.step_aside(self._claim, line.name))
         return await self._is_in(outcome)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import TAIL_CHARACTERS
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.run import Caps, Outcome, RunSpec
 from agentq.worker.attempt import Undone
 from agentq.worker.workspace.chores import Chore, Chores, Done
 from agentq.worker.workspace.place import Place
@@ -90,8 +90,10 @@ class Errands:
     ) -> Chore:
         """A command in the run's environment, with some variables beneath it, and some above."""
         around, claim = self._attempt.around, self._attempt.claim
-        env = around.environment.of(claim, self._spec, {**self._place.variables, **more}, beneath)
-        return Chore(what, argv, env, folder, around.environment.cookie(claim), timeout_ms)
+        own = {**self._place.variables, "AGENTQ_WORKTREE": str(folder), **more}
+        env = around.environment.of(claim, self._spec, own, beneath)
+        caps = self._spec.caps or Caps()
+        return Chore(what, argv, env, folder, around.environment.cookie(claim), timeout_ms, caps)
 
     async def _do(
         self,
@@ -109,6 +111,5 @@ class Errands:
             self._attempt.log,
             lambda what: around.logs / claim.id / f"{claim.fence}.{what}.log",
             self._attempt.stopped,
-            cgroups=None,
-            secrets=around.environment.secrets(env),
+            around.environment.secrets(env),
         )

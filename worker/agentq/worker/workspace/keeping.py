@@ -55,7 +55,7 @@ class Found:
             return "its worker is gone; the next attempt of the run goes on in it, or begins anew"
         if self.kind == "broken":
             return "its repository does not know it any more"
-        return self.note.why
+        return "it waits for the next run" if self.kind == "idle" else self.note.why
 
 
 def look(home: Path, *, sizes: bool = False) -> list[Found]:

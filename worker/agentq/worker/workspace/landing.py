@@ -63,8 +63,16 @@ Note = Callable[[str, str | None], Awaitable[None]]
 """Note, before the target moves, to which commit and from which."""
 
 
+Others = Callable[[], Awaitable[Sequence[tuple[str, str]]]]
+"""Who waits behind with the same check, in order, and with which commit."""
+
+
+async def _nobody() -> Sequence[tuple[str, str]]:
+    return ()
+
+
 class Landing:
-    """Of one run. `others` tells who waits behind it with the same check, in order."""
+    """Of one run."""
 
     def __init__(
         self,
@@ -93,9 +101,7 @@ class Landing:
                 "check out another branch there, or ask for update_checkout, and retry the run."
             )
 
-    async def land(
-        self, piece: Piece, note: Note, check: Check | None = None, others: Sequence[tuple[str, str]] = ()
-    ) -> Landed:
+    async def land(self, piece: Piece, note: Note, check: Check | None = None, others: Others = _nobody) -> Landed:
         """Raises `Conflict`, `Rejected` or `Refused` where it does not get in."""
         passed: set[str] = set()
         for _ in range(TRIES):
@@ -104,16 +110,24 @@ class Landing:
             found: Landed | None = await self._calling(self._found, piece, tip)
             if found is not None:
                 return found
-            stack = await self._calling(self._stacked, piece, tip, others if check else ())
+            stack: list[tuple[str, str]] = await self._calling(
+                self._stacked, piece, tip, await others() if check else ()
+            )
             if check is not None:
                 stack = await self._checked(stack, check, passed)
-            await note(stack[-1], tip.commit)
+            (_, own), (_, new) = stack[0], stack[-1]
+            if len(stack) > 1 and not {run for run, _ in stack[1:]} <= {run for run, _ in await others()}:
+                self._say(
+                    "one of those that were checked together with it does not wait any more; trying again without"
+                )
+                continue
+            await note(new, tip.commit)
             try:
-                updated = await self._calling(self._move, tip, stack[-1])
+                updated = await self._calling(self._move, tip, new)
             except Moved:
                 self._say(f"{self.target.branch} was moved by somebody else meanwhile; trying again on its new tip")
                 continue
-            return Landed(stack[0], updated)
+            return Landed(own, updated)
         raise Refused(
             f"{self.target.branch} was moved by others {TRIES} times while this was to be merged; retry the run."
         )
@@ -130,19 +144,19 @@ class Landing:
         self.target.catch_up(tip)
         return Landed(found, finished)
 
-    def _stacked(self, piece: Piece, tip: Tip, others: Sequence[tuple[str, str]]) -> list[str]:
+    def _stacked(self, piece: Piece, tip: Tip, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """The work, and what of the others' fits on top of it, each on the one before."""
         onto, work, *rest = read(self.target.git, tip.commit or piece.base, piece.commit, *(each for _, each in others))
         if piece.squash and (one := self._stacking.squashed(work, self._begun(piece, tip))) != work.id:
             (work,) = read(self.target.git, one)
-        stack = [self._stacking.stacked(onto, work, self._policy, piece.message or work.message)]
+        stack = [(piece.run, self._stacking.stacked(onto, work, self._policy, piece.message or work.message))]
         if not rest:
             return stack
-        (onto,) = read(self.target.git, stack[0])
+        (onto,) = read(self.target.git, stack[0][1])
         for (run, _), other in zip(others, rest, strict=True):
             fitted = self._fitted(run, onto, other)
             if fitted is not None:
-                stack.append(fitted.id)
+                stack.append((run, fitted.id))
                 onto = fitted
         return stack
 
@@ -159,20 +173,23 @@ class Landing:
     def _fitted(self, run: str, onto: Commit, other: Commit) -> Commit | None:
         if len(other.parents) != 1 or not other.carries(run):
             return None
+        if self.target.delivered(run, other.parents[0], onto.id):
+            return None
         try:
             made = self._stacking.picked(onto, other, other.message)
         except Conflict:
             return None
         return None if made == onto.id else read(self.target.git, made)[0]
 
-    async def _checked(self, stack: list[str], check: Check, passed: set[str]) -> list[str]:
+    async def _checked(self, stack: list[tuple[str, str]], check: Check, passed: set[str]) -> list[tuple[str, str]]:
         """As much of the stack, from its bottom, as passes."""
         while True:
             if len(stack) > 1:
                 self._say(f"checking it together with {len(stack) - 1} of those that wait behind it")
-            failed = None if stack[-1] in passed else await check(stack[-1])
+            _, whole = stack[-1]
+            failed = None if whole in passed else await check(whole)
             if failed is None:
-                passed.add(stack[-1])
+                passed.add(whole)
                 return stack
             if len(stack) == 1:
                 raise failed

@@ -64,7 +64,8 @@ def made(repository: Repository, home: Path, wanted: Wanted) -> Worktree:
     path = folder / wanted.name
     earlier = _seized(repository, path)
     if earlier is not None and (held := shelter(earlier)):
-        raise GitFailed(f"{path} holds a repository that is nowhere else, {held[0]}; move it away, and retry the run.")
+        _put_aside(earlier.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        earlier = None
     if earlier is not None and is_reusable(earlier, wanted):
         return _brought(earlier, wanted)
     if earlier is not None:
@@ -101,20 +102,20 @@ def _seized(repository: Repository, path: Path, **changes: object) -> Worktree |
             if not there.note.is_held or there.note.keeper == _keeper():
                 return there.noted(state="open", keeper=_keeper(), **changes)
             if there.note.state == "open":
-                _put_aside(Worktree(replace(repository, git=git), there.note))
+                superseded = Worktree(replace(repository, git=git), there.note)
+                shelter(superseded)
+                _put_aside(superseded, "its worker had it still, when another attempt of the run began")
                 return None
         if monotonic_ms() >= deadline_ms:
             raise GitFailed(f"{path} is being taken away by process {there.note.keeper} all the time.")
         repository.git.leash.pause(PAUSE_S)
 
 
-def _put_aside(worktree: Worktree) -> None:
-    """Out of the way, and off its branch; its processes go on in it, and harm nobody."""
-    shelter(worktree)
+def _put_aside(worktree: Worktree, why: str) -> None:
+    """Out of the way, and off its branch; what runs in it goes on there, and harms nobody."""
     git = worktree.git
     git("update-ref", "--no-deref", "HEAD", git("rev-parse", "HEAD").strip(), patient=True)
-    why = "its worker had it still, when another attempt of the run began"
-    moved(worktree, _aside(worktree.path), state="kept", branch=None, ended_at_ms=wall_ms(), why=why)
+    moved(worktree, _aside(worktree.path), state="kept", branch=None, keeper="", ended_at_ms=wall_ms(), why=why)
 
 
 def _aside(path: Path) -> Path:

@@ -215,7 +215,8 @@ class Place:
         assert self.prepared is not None
         self.prepared = replace(self.prepared, worktree=self.worktree.noted(base=tip))
         unmarked = tuple(file for file in files if not has_markers(self.worktree, file))
-        return mend.model_copy(update={"target": tip, "files": files, "unmarked": unmarked})
+        what = "conflict" if files else mend.what
+        return mend.model_copy(update={"what": what, "target": tip, "files": files, "unmarked": unmarked})
 
     def placed(self, spec: RunSpec) -> RunSpec:
         """The run's spec, in its worktree."""

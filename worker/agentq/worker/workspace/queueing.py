@@ -44,20 +44,20 @@ class MergeLine:
         self._waiter = waiter
         self._target = workspace.target or ""
         self._tag = tag(workspace, repository)
+        self._brings = "", ""
         self.name = merge_line(repository.identity(shared=workspace.push), self._target)
 
-    async def turn(self, commit: str, ref: str) -> Standing | None:
-        """Wait for it; None if the attempt was stopped before."""
+    async def turn(self, commit: str, ref: str) -> bool:
+        """Wait for it; false if the attempt was stopped before."""
         waiter, told = self._waiter, -1
+        self._brings = commit, f"{ref} {self._tag}"
         while True:
             waiter.called.clear()
-            standing = await waiter.answered(
-                lambda: self._queue.line_up(waiter.claim, self.name, commit, f"{ref} {self._tag}")
-            )
+            standing = await self._look()
             if standing is None or waiter.stopped.is_set():
-                return None
+                return False
             if standing.yours:
-                return standing
+                return True
             if standing.place != told:
                 told = standing.place
                 before = "one" if told == 1 else str(told)
@@ -66,10 +66,15 @@ class MergeLine:
                 )
             await self._pause()
 
-    def companions(self, standing: Standing) -> list[tuple[str, str]]:
-        """Of those who come next, the first ones that can be taken along."""
+    async def _look(self) -> Standing | None:
+        commit, ref = self._brings
+        return await self._waiter.answered(lambda: self._queue.line_up(self._waiter.claim, self.name, commit, ref))
+
+    async def companions(self) -> list[tuple[str, str]]:
+        """Of those who come next now, the first ones that can be taken along."""
+        standing = await self._look()
         others = []
-        for other in standing.others:
+        for other in standing.others if standing is not None else ():
             if not self._tag or other.ref.rpartition(" ")[2] != self._tag:
                 break
             others.append((other.run, other.commit))

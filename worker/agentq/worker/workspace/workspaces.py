@@ -103,16 +103,16 @@ class Workspaces:
         if workspace.dirty == "refuse":
             repository.check_clean()
         repository.check_identity()
-        away = brought(repository, run) if earlier and repository.is_copy else None
+        away = _left(repository, run, base) if same and earlier else None
         notes: list[str] = []
         worktree = again(repository, self.home, run, self.worker) if same else None
         if worktree is None:
-            commit = base if same and base and away else repository.resolved(workspace.base)
+            commit = base if base and away else repository.resolved(workspace.base)
             wanted = Wanted(run, commit, branch_of(run), workspace.repository, self.worker, workspace.sparse)
             worktree = made(repository, self.home, wanted)
-            if same and away is not None and base is not None:
+            if away is not None:
                 worktree.git("checkout", "-q", "-f", "--no-track", "-B", branch_of(run), away)
-                notes.append(f"goes on with what another host has pushed, {away[:12]}")
+                notes.append(f"goes on with what is kept of an earlier attempt, {away[:12]}")
             elif same and earlier:
                 notes.append("what an earlier attempt did is not on this host; beginning anew from the base")
         worktree = furnish(worktree, workspace.copy_files, workspace.link_files)
@@ -135,6 +135,8 @@ class Workspaces:
     ) -> Became:  # fmt: skip
         """Be done with it. `failed` says how, if the run has; see `closing.close` for the rest."""
         ports.give_back(prepared.ports.values())
+        if not prepared.worktree.is_ours():
+            return "kept"  # another attempt has it, or has put it aside
         worktree = self._now(prepared.worktree)
         if workspace.keep == "always" or (failed is not None and workspace.keep == "failed"):
             keep(worktree, failed or "the run asks for it")
@@ -144,6 +146,8 @@ class Workspaces:
     def leave(self, prepared: Prepared, *, send: bool = True) -> None:
         """Stop in the middle: another attempt, here or on another host, is to go on."""
         ports.give_back(prepared.ports.values())
+        if not prepared.worktree.is_ours():
+            return
         worktree = self._now(prepared.worktree)
         if send and worktree.repository.is_copy:
             push(worktree)
@@ -161,6 +165,15 @@ def push(worktree: Worktree) -> None:
     shelter(worktree)
     if worktree.repository.commit(shelter_of(worktree.note.run)):
         sent(worktree.repository, worktree.note.run)
+
+
+def _left(repository: Repository, run: str, base: str | None) -> str | None:
+    """What is kept of an earlier attempt, here or by another host, that goes on from the base."""
+    kept = brought(repository, run) if repository.is_copy else None
+    kept = kept or repository.commit(shelter_of(run))
+    if kept is None or base is None or repository.commit(base) is None:
+        return None
+    return kept if repository.git.is_ancestor(base, kept) else None
 
 
 def _digest(workspace: Workspace) -> str:

@@ -18,6 +18,7 @@ from agentq.worker.workspace.git import Git, GitFailed
 from agentq.worker.workspace.note import SUFFIX, Note
 from agentq.worker.workspace.repository import Repository
 from agentq.worker.workspace.sheltering import repositories_within, sheltered, snapshot
+from agentq.worker.workspace.staging import marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 
 BRANCHES = "agentq/"
@@ -52,6 +53,11 @@ class Worktree:
     def git(self) -> Git:
         """Git in it, which is told where it is, whatever the files in it say."""
         return self.repository.git.within(self.path, self.note.git_dir)
+
+    def is_ours(self) -> bool:
+        """Whether this process has it still: another attempt of the run may have put it aside."""
+        now = Note.read(self.note.file)
+        return now is not None and (now.git_dir, now.keeper) == (self.note.git_dir, self.note.keeper)
 
     def noted(self, **changes: object) -> Worktree:
         """The same, with its note changed."""
@@ -173,6 +179,7 @@ def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
         return []  # an idle one
     git = worktree.git
     drop_locks(worktree)
+    unhide(git, marked(git))
     tips = list(_tips(worktree))
     if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
         tips.append(made)

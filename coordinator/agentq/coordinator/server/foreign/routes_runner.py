@@ -12,15 +12,16 @@ from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.foreign.embassy import Embassy
+from agentq.coordinator.server.foreign.looking import Look
 from agentq.coordinator.server.foreign.registration import Registration
 from agentq.coordinator.server.foreign.reports import Ended
-from agentq.coordinator.server.foreign.roster import Look
 from agentq.coordinator.server.foreign.speaking import moment
 from agentq.coordinator.server.problems import Denied
+from agentq.coordinator.server.quick import Quick
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.server.submitting import read
 
-router = APIRouter(tags=["foreign runners"])
+router = APIRouter(tags=["foreign runners"], route_class=Quick)
 
 Runner = Annotated[Principal, allowed("work", bound=True)]
 Fields = dict[str, Any]

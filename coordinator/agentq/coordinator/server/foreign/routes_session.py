@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from agentq.coordinator.server import sse, views
-from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.foreign import live
 from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.asking import Asked
@@ -155,7 +155,7 @@ async def follow(
     session = await service.ask(conversing.found, session_id) if session_id is not None else None
     places = await service.feed.places(live.place_of(last_event_id) if last_event_id else None)
     init = include_init and last_event_id is None
-    return sse.EventStream(live.sessions(service, conversing, places, session, init=init))
+    return sse.EventStream(live.sessions(service, conversing, places, session, init=init), Standing(request))
 
 
 async def submitted(request: Request, caller: Principal, body: Any) -> Response:

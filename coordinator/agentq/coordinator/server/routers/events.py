@@ -12,12 +12,12 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import Invalid, TryLater, Unreachable
+from agentq.coordinator.errors import Invalid, NotAllowed, TryLater, Unreachable
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.server import live, sse
-from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.service import Service, service_of
 
 router = APIRouter(tags=["events"])
@@ -64,7 +64,7 @@ async def events(
     asked = dict(zip(PARTS, (event, run, queue, plan, session, state), strict=True))
     interest = Interest.asked(asked).within(principal.queues or None)
     places = await service.feed.places(last_event_id or after)
-    return sse.EventStream((live.events if follow else live.so_far)(service, interest, places))
+    return sse.EventStream((live.events if follow else live.so_far)(service, interest, places), Standing(request))
 
 
 @router.get(
@@ -85,7 +85,8 @@ async def events_of(
     service = service_of(request)
     found = await service.ask(service.records.get, run_id)
     principal.check_queue(found.spec.queue)
-    place = last_event_id or after or f"{max(0, found.submitted_at_ms - 1)}-0"
+    birth = f"{max(0, found.submitted_at_ms - 1)}-0"
+    place = last_event_id or after or birth
     places = await service.feed.places(place, [partition_of(run_id)])
     if last_event_id and found.state in TERMINAL:
         unseen = live.past(service, Interest(runs=(run_id,)), places)
@@ -93,8 +94,8 @@ async def events_of(
             return Response(status_code=204)
         await unseen.aclose()
     if not follow:
-        return sse.EventStream(live.so_far(service, Interest(runs=(run_id,)), places))
-    return sse.EventStream(live.events_of(service, run_id, places))
+        return sse.EventStream(live.so_far(service, Interest(runs=(run_id,)), places), Standing(request))
+    return sse.EventStream(live.events_of(service, run_id, places, whole=place == birth), Standing(request))
 
 
 @router.websocket("/events/ws")
@@ -123,6 +124,7 @@ async def _until_gone(socket: WebSocket) -> None:
 
 
 async def _tell(service: Service, socket: WebSocket, interest: Interest, places: Mapping[int, str]) -> None:
+    standing = Standing(socket)
     with service.feed.reader(interest, dict(places)) as reader:
         await _send(socket, "ready", reader.place)
         quiet_at_ms = monotonic_ms() + live.KEEPALIVE_MS
@@ -132,6 +134,11 @@ async def _tell(service: Service, socket: WebSocket, interest: Interest, places:
             except (Unreachable, TryLater):
                 await asyncio.sleep(OUTAGE_S)
                 continue
+            try:
+                await standing.check()
+            except NotAllowed as refused:
+                await socket.close(1008, str(refused)[:120])
+                return
             if batch.gap:
                 await _send(socket, live.GAP, batch.place, to_json({"after": batch.gap}).decode())
             for place, item in batch.items:

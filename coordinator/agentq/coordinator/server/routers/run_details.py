@@ -14,7 +14,7 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.logs import Logs, Stream
 from agentq.coordinator.server import foreign, live, sse, views
-from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.routers.runs import RunId, Wait, check_queue, visible
 from agentq.coordinator.server.service import Service, service_of
@@ -54,7 +54,7 @@ async def logs(
     service = service_of(request)
     await check_queue(service, caller, run_id)
     if follow:
-        return await _followed(service, run_id, last_event_id or after or "0-0", frozenset(stream or ()))
+        return await _followed(request, run_id, last_event_id or after or "0-0", frozenset(stream or ()))
     page = _Page(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
     deadline_ms = monotonic_ms() + round(wait * 1000)
     with service.tides.of_run(run_id) as watch:
@@ -71,12 +71,13 @@ async def logs(
     return views.told(found)
 
 
-async def _followed(service: Service, run_id: str, place: str, streams: frozenset[str]) -> Response:
+async def _followed(request: Request, run_id: str, place: str, streams: frozenset[str]) -> Response:
+    service = service_of(request)
     if await service.ask(Logs(service.store).is_over, run_id):
         left = await service.ask(Logs(service.store).some, run_id, place, 1)
         if not left and place != "0-0":
             return Response(status_code=204)
-    return sse.EventStream(live.log(service, run_id, place, streams))
+    return sse.EventStream(live.log(service, run_id, place, streams), Standing(request))
 
 
 class _Page:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from servers import Server
-from serving import Serving
+from serving import MakeServing, Serving
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotAllowed, NotFound
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.records import Filter
 from agentq.coordinator.run import RunSpec
 from agentq.sdk import connect
-
-MakeServing = Callable[..., Serving]
 
 
 def test_a_record_tells_everything_but_secrets_and_fences(valkey: Server, make_serving: MakeServing) -> None:
