@@ -25,6 +25,7 @@ def refusal(**fields: Any) -> str:
     return str(refused.value)
 
 
+RUN = "run_" + "0" * 23
 REFUSED = [
     ({"kind": "function", "function": "a:b"},
      "a run of kind 'function' has no workspace; one of kind 'command' or 'agent' can have."),
@@ -34,7 +35,7 @@ REFUSED = [
     ({"kind": "agent", "agent": "claude", "prompt": "go", "argv": [], "context": "plan"},
      "'context' means nothing without plan."),
     ({"context": "plan", "plan": "p"}, "context is for the prompt of an agent."),
-    ({"inputs": {f"t{number}": new_run_id() for number in range(101)}},
+    ({"inputs": {f"t{number}": RUN for number in range(101)}},
      "inputs: Dictionary should have at most 100 items after validation, not more."),
 ]  # fmt: skip
 UNFIT = [
