@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.attending import Attending
 from agentq.coordinator.server.foreign.conversing import Conversing
@@ -27,14 +25,9 @@ class Embassy:
     """Made on any thread; started and stopped on the server's loop."""
 
     def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        tides: Tides,
-        elsewhere: Elsewhere,
-        environment: Mapping[str, str] | None = None,
+        self, store: Store, settings: Settings, tides: Tides, elsewhere: Elsewhere, server: ServerSettings
     ) -> None:
-        self.timing = Timing.from_environment() if environment is None else Timing.from_environment(environment)
+        self.timing = Timing.of(server)
         self.shelf = Shelf(store)
         self.conversing = Conversing(store)
         self.roster = Roster(store, settings, self.timing, self.shelf)
