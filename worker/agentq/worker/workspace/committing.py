@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from agentq.worker.workspace.git import GitFailed, Stopped
 from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
-from agentq.worker.workspace.staging import Staged
+from agentq.worker.workspace.staging import CONFLICT, Staged, marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 from agentq.worker.workspace.worktree import UNDER_WAY, Worktree, drop_locks
 
@@ -130,11 +130,13 @@ class _Committing:
     # ---- what git was in the middle of
 
     def _refuse_conflicts(self) -> None:
-        listed = self.git("ls-files", "-u", "-z").split("\0")
-        files = tuple(dict.fromkeys(line.partition("\t")[2] for line in listed if line))
+        """And see what the index hides."""
+        marks = marked(self.git)
+        files = tuple(path for path, mark in marks.items() if mark == CONFLICT)
         if files:
             self._shelter_now()
             raise Undeliverable(f"conflicts are not resolved in {_named(files)}", conflicts=files)
+        unhide(self.git, marks)
 
     def _undo_half_done(self) -> None:
         """A rebase or bisect stands somewhere in between; the work is where it began."""

@@ -18,6 +18,7 @@ from agentq.worker.workspace.git import Git, GitFailed
 from agentq.worker.workspace.note import SUFFIX, Note
 from agentq.worker.workspace.repository import Repository
 from agentq.worker.workspace.sheltering import repositories_within, sheltered, snapshot
+from agentq.worker.workspace.staging import marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 
 BRANCHES = "agentq/"
@@ -178,6 +179,7 @@ def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
         return []  # an idle one
     git = worktree.git
     drop_locks(worktree)
+    unhide(git, marked(git))
     tips = list(_tips(worktree))
     if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
         tips.append(made)

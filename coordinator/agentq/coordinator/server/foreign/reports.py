@@ -20,7 +20,8 @@ from agentq.coordinator.limits import ERROR_CHARACTERS, TAIL_CHARACTERS
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
 from agentq.coordinator.server.foreign.conversing import Conversing
-from agentq.coordinator.server.foreign.roster import GIVEN, Hold, Look, Roster
+from agentq.coordinator.server.foreign.looking import GIVEN, Hold, Look
+from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.speaking import session_of
 
 SHUTDOWN = "shutdown"
