@@ -6,7 +6,7 @@ from contextlib import closing
 from signal import SIGKILL
 
 import pytest
-from conformance.studio import DIAMOND, Studio, task
+from conformance.studio import DIAMOND, WORK, Studio, task
 from servers import Server
 from world import checked
 
@@ -23,9 +23,10 @@ def test_a_plan_and_its_merge_line_go_on_where_they_were_after_the_server_was_ki
         studio = Studio(world, [*DIAMOND, task("x")])
         studio.finish("a")
         studio.claim()
+        elsewhere = WORK.model_copy(update={"queue": "elsewhere"})
         for name in ("b", "c"):
             world.queue.line_up(studio.claims[name], LINE, name)
-        plan = studio.plans.create("more", [task("y")], durable=True)
+        plan = studio.plans.create("more", [task("y", spec=elsewhere)], durable=True)
 
         durable.signal(SIGKILL)
         durable.start()

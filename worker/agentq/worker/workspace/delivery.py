@@ -173,7 +173,7 @@ class Delivery:
             return await self._goes_back(outcome, f"its work does not fit into {target}: {conflict}", mend)
         except Rejected as rejected:
             mend = Mend(what="check", target=place.tip, why=str(rejected), told=rejected.told)
-            return await self._goes_back(outcome, f"merged into {target}, {rejected}", mend)
+            return await self._goes_back(outcome, f"{rejected} when its work was put onto {target}", mend)
 
     async def _committed(self, outcome: Outcome) -> Committed:
         if self._mend is not None:
