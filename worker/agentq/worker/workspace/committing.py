@@ -109,6 +109,8 @@ class _Committing:
         self._lines: dict[str, list[tuple[int, int]]] = {}
         """Lines that came and went since the base, where that is known already."""
         self._branch_at: str | None = None
+        self._held: tuple[str, ...] = ()
+        """Repositories within that are nowhere else."""
 
     def done(self) -> Committed:
         if not self.worktree.is_ours():
@@ -238,8 +240,7 @@ class _Committing:
             self.notes.append(f"a repository within is no part of the work: {_named(nested)}")
         if held:
             self.notes.append(f"what was done in a submodule is only in the worktree: {_named(held)}")
-        if nested or held:
-            self.worktree.noted(holds=(*nested, *held))
+        self._held = (*nested, *held)
 
     def _submodules(self) -> set[str]:
         if not (self.worktree.path / ".gitmodules").is_file():
@@ -306,6 +307,7 @@ class _Committing:
     def _move_to(self, tip: str) -> None:
         """The branch, and HEAD on it; the files are those of the tip already."""
         self._forget_half_done()
+        self.worktree.noted(settled=tip, holds=self._held)
         branch = self.worktree.branch
         if branch is None:
             self.git("update-ref", "--no-deref", "-m", "agentq: committed", "HEAD", tip, patient=True)
