@@ -82,15 +82,22 @@ def found(repository: Repository, path: Path) -> Worktree | None:
 
 
 def _known_to_git(repository: Repository, path: Path) -> Note | None:
-    for file in (repository.common / "worktrees").glob("*/gitdir"):
+    for own in _known_as(repository.common, path):
+        here = repository.git.within(path, own)
+        base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
+        run, branch = path.name, branch_of(path.name)
+        return Note(path=path, common=repository.common, git_dir=own, repository="", run=run, branch=branch, base=base)
+    return None
+
+
+def _known_as(common: Path, path: Path) -> list[Path]:
+    """The folders in which git keeps what it knows of a worktree: one, as a rule."""
+    found = []
+    for file in (common / "worktrees").glob("*/gitdir"):
         with suppress(OSError):
             if file.read_text().strip() == str(path / ".git"):
-                here = repository.git.within(path, file.parent)
-                base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
-                run, branch = path.name, branch_of(path.name)
-                return Note(path=path, common=repository.common, git_dir=file.parent, repository="", run=run,
-                            branch=branch, base=base)  # fmt: skip
-    return None
+                found.append(file.parent)
+    return found
 
 
 def is_its_own(note: Note) -> bool:
@@ -136,13 +143,16 @@ def moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
 
 
 def roll_back(git: Git, path: Path) -> None:
-    """Take away a worktree, however far it is made or removed. To be called alone."""
+    """Take away a worktree, however far it is made or removed. To be called alone, with git in the repository's folder.
+
+    `git worktree prune` would forget worktrees of others, too, whose disk is away for a while.
+    """
     git = replace(git, leash=Leash())  # it is to be done also when nobody wants the rest
     with suppress(GitFailed):
         git("worktree", "remove", "-f", "-f", str(path))
     clear(path)
-    with suppress(GitFailed):
-        git("worktree", "prune")
+    for own in _known_as(git.folder, path):
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def drop_branch(worktree: Worktree, target: str | None = None) -> None:
@@ -230,6 +240,4 @@ def remove(worktree: Worktree, target: str | None = None) -> None:
     """Take it away, with its branch; what it held is merged or sheltered by now."""
     with worktree.repository.locked() as git:
         roll_back(git, worktree.path)
-        if worktree.note.git_dir.exists() and worktree.note.git_dir.parent == worktree.note.common / "worktrees":
-            shutil.rmtree(worktree.note.git_dir, ignore_errors=True)
     drop_branch(worktree, target)
