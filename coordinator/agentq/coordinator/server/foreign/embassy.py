@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.attending import Attending
 from agentq.coordinator.server.foreign.conversing import Conversing
@@ -19,7 +17,7 @@ from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.stopping import Stopping
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server.tides import Tides
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.settings import ServerSettings, Settings
 from agentq.coordinator.store import Store
 
 
@@ -27,14 +25,9 @@ class Embassy:
     """Made on any thread; started and stopped on the server's loop."""
 
     def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        tides: Tides,
-        elsewhere: Elsewhere,
-        environment: Mapping[str, str] | None = None,
+        self, store: Store, settings: Settings, tides: Tides, elsewhere: Elsewhere, server: ServerSettings
     ) -> None:
-        self.timing = Timing.from_environment() if environment is None else Timing.from_environment(environment)
+        self.timing = Timing.of(server)
         self.shelf = Shelf(store)
         self.conversing = Conversing(store)
         self.roster = Roster(store, settings, self.timing, self.shelf)
