@@ -53,6 +53,7 @@ def test_what_failed_does_not_get_in_and_can_be_looked_at(yard: Yard) -> None:
 
     assert (run.state, run.outcome and run.outcome.exit_code) == ("failed", 3)
     assert not yard.depot.git("branch", "--list", "work")
+    assert not yard.depot.git("for-each-ref", "refs/agentq")
     (kept,) = yard.home.glob(f"worktrees/*/{run.id}")
     assert (kept / "half.txt").read_text() == "half\n"
 
@@ -64,6 +65,7 @@ def test_a_run_that_changes_nothing_completes_and_adds_no_commit(yard: Yard) -> 
     assert run.state == "completed"
     assert (work(run).commit, work(run).merged, work(run).files) == (None, False, 0)
     assert not yard.depot.git("branch", "--list", "work")
+    assert not yard.depot.git("for-each-ref", "refs/agentq")
 
 
 def test_a_command_in_conflict_begins_anew_from_what_the_others_did(yard: Yard) -> None:
@@ -108,7 +110,7 @@ def test_a_check_that_fails_keeps_the_target_as_it_was(yard: Yard) -> None:
     assert (bad.state, bad.outcome and bad.outcome.class_) == ("failed", "check")
     assert bad.outcome is not None
     assert bad.outcome.error is not None
-    assert bad.outcome.error.startswith("merged into work, the check exited with code 1; its work is on the branch")
+    assert bad.outcome.error.startswith("with what work has, the check exited with code 1; its work is on the branch")
     assert yard.delivered() == [good.id]
     assert "check: sh -c" in yard.log(bad.id)
     assert "checking in " in yard.log(bad.id)

@@ -87,6 +87,25 @@ def test_what_is_old_goes_and_what_a_run_works_in_never(depot: Depot, shop: Work
     assert tidied(shop.home, FOREVER) == []
 
 
+def test_a_worktree_that_holds_nothing_of_its_own_leaves_nothing_behind(depot: Depot, shop: Workshop) -> None:
+    shop.begin(depot.path, "failed").close(failed="it failed")
+    shop.all.leave(shop.begin(depot.path, "left").prepared, why="its work conflicts")
+    shop.all.leave(shop.begin(depot.path, "parked").prepared)
+    merges = shop.begin(depot.path, "merges-work")
+    (merges.path / "merged").write_text("which others hold\n")
+    merges.commit()
+    killed(merges)
+
+    assert {each.note.run: each.why for each in look(shop.home)} == {
+        "failed": "it failed",
+        "left": "its work conflicts; if there is another attempt, it goes on in it",
+        "parked": "it is handed on; if there is another attempt, it goes on in it",
+        "merges-work": "work is checked in it before it is merged",
+    }
+    assert len(tidied(shop.home, Keeping(-1, 0))) == 4
+    assert depot.git("for-each-ref", "refs/agentq", "refs/heads/agentq") == ""
+
+
 def test_what_takes_too_much_of_the_disk_goes_the_idle_first_then_the_oldest(depot: Depot, shop: Workshop) -> None:
     jobs = [shop.begin(depot.path, f"run_{n}") for n in range(4)]
     for hours, job in enumerate(jobs):

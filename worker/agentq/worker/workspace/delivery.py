@@ -173,7 +173,7 @@ class Delivery:
             return await self._goes_back(outcome, f"its work does not fit into {target}: {conflict}", mend)
         except Rejected as rejected:
             mend = Mend(what="check", target=place.tip, why=str(rejected), told=rejected.told)
-            return await self._goes_back(outcome, f"merged into {target}, {rejected}", mend)
+            return await self._goes_back(outcome, f"with what {target} has, {rejected}", mend)
 
     async def _committed(self, outcome: Outcome) -> Committed:
         if self._mend is not None:
@@ -203,7 +203,7 @@ class Delivery:
         line = MergeLine(self._queue, self._attempt, self.workspace, place.repository)
         if not await line.turn(offer, f"refs/heads/{place.branch}"):
             raise HandedBack
-        self._attempt.progress(f"is merged into {target}")
+        self._attempt.progress(f"is being merged into {target}")
         landing = place.landing(self._attempt.note)
 
         async def note(_: str, old: str | None) -> None:

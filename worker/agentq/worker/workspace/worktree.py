@@ -21,6 +21,8 @@ from agentq.worker.workspace.sheltering import repositories_within, sheltered, s
 from agentq.worker.workspace.submodules import shelter_submodules
 
 BRANCHES = "agentq/"
+MERGES = "merges-"
+"""What the names of the worktrees of merges begin with."""
 UNDER_WAY = (
     *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "AUTO_MERGE"),
     *("BISECT_LOG", "BISECT_START", "BISECT_NAMES", "BISECT_TERMS", "BISECT_EXPECTED_REV", "ORIG_HEAD"),
@@ -174,11 +176,11 @@ def _delete(path: Path) -> None:
 
 def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
     """See that nothing is lost with it; what it holds that cannot be sheltered, of which it may not be removed."""
-    if not worktree.note.run:
-        return []  # an idle one
+    if not worktree.note.run or worktree.note.run.startswith(MERGES):
+        return []  # an idle one, or one of merges, which are made of what others hold
     git = worktree.git
     drop_locks(worktree)
-    tips = list(_tips(worktree))
+    tips = [tip for tip in _tips(worktree) if tip != worktree.base or not _is_elsewhere(worktree, tip)]
     if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
         tips.append(made)
     sheltered(git, worktree.note.run, *tips, target=target)
@@ -198,6 +200,13 @@ def _tips(worktree: Worktree) -> Iterator[str]:
         file = worktree.note.git_dir / name
         if file.is_file():
             yield from file.read_text().split()
+
+
+def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
+    """Whether a branch or a tag has it that is not the worktree's own."""
+    kinds = ("refs/heads", "refs/remotes", "refs/tags")
+    told = worktree.git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
+    return any(ref != f"refs/heads/{worktree.branch}" for ref in told.split())
 
 
 def set_idle(worktree: Worktree) -> None:
