@@ -273,6 +273,7 @@ def test_plans_are_listed_newest_first_page_by_page(world: World) -> None:
         ([], "A plan has at least one task."),
         ([task("a"), task("a")], "Two tasks have the id a."),
         ([task("a", "b")], "The task a needs b, which there is no task of."),
+        ([task("b"), Task("a", WORK, (), ("c",))], "The task a takes something from c, which there is no task of."),
         ([task("a", "c"), task("b", "a"), task("c", "b")], "Tasks need each other in a circle: a -> c -> b -> a."),
         ([task("a b")], "'a b' is not the name of a task: use up to 128 letters, digits and _ . @ + -, beginning with "
          "a letter or digit."),

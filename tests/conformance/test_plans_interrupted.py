@@ -15,7 +15,7 @@ from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import TASKS_A_CALL
 from agentq.coordinator.plans import Plans, new_plan_id
 
-LARGE = [task("first"), *(task(f"t{number}", "first") for number in range(2 * TASKS_A_CALL)), task("last", "t0", "t9")]
+LARGE = [task("first"), *(task(f"t{number}", "first") for number in range(TASKS_A_CALL)), task("last", "t0", "t9")]
 
 
 class Death(BaseException):

@@ -36,7 +36,6 @@ def test_a_task_that_was_skipped_tells_for_which_other(world: World) -> None:
     assert why(studio, "b")[2:] == [
         f"It was skipped for {first}, the task a; `agentq why {first}` tells more.",
         f"`agentq retry {first}` lets both begin again.",
-        f"`agentq retry {studio.runs()['b']}` lets it begin again.",
         f"It is the task b of the plan {studio.plan}, which is failed.",
     ]
 

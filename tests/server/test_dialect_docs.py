@@ -14,6 +14,7 @@ from agentq.coordinator.server.foreign.registration import Registration, label_o
 from agentq.coordinator.server.foreign.shelf import filled_in
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.serving import serves
+from agentq.coordinator.settings import ServerSettings
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +92,12 @@ def test_a_placeholder_is_replaced_once_and_nothing_comes_from_here() -> None:
 
 
 def test_the_times_are_set_by_their_own_names_and_fit_together() -> None:
-    timing = Timing.from_environment({"RUNNER_POLL_TIMEOUT": "10", "RUNNER_HEARTBEAT_INTERVAL": "100"})
+    server = ServerSettings(runner_poll_timeout=20, runner_agent="codex")
+    timing = Timing.of(server, {"RUNNER_POLL_TIMEOUT": "10", "RUNNER_HEARTBEAT_INTERVAL": "100"})
 
     assert (timing.runner_poll_timeout, timing.lease_ms, timing.expires_ms) == (10, 250_000, None)
-    assert Timing().lease_ms == 150_000
-    assert Timing.from_environment({"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
+    assert timing.runner_agent == "codex"
+    assert (Timing.of(ServerSettings(), {}), Timing().lease_ms) == (Timing(), 150_000)
+    assert Timing.of(server, {"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
     with pytest.raises(Invalid, match="RUNNER_POLL_TIMEOUT"):
-        Timing.from_environment({"RUNNER_POLL_TIMEOUT": "31"})
+        Timing.of(server, {"RUNNER_POLL_TIMEOUT": "31"})

@@ -13,6 +13,8 @@ from foreign import Client, Hand, Parties, is_polling
 from servers import until
 from serving import Serving
 
+from agentq.coordinator.flow import Flow
+
 
 @pytest.fixture(scope="module")
 def serving(hasty: Serving) -> Serving:
@@ -218,6 +220,35 @@ def test_an_agent_that_is_unknown_or_inactive_is_refused(parties: Parties) -> No
 
 def asking(agent: str) -> dict[str, Any]:
     return {"type": "start_session", "agent_name": agent, "parameters": {"prompt": "x"}}
+
+
+def test_what_is_refused_at_the_last_moment_leaves_no_session(serving: Serving, parties: Parties) -> None:
+    client, flow = parties.client(), Flow(serving.store)
+    hook = {"on_run_finish": {"type": "agent", "agent_name": "nobody"}}
+    client.http.delete("/agents/hooked")
+    assert client.http.post("/agents", json={"name": "hooked", "hooks": hook}).status_code == 201
+    body = {"type": "start_session", "session_name": "once", "prompt": "x"}
+    assert client.http.post("/runs", json={**body, "agent_name": "hooked"}).status_code == 400
+    client.http.delete("/agents/hooked")
+    flow.drain("shut")
+    assert client.http.post("/runs", json={**body, "queue": "shut"}).status_code in (409, 503)
+
+    assert client.session("once") == "not_existent"
+    assert client.http.post("/runs", json=body).status_code == 200
+
+
+def test_a_runner_that_is_drained_ends_what_it_has_and_is_told_to_leave(parties: Parties) -> None:
+    """By the same word as our own workers, which it is one of."""
+    runner, client = parties.hand(), parties.client()
+    run = client.start()["run_id"]
+    runner.take()
+
+    assert client.http.post(f"/workers/{runner.id}/drain").status_code == 202
+    client.start()
+
+    assert runner.poll() is None
+    runner.report(run, "completed")
+    assert runner.poll() == {"deregistered": True}
 
 
 def test_a_new_run_is_picked_up_within_milliseconds(serving: Serving, parties: Parties) -> None:

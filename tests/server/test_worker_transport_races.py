@@ -68,8 +68,8 @@ def test_a_worker_that_is_cut_off_for_longer_than_its_lease_ends_its_runs_before
         runs = [crew.queue.submit(journal.spec(4)).id for _ in range(2)]
         until(lambda: journal.begun() == 2, "2 runs to begin")
         line.cut()
-        crew.worker(slots=2)
-        until(lambda: journal.begun() == 4, "the runs to begin again", 30)
+        crew.begin(slots=2)
+        until(lambda: journal.begun() == 4, "the runs to begin again", 60)
         line.mend()
         only_there = crew.queue.submit(journal.spec(0, demands={"line": "bad"})).id
         crew.wait([*runs, only_there])

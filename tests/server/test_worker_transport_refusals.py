@@ -19,6 +19,7 @@ from snapshot import take_snapshot
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
@@ -243,8 +244,22 @@ def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving)
         ("bear", {"spec": {"kind": "command", "argv": ["true"], "plan": "x"}, "most": 1}),
         ("bear", {"spec": {"kind": "command", "argv": ["true"], "after": [stranger]}, "most": 1}),
     ):
+        more |= {"child": new_run_id()} if kind == "bear" else {}
         assert peer.ask(kind, **of, **more)["kind"] == "NotAllowed", kind
     assert guarded.records.get(stranger).state == "pending"
+
+
+def test_a_child_that_is_asked_for_twice_is_one_child(guarded: Serving) -> None:
+    """The answer may have been lost with the connection."""
+    peer = Peer(guarded)
+    run, fence = own_run(guarded, peer)
+    spec = {"kind": "command", "argv": ["true"], "queue": guarded.records.get(run).spec.queue}
+    child = new_run_id()
+
+    told = [peer.ask("bear", run=run, fence=fence, child=child, spec=spec, most=1)["reply"] for _ in range(2)]
+
+    assert told == [child, child]
+    assert guarded.records.children(run) == (1, [child])
 
 
 def test_lanes_of_queues_that_a_worker_does_not_serve_are_neither_shown_nor_given(guarded: Serving, peer: Peer) -> None:
@@ -340,7 +355,7 @@ def test_a_worker_whose_token_is_revoked_ends(guarded: Serving, valkey: Server, 
     crew = make_crew(valkey, namespace=guarded.settings.namespace)
     token, text = Tokens(guarded.store).new("laptop", ["work"], kind="worker")
     worker = crew.worker_through(guarded.url, {"AGENTQ_WORKER_TOKEN": text}, queue="revoked")
-    run = crew.submit("tr '\\0' '\\n' < /proc/$PPID/environ; sleep 60", queue="revoked", stop_grace_ms=100)
+    run = crew.submit("sleep 60", queue="revoked", stop_grace_ms=100)
     until(lambda: crew.effects("begin").total() == 1, "the run to begin")
 
     Tokens(guarded.store).revoke(token.id)

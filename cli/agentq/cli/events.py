@@ -111,7 +111,8 @@ def _print(event: Event, json: bool) -> None:
     if json:
         print_json(event_record(event))
         return
-    row = [iso(event.at_ms), event.run or event.plan, event.event, event.worker, event.detail]
+    word = f"{event.state}: " if event.plan else ""
+    row = [iso(event.at_ms), event.run or event.plan, event.event, event.worker, word + event.detail]
     if on_terminal():
         print("  ".join(filter(None, row)).rstrip())
     else:

@@ -246,8 +246,9 @@ class Explanation:
             yield f"The reason is {run.outcome.class_.value}{code}{said.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
             yield f"It was tried {_many(run.attempt, 'time')}; {_verdict_of_policy(run)}."
-        yield from skipped_for(self.records, run)
-        if run.state is not State.COMPLETED:
+        skipped = list(skipped_for(self.records, run))
+        yield from skipped
+        if run.state is not State.COMPLETED and not (skipped and run.spec.task):
             yield f"`agentq retry {run.id}` lets it begin again."
 
     def _patience(self, run: Run, now_ms: int) -> Iterator[str]:

@@ -26,12 +26,12 @@ class Offspring:
         self._records = Records(queue.store)
         self._claim = claim
 
-    def submit(self, spec: RunSpec, *, most: int) -> str:
+    def submit(self, spec: RunSpec, *, most: int, run_id: str | None = None) -> str:
         """Put a child into the world, if there are fewer than so many that have not been heard of; its id."""
         if len(spec.after) > limits.DEPENDENCIES_A_CALL:
             raise Invalid(f"A child can wait for {limits.DEPENDENCIES_A_CALL} others at the most.")
         spec = spec.model_copy(update={"parent": self._claim.id})
-        run_id, partition = self._queue.address(spec, None)
+        run_id, partition = self._queue.address(spec, run_id)
         door = spec.to_door() | {"parent": self._claim.id, "fence": self._claim.fence, "most": most}
         (word,) = self._queue.store.call("submit", partition, run_id, spec.lane, spec.to_wire(), to_json(door))
         receipt = receipt_of(run_id, word)

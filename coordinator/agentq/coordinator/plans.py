@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from zlib import compress
 
 from agentq.coordinator import limits
+from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, TryLater, WrongState, refusal
 from agentq.coordinator.identity import new_nonce, task_run_id
 from agentq.coordinator.ordering import in_order
@@ -67,14 +68,18 @@ class Plans(PlanRecords):
             raise Invalid("A plan has at least one task.")
         if len(tasks) > limits.PLAN_TASKS:
             raise Invalid(f"A plan has {limits.PLAN_TASKS} tasks at the most, not {len(tasks)}.")
+        if on_failed not in ON_FAILED:
+            raise Invalid(
+                f"What becomes of a plan when a task fails is {', '.join(ON_FAILED)}, not {on_failed[:40]!r}."
+            )
         plan = plan or new_plan_id(name)
         ordered = _ordered(tasks)
         words = (name, on_failed, len(tasks), _packed(source))
-        created_at_ms = self._open(plan, *words)
+        created_at_ms = self._open(plan, *words, durable=durable)
         partition = self.partition(plan)
         ids = {task.id: task_run_id(partition, created_at_ms, at, plan, task.id) for at, task in enumerate(ordered)}
         self._submit(plan, ordered, ids, on_failed)
-        self._seal(plan, durable)
+        self._seal(plan, durable=durable)
         return plan
 
     def add(self, plan: str, tasks: Sequence[Task]) -> dict[str, str]:
@@ -141,13 +146,14 @@ class Plans(PlanRecords):
 
     # ---- how it is done
 
-    def _open(self, plan: str, *words: Any) -> int:
-        reply = self.store.call("plan", self.partition(plan), plan, *words)
+    def _open(self, plan: str, *words: Word, durable: bool = False) -> int:
+        call = self.store.call_durably if durable else self.store.call
+        reply = call("plan", self.partition(plan), plan, *words)
         if isinstance(reply, str):
             raise refusal(reply, f"plan {plan}") or AssertionError(reply)
         return int(reply[1])
 
-    def _seal(self, plan: str, durable: bool = False) -> None:
+    def _seal(self, plan: str, *, durable: bool = False) -> None:
         call = self.store.call_durably if durable else self.store.call
         refused = refusal(call("seal", self.partition(plan), plan), f"plan {plan}")
         if refused is not None:
@@ -183,6 +189,11 @@ def new_plan_id(name: str) -> str:
 def _ordered(tasks: Sequence[Task], known: Collection[str] = ()) -> list[Task]:
     for task in tasks:
         checked_name(task.id, "a task")
+    names = {*known, *(task.id for task in tasks)}
+    for task in tasks:
+        unknown = next((name for name in task.inputs if name not in names), None)
+        if unknown is not None:
+            raise Invalid(f"The task {task.id} takes something from {unknown}, which there is no task of.")
     return in_order(tasks, known)
 
 

@@ -33,6 +33,7 @@ DEFAULT = "default"
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 Milliseconds = Annotated[int, Field(gt=0, le=86_400_000)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class Settings(BaseModel):
@@ -208,6 +209,27 @@ class ServerSettings(BaseModel):
         Milliseconds, Field(description="how long a receiver may take; another server goes on after three times that")
     ] = 10_000
     duties: Annotated[bool, Field(description="do what time imposes, in turn with workers and other servers")] = True
+    runner_poll_timeout: Annotated[
+        float, Field(gt=0, le=30, description="seconds for which a poll of a foreign runner waits; RUNNER_POLL_TIMEOUT")
+    ] = 30
+    runner_heartbeat_interval: Annotated[
+        Seconds, Field(description="seconds between two heartbeats of a foreign runner; RUNNER_HEARTBEAT_INTERVAL")
+    ] = 60
+    runner_heartbeat_timeout: Annotated[
+        Seconds,
+        Field(description="seconds of silence after which a foreign runner is stale; RUNNER_HEARTBEAT_TIMEOUT"),
+    ] = 120
+    run_no_match_timeout: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=31 * 86_400,
+            description="seconds after which a run fails that no foreign runner took, 0 is never; RUN_NO_MATCH_TIMEOUT",
+        ),
+    ] = 0
+    runner_agent: Annotated[Name, Field(description="the agent of a foreign run that names none; RUNNER_AGENT")] = (
+        "claude"
+    )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="what it writes down of itself, at the least")
     ] = "info"

@@ -110,7 +110,9 @@ def test_a_check_that_fails_keeps_the_target_as_it_was(yard: Yard) -> None:
     assert (bad.state, bad.outcome and bad.outcome.class_) == ("failed", "check")
     assert bad.outcome is not None
     assert bad.outcome.error is not None
-    assert bad.outcome.error.startswith("with what work has, the check exited with code 1; its work is on the branch")
+    assert bad.outcome.error == (
+        f"the check exited with code 1 when its work was put onto work; its work is on the branch agentq/{bad.id}"
+    )
     assert yard.delivered() == [good.id]
     assert "check: sh -c" in yard.log(bad.id)
     assert "checking in " in yard.log(bad.id)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 from agents.studio import word
+from servers import until
 from worker.workspace.yard import Yard, work
 
 from agentq.coordinator.life import Run
+from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.turn import Turn
 
 
@@ -128,3 +132,25 @@ def test_an_agent_is_told_what_the_tasks_before_it_did(yard: Yard) -> None:
     assert "These tasks of the same plan were finished before yours" in log
     assert "Write tests" in log
     assert "Something else" in log
+
+
+def test_a_conflict_can_be_mended_where_the_worktree_is_gone(yard: Yard) -> None:
+    later = RetryPolicy.model_validate({"classes": {"conflict": {"retries": 1, "delays_ms": [1_500]}}}, strict=False)
+    run = yard.submit_agent(
+        "AT 1 WRITE a.txt mine",
+        "AT 1 WRITE b.txt mine",
+        f"AT 1 {moving(yard, 'a__txt', 'theirs')}",
+        hint="AT 2 WRITE a.txt both",
+        retry=later,
+    )
+    until(lambda: classes(yard.crew.records.get(run)) == ["conflict"], "the conflict")
+    (worktree,) = yard.home.glob(f"worktrees/*/{run}")
+    until(lambda: '"keeper":"' not in worktree.with_suffix(".json").read_text(), "it to be left")
+    shutil.rmtree(worktree)
+    yard.depot.git("worktree", "prune")
+
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("completed", ["conflict", "ok"]), ended.outcome
+    assert yard.depot.read("work", "a.txt") == "both"
+    assert yard.depot.read("work", "b.txt") == "mine", "what it had done is not lost"

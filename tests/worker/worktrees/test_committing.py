@@ -231,6 +231,25 @@ def test_files_that_were_put_there_are_no_part_of_it_even_if_the_run_commits_the
     assert (job.path / ".env").exists()
 
 
+def test_changes_that_the_index_hides_are_part_of_the_work_and_the_next_run_has_none_of_them(
+    depot: Depot, shop: Workshop
+) -> None:
+    base = depot.commit("more", c__txt="c\n", d__txt="d\n")
+    job = shop.begin(depot.path)
+    for name, how in (("a.txt", "assume-unchanged"), ("b.txt", "skip-worktree"), ("c.txt", "skip-worktree")):
+        depot.git("update-index", f"--{how}", name, cwd=job.path)
+        write(job.path, name, "hidden\n")
+    (job.path / "c.txt").unlink()
+    work = job.commit()
+
+    assert depot.git("diff", "--name-status", base, work.commit) == "M\ta.txt\nM\tb.txt\nD\tc.txt"
+    depot.git("update-index", "--assume-unchanged", "d.txt", cwd=job.path)
+    write(job.path, "d.txt", "hidden again\n")
+    assert job.close() == "idle"
+    assert depot.read("refs/agentq/run_1", "d.txt") == "hidden again"
+    assert (shop.begin(depot.path, "run_2").path / "d.txt").read_text() == "d\n"
+
+
 def test_a_file_that_is_too_large_is_told_and_kept(
     depot: Depot, shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,10 @@ class Through:
 
         self._url = options.connect or ""
         self._address = Address(
-            socket_url(self._url, plain=options.plain_http), _token(options, environment), _tls(self._url, options)
+            socket_url(self._url, plain=options.plain_http),
+            token=_token(options, environment),
+            tls=_tls(self._url, options),
+            direct=_is_loopback(urlsplit(self._url).hostname or ""),
         )
         self.settings = Settings(url=self._url)
 

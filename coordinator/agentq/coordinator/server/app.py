@@ -98,7 +98,7 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
     """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are."""
     server = server or ServerSettings()
     service = Service(settings, server, open_to_all=open_to_all)
-    embassy = Embassy(service.store, settings, service.tides, service.ask)
+    embassy = Embassy(service.store, settings, service.tides, service.ask, server)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

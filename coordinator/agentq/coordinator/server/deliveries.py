@@ -23,7 +23,7 @@ from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.server.feed import Feed, Reader
 from agentq.coordinator.server.posting import Poster
 from agentq.coordinator.signing import signatures
-from agentq.coordinator.telling import TIMEOUT_MS, Errand, Message, Telling, Verdict
+from agentq.coordinator.telling import HELD_TIMEOUTS, TIMEOUT_MS, Errand, Message, Telling, Verdict
 from agentq.coordinator.webhooks import Webhooks
 
 POSTS = 16
@@ -88,7 +88,7 @@ class Deliveries:
 
     def _compare(self, active: set[str]) -> None:
         for line in self._lines.values():
-            if line.done() and (fault := line.exception()) is not None:
+            if line.done() and not line.cancelled() and (fault := line.exception()) is not None:
                 log.error("a webhook cannot be told", exc_info=fault, extra={"fields": {"line": line.get_name()}})
         self._lines = {name: line for name, line in self._lines.items() if not line.done()}
         for name in active - self._lines.keys():
@@ -137,7 +137,7 @@ class Deliveries:
                 going_on = await self._call(partial(telling.undertake, reader.place))
 
     async def _tell_for_a_while(self, telling: Telling, errand: Errand, reader: Reader) -> bool:
-        """Whether all was taken."""
+        """Whether all of it was told, and taken."""
         until_ms = monotonic_ms() + LOOK_MS
         while (left_ms := until_ms - monotonic_ms()) > 0 and not self._feed.tides.closing:
             batch = await reader.next(left_ms / 1000)
@@ -145,13 +145,19 @@ class Deliveries:
             if batch.gap:
                 messages.insert(0, errand.gap(batch.gap, wall_ms()))
             for message in messages:
-                if not await self._attempt(telling, errand, message):
+                # In the middle of many, too, it is looked at anew: somebody may want it to rest.
+                if monotonic_ms() >= until_ms or not await self._attempt(telling, errand, message):
                     return False
         return True
 
     async def _attempt(self, telling: Telling, errand: Errand, message: Message) -> bool:
         """Post a message, and note what became of it."""
+        asked_ms = monotonic_ms()
         async with self._posts:
+            # If it has waited for others for long, another server may have it in hand by now.
+            late = monotonic_ms() - asked_ms > telling.held_ms / HELD_TIMEOUTS
+            if late and not isinstance(await self._call(telling.undertake), Errand):
+                raise Fenced(f"The webhook {telling.name} is told by another by now.")
             verdict = await self._post(errand, message)
         note = partial(telling.attempted, message, verdict, new_nonce())
         until_ms = monotonic_ms() + telling.held_ms

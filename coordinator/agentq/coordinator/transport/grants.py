@@ -139,7 +139,7 @@ class Grants:
 
     @property
     def _mark(self) -> str:
-        return "coordinator" if self.bound is None else f"coordinator, with the token {self.bound}"
+        return "coordinator" if self.bound is None else f"coordinator by token {self.bound}"
 
     def _record(self, partition: int) -> Identity | None:
         key = self.store.key(partition, "worker", self.worker)

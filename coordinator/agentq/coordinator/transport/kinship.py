@@ -4,7 +4,9 @@ know of those before them. How the worker asks, and what may be asked.
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
 from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.logs import LogEntry
@@ -39,6 +42,7 @@ from agentq.coordinator.transport.messages import (
 from agentq.coordinator.transport.remote import RemoteStore
 from agentq.coordinator.waiting import Message
 
+ATTEMPTS = 5
 AGAIN_S = 1.0
 """After how long a wait that could not be asked for is asked for again."""
 OF_OTHERS = ("plan", "session", "dedupe_key")
@@ -64,10 +68,17 @@ class RemoteQueue(Queue):
 
 
 def asked_of(store: RemoteStore, claim: Claim, kind: type[OfHeld], **fields: Any) -> Any:
-    """What the coordinator answers to a question about a run that is held."""
-    number = store.number()
-    asked = kind.model_validate({"id": number, "run": claim.id, "fence": claim.fence, **fields})
-    return store.ask(number, asked.to_wire())
+    """What the coordinator answers to a question about a run that is held; asked again while a connection is made."""
+    for attempt in range(1, ATTEMPTS + 1):
+        number = store.number()
+        asked = kind.model_validate({"id": number, "run": claim.id, "fence": claim.fence, **fields})
+        try:
+            return store.ask(number, asked.to_wire())
+        except Unreachable:
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(random.uniform(0, AGAIN_S))
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _runs(told: list[Any]) -> list[Run]:
@@ -81,8 +92,10 @@ class RemoteOffspring(Offspring):
         self._store = store
         self._claim = claim
 
-    def submit(self, spec: RunSpec, *, most: int) -> str:
-        return str(self._ask(Bear, spec=spec.model_dump(mode="json", exclude_unset=True, by_alias=True), most=most))
+    def submit(self, spec: RunSpec, *, most: int, run_id: str | None = None) -> str:
+        child = run_id or new_run_id(partition_of(self._claim.id))
+        fields = spec.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        return str(self._ask(Bear, child=child, spec=fields, most=most))
 
     def cancel(self, child: str, reason: str) -> State:
         return State(self._ask(End, child=child, reason=reason))
@@ -165,7 +178,7 @@ def _of_children(queue: Queue, claim: Claim, grants: Grants, asked: OfHeld) -> A
     kin = Offspring(queue, claim)
     match asked:
         case Bear():
-            return kin.submit(_child(asked, kin, grants), most=asked.most)
+            return kin.submit(_child(asked, kin, grants), most=asked.most, run_id=asked.child)
         case Look():
             return _told(kin.get(asked.child))
         case Depth():

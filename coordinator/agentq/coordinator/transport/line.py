@@ -70,6 +70,8 @@ class Address:
     url: str
     token: str = ""
     tls: ssl.SSLContext | None = None
+    direct: bool = False
+    """Whether it is on this machine, where no proxy is asked."""
 
 
 class Line:
@@ -211,6 +213,8 @@ class Line:
         """One connection, from its beginning to its end; whether the other side has only gone to come back."""
         headers = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
         more: dict[str, Any] = {"ssl": self._address.tls} if self._address.tls is not None else {}
+        if self._address.direct:
+            more["proxy"] = None
         try:
             async with _Connect(
                 self._address.url,
@@ -327,7 +331,7 @@ def _detail(body: str) -> str:
     try:
         return str(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):
-        return "check its token."
+        return "check its token, and the address."
 
 
 def _closed(closed: ConnectionClosed) -> AgentqError:

@@ -60,6 +60,12 @@ class _Message(BaseModel):
         return self.model_dump_json()
 
 
+class _Answering(_Message):
+    """What the coordinator says: a worker passes over what it does not know of a newer one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
 class Init(_Message):
     """The first word of a worker on a new connection."""
 
@@ -70,7 +76,7 @@ class Init(_Message):
     line: Line
 
 
-class Welcome(_Message):
+class Welcome(_Answering):
     """The answer to it: what holds here. A worker takes these times over, whatever it has been told itself."""
 
     type: Literal["welcome"] = "welcome"
@@ -137,6 +143,8 @@ class Bear(_OfHeld):
     """Put a child into the world."""
 
     type: Literal["bear"] = "bear"
+    child: RunId
+    """The id that it gets: made by who asks, so that asking twice makes one child."""
     spec: dict[str, Any]
     most: Annotated[int, Field(ge=0, le=CHILDREN_A_RUN)]
 
@@ -199,7 +207,7 @@ class Finished(_OfHeld):
     most: Annotated[int, Field(gt=0, le=INPUTS)]
 
 
-class Answer(_Message):
+class Answer(_Answering):
     """The reply to the question of that number, as the server shaped it."""
 
     type: Literal["answer"] = "answer"
@@ -207,7 +215,7 @@ class Answer(_Message):
     reply: Any
 
 
-class Refusal(_Message):
+class Refusal(_Answering):
     """What became of a question that has no reply."""
 
     type: Literal["refusal"] = "refusal"

@@ -21,7 +21,7 @@ from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 from agentq.coordinator.transport.line import Address, Line
-from agentq.coordinator.transport.messages import BLOCK_MS_MAX, Call, Init, Pending, Watch, Welcome
+from agentq.coordinator.transport.messages import BLOCK_MS_MAX, PROTOCOL, Call, Init, Pending, Watch, Welcome
 
 OPEN_S = 15.0
 ANSWER_S = 10.0
@@ -65,6 +65,11 @@ class RemoteStore(Store):
         self._pulse.close()
 
     def _welcomed(self, welcome: Welcome) -> None:
+        if welcome.protocol != PROTOCOL:
+            raise Incompatible(
+                f"The coordinator is agentq {welcome.version} and speaks version {welcome.protocol} of the protocol, "
+                f"this worker version {PROTOCOL}; upgrade the older one."
+            )
         with self._lock:
             before = self.settings
             if before is None:

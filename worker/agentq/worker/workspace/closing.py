@@ -20,7 +20,7 @@ Became = Literal["kept", "idle", "removed"]
 
 def close(worktree: Worktree, *, target: str | None = None, clean_at: str | None = None, idle_max: int = 0) -> Became:
     """Be done with it. `target` is a commit that others keep, in which work may be already; `clean_at` says that
-    all it holds is in that commit, as after `committed`, and nothing has run in it since.
+    all that was committed of it is in that commit, by whatever way, and that nothing has run in it since.
     """
     with about_to_be_idle(worktree.path.parent):
         return _closed(worktree, target, clean_at, idle_max)
@@ -34,9 +34,9 @@ def _closed(worktree: Worktree, target: str | None, clean_at: str | None, idle_m
         return "kept"
     reusable = is_reusable(worktree, Wanted("", "", None))
     if reusable and len(list(worktree.path.parent.glob(f"idle-*{SUFFIX}"))) < idle_max:
-        set_idle(worktree)
+        set_idle(worktree, target)
         return "idle"
-    remove(worktree)
+    remove(worktree, target)
     return "removed"
 
 

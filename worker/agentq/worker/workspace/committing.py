@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from agentq.worker.workspace.git import GitFailed, Stopped
 from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
-from agentq.worker.workspace.staging import Staged
+from agentq.worker.workspace.staging import CONFLICT, Staged, marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 from agentq.worker.workspace.worktree import UNDER_WAY, Worktree, drop_locks
 
@@ -109,6 +109,8 @@ class _Committing:
         self._lines: dict[str, list[tuple[int, int]]] = {}
         """Lines that came and went since the base, where that is known already."""
         self._branch_at: str | None = None
+        self._held: tuple[str, ...] = ()
+        """Repositories within that are nowhere else."""
 
     def done(self) -> Committed:
         if not self.worktree.is_ours():
@@ -130,11 +132,13 @@ class _Committing:
     # ---- what git was in the middle of
 
     def _refuse_conflicts(self) -> None:
-        listed = self.git("ls-files", "-u", "-z").split("\0")
-        files = tuple(dict.fromkeys(line.partition("\t")[2] for line in listed if line))
+        """And see what the index hides."""
+        marks = marked(self.git)
+        files = tuple(path for path, mark in marks.items() if mark == CONFLICT)
         if files:
             self._shelter_now()
             raise Undeliverable(f"conflicts are not resolved in {_named(files)}", conflicts=files)
+        unhide(self.git, marks)
 
     def _undo_half_done(self) -> None:
         """A rebase or bisect stands somewhere in between; the work is where it began."""
@@ -236,8 +240,7 @@ class _Committing:
             self.notes.append(f"a repository within is no part of the work: {_named(nested)}")
         if held:
             self.notes.append(f"what was done in a submodule is only in the worktree: {_named(held)}")
-        if nested or held:
-            self.worktree.noted(holds=(*nested, *held))
+        self._held = (*nested, *held)
 
     def _submodules(self) -> set[str]:
         if not (self.worktree.path / ".gitmodules").is_file():
@@ -304,6 +307,7 @@ class _Committing:
     def _move_to(self, tip: str) -> None:
         """The branch, and HEAD on it; the files are those of the tip already."""
         self._forget_half_done()
+        self.worktree.noted(settled=tip, holds=self._held)
         branch = self.worktree.branch
         if branch is None:
             self.git("update-ref", "--no-deref", "-m", "agentq: committed", "HEAD", tip, patient=True)

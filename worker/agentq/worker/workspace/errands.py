@@ -56,7 +56,7 @@ class Errands:
 
     async def check(self, folder: Path) -> Done:
         """The merged work, which stands in that folder."""
-        self._attempt.progress(f"is being checked, with what {self._workspace.target} has")
+        self._attempt.progress(f"is checked on top of {self._workspace.target}")
         return await self._do("check", self._workspace.check, folder, self._workspace.check_timeout_ms)
 
     async def after_merge(self, commit: str) -> None:

@@ -40,7 +40,7 @@ _LOCKED = (".lock", "cannot lock ref", "could not lock")
 """What git says where somebody else is at it."""
 _PASSING = ("commondir",)
 """What it says where a worktree of the repository comes or goes that moment: the next time it has not seen it."""
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -173,7 +173,7 @@ class Git:
         )
         if code and code not in also:
             self.leash.check()
-            text = _CREDENTIALS.sub("***@", said.decode("utf-8", "replace"))
+            text = hidden(said.decode("utf-8", "replace"))
             raise GitFailed(f"git {words[0]} failed: {_sentence(text, code)}", text, code)
         return printed
 
@@ -236,6 +236,11 @@ class Git:
                 if not any(word in failed.said for word in passing) or monotonic_ms() >= deadline_ms:
                     raise
             self.leash.pause(PAUSE_S)
+
+
+def hidden(text: str) -> str:
+    """What may be shown of an address, or of a text that has some in it."""
+    return CREDENTIALS.sub("***@", text)
 
 
 def _end(popen: subprocess.Popen[bytes]) -> None:

@@ -11,15 +11,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.worker import tree
-from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.git import Git, GitFailed, hidden
 from agentq.worker.workspace.idling import one_more
 from agentq.worker.workspace.note import SUFFIX, Note
-from agentq.worker.workspace.repository import Repository, hidden
+from agentq.worker.workspace.repository import Repository
 from agentq.worker.workspace.sheltering import sheltered
 from agentq.worker.workspace.submodules import furnish_submodules
 from agentq.worker.workspace.worktree import (
@@ -204,7 +205,10 @@ def _added(repository: Repository, path: Path, wanted: Wanted) -> Worktree:
             note = Note(path=path, common=repository.common, git_dir=git_dir, repository=hidden(wanted.asked))
             worktree = Worktree(repository, note).noted(**_about(wanted))
         except BaseException:
-            roll_back(repository, git, path, None if had else wanted.branch)
+            roll_back(git, path)
+            if wanted.branch and not had:
+                with suppress(GitFailed):
+                    git("update-ref", "-d", f"refs/heads/{wanted.branch}", wanted.commit)
             raise
     try:
         if wanted.sparse:
@@ -214,7 +218,7 @@ def _added(repository: Repository, path: Path, wanted: Wanted) -> Worktree:
         worktree.git("reset", "-q", "--hard", patient=True)
         furnish_submodules(worktree.git, repository.modules)
     except BaseException:
-        remove(worktree, branch=not had)
+        remove(worktree, wanted.commit)
         raise
     return worktree
 

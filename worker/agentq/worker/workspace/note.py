@@ -38,6 +38,8 @@ class Note(BaseModel):
     branch: str | None = None
     base: str = ""
     """The commit that it was made from."""
+    settled: str = ""
+    """The commit that has all it held when its work was committed."""
     keeper: str = ""
     """The process that holds it."""
     worker: str = ""

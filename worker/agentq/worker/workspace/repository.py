@@ -17,13 +17,13 @@ from pathlib import Path
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound
-from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.git import CREDENTIALS, Git, GitFailed, hidden
 from agentq.worker.workspace.locking import locked
 from agentq.worker.workspace.precautions import look_at, of_user
 
 ORIGIN = "origin"
 REMOTE_HEADS = "refs/remotes/"
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT = re.compile(r"(?P<host>[^\s/:]+):(?!//)(?P<path>\S+)")
 
 REMEMBERED = 10_000
@@ -81,6 +81,8 @@ class Repository:
 
     def resolved(self, base: str) -> str:
         """The commit that a base is now; a copy, and a branch of a remote's, is brought up to date first."""
+        if _HASH.fullmatch(base) and (commit := self.commit(base)):
+            return commit  # which does not change, whatever has come meanwhile
         remote, _, branch = base.partition("/")
         if self.is_copy:
             self.fetch(self.remote)
@@ -117,16 +119,8 @@ class Repository:
             if _fetched_ms.get((self.common, remote), -1) >= asked_ms:
                 return
             began_ms = monotonic_ms()
-            git(
-                "fetch",
-                "-q",
-                "--no-write-fetch-head",
-                "--recurse-submodules=no",
-                "--prune",
-                remote,
-                far=True,
-                patient=True,
-            )
+            words = ("fetch", "-q", "--no-write-fetch-head", "--recurse-submodules=no")
+            git(*words, *(("--prune",) if self.is_copy else ()), remote, far=True, patient=True)
             if self.is_copy:
                 # Which branch the remote stands on may have changed; one without a commit stands nowhere.
                 git("remote", "set-head", remote, "--auto", far=True, also=(1, 128))
@@ -223,13 +217,8 @@ def told_apart(address: str) -> str:
     """The same for each way to write an address: without the user, the password, a last `.git`."""
     if short := _SHORT.fullmatch(address):
         address = f"ssh://{short['host']}/{short['path'].lstrip('/')}"
-    scheme, mark, rest = _CREDENTIALS.sub("", address).partition("://")
+    scheme, mark, rest = CREDENTIALS.sub("", address).partition("://")
     if not mark:
         return os.path.realpath(scheme)
     host, slash, path = rest.partition("/")
     return f"{host.rpartition('@')[2].lower()}{slash}{path.rstrip('/').removesuffix('.git')}"
-
-
-def hidden(address: str) -> str:
-    """An address as it may be shown."""
-    return _CREDENTIALS.sub("***@", address)

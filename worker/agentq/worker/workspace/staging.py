@@ -1,12 +1,20 @@
-"""What differs between two states of the files, as git lists it."""
+"""What differs between two states of the files, as git lists it; and what an index hides from that."""
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
+
+from agentq.worker.workspace.git import Git
 
 REPOSITORY = "160000"
 """The mode of a path that is a repository of its own."""
 GONE = "000000"
+CONFLICT = b"M"
+ABSENT = b"S"
+"""Marks of `git ls-files -v`; a small letter says that changes of the file are not looked for."""
+_MARKED = re.compile(rb"(?:\A|(?<=\0))([^H]) ([^\0]+)\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +60,21 @@ class Staged:
 
 def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
+
+
+def marked(git: Git) -> dict[str, bytes]:
+    """The paths in the index that are not plain, and their marks: in conflict, or hidden."""
+    listed = git.bytes("ls-files", "-v", "-z")
+    return {os.fsdecode(found[2]): found[1] for found in _MARKED.finditer(listed)}
+
+
+def unhide(git: Git, marks: dict[str, bytes]) -> None:
+    """Have git see all changes again. In a sparse worktree, what was not checked out is not there for that reason."""
+    assert git.git_dir is not None
+    sparse = (git.git_dir / "config.worktree").exists()
+    skipped = [path for path, mark in marks.items() if mark.upper() == ABSENT]
+    unseen = [path for path, mark in marks.items() if mark.islower()]
+    back = [path for path in skipped if not sparse or os.path.lexists(git.folder / path)]
+    for option, paths in (("--no-assume-unchanged", unseen), ("--no-skip-worktree", back)):
+        if paths:
+            git("update-index", option, "-z", "--stdin", input="".join(f"{path}\0" for path in paths), patient=True)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.coordinator.clock import wall_ms
-from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.git import Git, GitFailed, Leash
 from agentq.worker.workspace.note import SUFFIX, Note
 from agentq.worker.workspace.repository import Repository
 from agentq.worker.workspace.sheltering import repositories_within, sheltered, snapshot
+from agentq.worker.workspace.staging import marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 
 BRANCHES = "agentq/"
@@ -83,15 +84,22 @@ def found(repository: Repository, path: Path) -> Worktree | None:
 
 
 def _known_to_git(repository: Repository, path: Path) -> Note | None:
-    for file in (repository.common / "worktrees").glob("*/gitdir"):
+    for own in _known_as(repository.common, path):
+        here = repository.git.within(path, own)
+        base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
+        run, branch = path.name, branch_of(path.name)
+        return Note(path=path, common=repository.common, git_dir=own, repository="", run=run, branch=branch, base=base)
+    return None
+
+
+def _known_as(common: Path, path: Path) -> list[Path]:
+    """The folders in which git keeps what it knows of a worktree: one, as a rule."""
+    found = []
+    for file in (common / "worktrees").glob("*/gitdir"):
         with suppress(OSError):
             if file.read_text().strip() == str(path / ".git"):
-                here = repository.git.within(path, file.parent)
-                base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
-                run, branch = path.name, branch_of(path.name)
-                return Note(path=path, common=repository.common, git_dir=file.parent, repository="", run=run,
-                            branch=branch, base=base)  # fmt: skip
-    return None
+                found.append(file.parent)
+    return found
 
 
 def is_its_own(note: Note) -> bool:
@@ -136,15 +144,31 @@ def moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
     return there
 
 
-def roll_back(repository: Repository, git: Git, path: Path, branch: str | None) -> None:
-    git = replace(git, leash=type(git.leash)())  # it is to be done also when nobody wants the rest
+def roll_back(git: Git, path: Path) -> None:
+    """Take away a worktree, however far it is made or removed. To be called alone, with git in the repository's folder.
+
+    `git worktree prune` would forget worktrees of others, too, whose disk is away for a while.
+    """
+    git = replace(git, leash=Leash())  # it is to be done also when nobody wants the rest
     with suppress(GitFailed):
         git("worktree", "remove", "-f", "-f", str(path))
     clear(path)
-    with suppress(GitFailed):
-        git("worktree", "prune")
-        if branch is not None and repository.commit(f"refs/heads/{branch}"):
-            git("update-ref", "-d", f"refs/heads/{branch}", patient=True)
+    for own in _known_as(git.folder, path):
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def drop_branch(worktree: Worktree, target: str | None = None) -> None:
+    """Its branch goes, once what is on it can be reached otherwise: somebody may have gone on there."""
+    if worktree.branch is None:
+        return
+    git = replace(worktree.repository.git, leash=Leash())
+    ref = f"refs/heads/{worktree.branch}"
+    tip = git.answers("rev-parse", "--verify", "--quiet", ref)
+    if tip is None:
+        return
+    if target is None or tip != worktree.note.settled:
+        _shelter_own(worktree, git, [tip], target)
+    git("update-ref", "-d", ref, tip, patient=True)
 
 
 def clear(path: Path) -> None:
@@ -180,10 +204,11 @@ def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
         return []  # an idle one, or one of merges, which are made of what others hold
     git = worktree.git
     drop_locks(worktree)
-    tips = [tip for tip in _tips(worktree) if tip != worktree.base or not _is_elsewhere(worktree, tip)]
+    unhide(git, marked(git))
+    tips = list(_tips(worktree))
     if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
         tips.append(made)
-    sheltered(git, worktree.note.run, *tips, target=target)
+    _shelter_own(worktree, git, tips, target)
     held = shelter_submodules(git, worktree.repository.modules, worktree.note.run)
     return [*held, *repositories_within(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
 
@@ -202,28 +227,32 @@ def _tips(worktree: Worktree) -> Iterator[str]:
             yield from file.read_text().split()
 
 
-def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
+def _shelter_own(worktree: Worktree, git: Git, tips: list[str], target: str | None) -> None:
+    """What it was made from is not its own, as long as a branch has that."""
+    own = [tip for tip in tips if tip != target and (tip != worktree.base or not _is_elsewhere(worktree, git, tip))]
+    sheltered(git, worktree.note.run, *own, target=target)
+
+
+def _is_elsewhere(worktree: Worktree, git: Git, commit: str) -> bool:
     """Whether a branch or a tag has it that is not the worktree's own."""
     kinds = ("refs/heads", "refs/remotes", "refs/tags")
-    told = worktree.git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
+    told = git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
     return any(ref != f"refs/heads/{worktree.branch}" for ref in told.split())
 
 
-def set_idle(worktree: Worktree) -> None:
+def set_idle(worktree: Worktree, target: str | None = None) -> None:
     """Done with, and all that it held is merged or sheltered: another run may have it. Its branch goes."""
     folder = worktree.path.parent
     worktree.git("update-ref", "--no-deref", "HEAD", worktree.base, patient=True)
-    if worktree.branch:
-        worktree.repository.git("update-ref", "-d", f"refs/heads/{worktree.branch}", patient=True)
+    drop_branch(worktree, target)
     with worktree.repository.locked():
         name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
-        gone = {"run": "", "branch": None, "base": "", "ended_at_ms": wall_ms(), "furnished": (), "set_up": ""}
-        moved(worktree, folder / name, state="idle", **gone)
+        gone = {"run": "", "branch": None, "base": "", "settled": "", "furnished": (), "set_up": ""}
+        moved(worktree, folder / name, state="idle", ended_at_ms=wall_ms(), **gone)
 
 
-def remove(worktree: Worktree, *, branch: bool = True) -> None:
+def remove(worktree: Worktree, target: str | None = None) -> None:
     """Take it away, with its branch; what it held is merged or sheltered by now."""
     with worktree.repository.locked() as git:
-        roll_back(worktree.repository, git, worktree.path, worktree.branch if branch else None)
-        if worktree.note.git_dir.exists() and worktree.note.git_dir.parent == worktree.note.common / "worktrees":
-            shutil.rmtree(worktree.note.git_dir, ignore_errors=True)
+        roll_back(git, worktree.path)
+    drop_branch(worktree, target)

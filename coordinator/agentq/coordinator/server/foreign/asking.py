@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from agentq.coordinator.errors import Duplicate, Invalid, NotFound
+from agentq.coordinator.errors import AgentqError, Duplicate, Invalid, NotFound, Unreachable
 from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.queue import Queue
@@ -122,6 +122,7 @@ class Asking:
         blueprint = self.shelf.check_agent(asked.agent_name) if asked.agent_name is not None else None
         parameters = asked.given()
         check_parameters(parameters, asked.agent_name, blueprint.parameters_schema if blueprint else None)
+        self._check_hooks(blueprint)
         parent = self._parent(asked)
         session = asked.session_name or asked.session_id or self._new_session()
         wanted = self._wanted(asked, blueprint)
@@ -142,7 +143,20 @@ class Asking:
             parent=parent or "",
             dialect=asked.dialect,
         )
-        return self._put(asked, spec, session, blueprint)
+        try:
+            return self._put(asked, spec, session, blueprint)
+        except Unreachable:
+            raise  # perhaps it was submitted
+        except AgentqError:
+            self.conversing.discard(session)
+            raise
+
+    def _check_hooks(self, blueprint: Blueprint | None) -> None:
+        """Refuse a blueprint whose hooks are no agents, before anything is made."""
+        hooks = blueprint.hooks if blueprint is not None else None
+        for hook in (hooks.on_run_start, hooks.on_run_finish) if hooks is not None else ():
+            if hook is not None:
+                self.shelf.check_agent(hook.agent_name)
 
     def _resume(self, asked: Asked) -> Accepted:
         named = asked.session_id or asked.session_name
@@ -158,6 +172,7 @@ class Asking:
             raise Absent("procedural_agent_no_resume")
         parameters = asked.given()
         check_parameters(parameters, asked.agent_name, PROMPT_ONLY)
+        self._check_hooks(blueprint)
         asked = asked.model_copy(
             update={
                 "agent_name": about.get("agent_name") or asked.agent_name,

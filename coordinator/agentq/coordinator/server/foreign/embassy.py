@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.attending import Attending
 from agentq.coordinator.server.foreign.conversing import Conversing
-from agentq.coordinator.server.foreign.lobby import Ask, Lobby
+from agentq.coordinator.server.foreign.follower import Elsewhere
+from agentq.coordinator.server.foreign.lobby import Lobby
 from agentq.coordinator.server.foreign.orders import Orders
 from agentq.coordinator.server.foreign.owing import Owing
 from agentq.coordinator.server.foreign.polling import Polling
@@ -18,7 +17,7 @@ from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.stopping import Stopping
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server.tides import Tides
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.settings import ServerSettings, Settings
 from agentq.coordinator.store import Store
 
 
@@ -26,9 +25,9 @@ class Embassy:
     """Made on any thread; started and stopped on the server's loop."""
 
     def __init__(
-        self, store: Store, settings: Settings, tides: Tides, ask: Ask, environment: Mapping[str, str] | None = None
+        self, store: Store, settings: Settings, tides: Tides, elsewhere: Elsewhere, server: ServerSettings
     ) -> None:
-        self.timing = Timing.from_environment() if environment is None else Timing.from_environment(environment)
+        self.timing = Timing.of(server)
         self.shelf = Shelf(store)
         self.conversing = Conversing(store)
         self.roster = Roster(store, settings, self.timing, self.shelf)
@@ -37,10 +36,10 @@ class Embassy:
         self.asking = Asking(store, self.timing, self.shelf, self.conversing)
         self.stopping = Stopping(self.roster, self.conversing)
         self.attending = Attending(self.roster, self.conversing, self.timing)
-        self.lobby = Lobby(store, tides, ask)
-        self.rush = Rush(self.orders, self.reports, ask)
-        self.polling = Polling(self.roster, self.orders, self.lobby, self.rush, ask)
-        self.owing = Owing(self.conversing, self.asking, tides, ask)
+        self.lobby = Lobby(store, tides, elsewhere)
+        self.rush = Rush(self.orders, self.reports, elsewhere)
+        self.polling = Polling(self.roster, self.orders, self.lobby, self.rush, elsewhere)
+        self.owing = Owing(self.conversing, self.asking, tides, elsewhere)
 
     def start(self) -> None:
         """Follow what happens, on the loop."""

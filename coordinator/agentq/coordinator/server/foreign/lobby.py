@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.events import Event
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import HELD, State
+from agentq.coordinator.server.foreign.follower import Elsewhere, Follower
 from agentq.coordinator.server.tides import Tides
 from agentq.coordinator.serving import Identity, serves
 from agentq.coordinator.store import Store
@@ -32,7 +33,6 @@ GATHER_S = 0.002
 """Where nobody waits, events are looked at together: whoever comes looks for themselves first."""
 LANES_A_CALL = 500
 
-Ask = Callable[..., Awaitable[Any]]
 
 log = logging.getLogger("agentq.server")
 
@@ -75,26 +75,14 @@ class Place:
             self._bell.set_result(None)
 
 
-class Lobby:
+class Lobby(Follower):
     """Everybody who waits in this process. To be used on its loop alone."""
 
-    def __init__(self, store: Store, tides: Tides, ask: Ask) -> None:
+    def __init__(self, store: Store, tides: Tides, elsewhere: Elsewhere) -> None:
         self.store = store
-        self.tides = tides
-        self._ask = ask
+        super().__init__(tides, elsewhere)
         self._places: OrderedDict[str, Place] = OrderedDict()
         self._serves: dict[tuple[str, str], bool] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to follow the tides."""
-        self._task = asyncio.create_task(self._follow())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
 
     @contextmanager
     def place(self, runner: str) -> Iterator[Place]:
@@ -146,7 +134,7 @@ class Lobby:
         for key in [key for key in self._serves if key[0] == runner]:
             del self._serves[key]
 
-    async def _follow(self) -> None:
+    async def follow(self) -> None:
         with self.tides.of_everything(CAPACITY) as watch:
             while not self.tides.closing:
                 news = await watch.next(ROUND_S)
@@ -169,7 +157,7 @@ class Lobby:
                 self.call_runner(event.worker)
         pending = [event.run for event in events if event.state is State.PENDING] if self._places else []
         for at in range(0, len(pending), LANES_A_CALL):
-            for lane in await self._ask(self._lanes, pending[at : at + LANES_A_CALL]):
+            for lane in await self._elsewhere(self._lanes, pending[at : at + LANES_A_CALL]):
                 self.call(lane)
 
     def _lanes(self, runs: Sequence[str]) -> list[str]:

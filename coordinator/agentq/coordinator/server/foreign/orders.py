@@ -1,6 +1,6 @@
 """What a runner is told when it polls: one thing at a time, the most urgent first.
 
-1. That it was deregistered.
+1. That it was deregistered; or that it is drained, once it has nothing left.
 2. Runs, or sessions, to stop: those that it holds and that are to be cancelled, and those that it was given and holds
    no longer, because they were lost to it: whatever still runs there of them is to end before it gets anything new.
 3. Scripts to fetch or to remove.
@@ -28,10 +28,11 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, spec_from_wire
 from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
+from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
 from agentq.coordinator.server.foreign.registration import Dialect
-from agentq.coordinator.server.foreign.roster import ACTIVE_MS, GIVEN, Given, Look, NotRegistered, Roster
+from agentq.coordinator.server.foreign.roster import ACTIVE_MS, NotRegistered, Roster
 from agentq.coordinator.server.foreign.shelf import Shelf, filled_in
-from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, session_of
+from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, lone_session, session_of
 from agentq.coordinator.server.problems import Denied
 
 AGAIN_MS = 10_000
@@ -121,7 +122,7 @@ class Orders:
     def _is_plain(self, look: Look) -> bool:
         """Whether there is nothing to tell a runner but a run."""
         knows = look.dialect != "c" or look.fields.get("scripts", "0") == look.shelf
-        free = knows and look.registered and not (look.leaving or look.holds or look.given)
+        free = knows and look.registered and not (look.leaving or look.draining or look.holds or look.given)
         return free and not self.roster.is_worn(look) and len(look.epochs) == 1
 
     def _guarded(self, look: Look, poll_ms: int) -> Answer:
@@ -159,6 +160,8 @@ class Orders:
         told = self._handed(look, again.claim) if again is not None else None
         if told is not None:
             return told
+        if look.draining:
+            return Nothing() if look.holds or doomed else Told({"deregistered": True})
         wait_ms = max((each.told_at_ms + QUIET_MS - look.now_ms for each in doomed), default=0)
         return Nothing(wait_ms) if wait_ms > 0 else self._claimed(look)
 
@@ -192,7 +195,8 @@ class Orders:
         for hold in look.holds:
             if hold.stopping and hold.state != State.CLAIMED:
                 known = given.get(hold.claim.id)
-                wanted.append(known or Given(hold.claim.id, hold.session or "-", 0, 0))
+                session = hold.session or lone_session(hold.claim.id)
+                wanted.append(known or Given(hold.claim.id, session, 0, 0))
         due = [each for each in wanted if each.told_at_ms == 0 or look.now_ms - each.told_at_ms >= AGAIN_MS]
         if not due:
             return None

@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from pydantic import JsonValue
 
@@ -25,6 +24,7 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.follower import Elsewhere, Follower
 from agentq.coordinator.server.foreign.shelf import Hook
 from agentq.coordinator.server.foreign.speaking import STATUS, Notes, error_of, result_of, session_of
 from agentq.coordinator.server.tides import Tides
@@ -44,33 +44,20 @@ GATHER_S = 0.02
 """Children that end together are told of together; and it is not looked at every event by itself."""
 CLOSING = "Please continue with the orchestration based on "
 
-Ask = Callable[..., Awaitable[Any]]
 log = logging.getLogger("agentq.server")
 
 
-class Owing:
+class Owing(Follower):
     """Pays what is owed."""
 
-    def __init__(self, conversing: Conversing, asking: Asking, tides: Tides, ask: Ask) -> None:
+    def __init__(self, conversing: Conversing, asking: Asking, tides: Tides, elsewhere: Elsewhere) -> None:
         self.store = conversing.store
         self.records = conversing.records
         self.conversing = conversing
         self.asking = asking
-        self.tides = tides
-        self._ask = ask
-        self._task: asyncio.Task[None] | None = None
+        super().__init__(tides, elsewhere)
 
-    def start(self) -> None:
-        """Begin to follow the tides."""
-        self._task = asyncio.create_task(self._follow())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    async def _follow(self) -> None:
+    async def follow(self) -> None:
         with self.tides.of_everything(CAPACITY) as watch:
             relevant = True
             while not self.tides.closing:
@@ -84,7 +71,7 @@ class Owing:
     async def _round(self) -> None:
         try:
             with suppress(Unreachable, TryLater):  # it is looked again after a while, whatever happens
-                await self._ask(self.settle)
+                await self._elsewhere(self.settle)
         except AgentqError as fault:
             log.warning("a debt was not paid", extra={"fields": {"error": str(fault)}})
 

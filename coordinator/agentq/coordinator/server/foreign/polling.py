@@ -10,21 +10,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
-from agentq.coordinator.server.foreign.lobby import Ask as Elsewhere
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.server.foreign.follower import Elsewhere
 from agentq.coordinator.server.foreign.lobby import Lobby, Place
 from agentq.coordinator.server.foreign.orders import Ask, Body, Nothing, Orders, Told
-from agentq.coordinator.server.foreign.roster import Roster
+from agentq.coordinator.server.foreign.roster import NotRegistered, Roster
 from agentq.coordinator.server.foreign.rush import Rush
+from agentq.coordinator.server.problems import Denied
 
 OUTAGE_MS = 500
 """How long a poll waits before it looks again at a store that could not be reached."""
 GRACE_MS = 5_000
 """For how long after its time a poll is taken to be under way, wherever it is held."""
+
+log = logging.getLogger("agentq.server")
 
 
 class Polling:
@@ -58,7 +62,11 @@ class Polling:
             try:
                 found = await self._rush.poll(Ask(place.runner, left_ms + GRACE_MS if first else 0, may_touch))
                 place.who, first = self.roster.who_is(place.runner), False
-            except (Unreachable, TryLater):
+            except (NotRegistered, Denied):
+                raise
+            except AgentqError as fault:
+                # The store is away, or the lease was lost at this very moment: it is looked again, and nothing said.
+                log.debug("a poll is held", extra={"fields": {"runner": place.runner, "error": str(fault)}})
                 wait_ms, found = min(left_ms, OUTAGE_MS), Nothing()
             if isinstance(found, Told):
                 return await self._delivered(place, found, gone)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -24,7 +25,8 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.limits import FOREIGN_MS
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records, WorkerRecord
-from agentq.coordinator.server.foreign.registration import Dialect, Registration
+from agentq.coordinator.server.foreign.looking import GIVEN, Look, look_of
+from agentq.coordinator.server.foreign.registration import Registration
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.serving import Identity
@@ -34,10 +36,6 @@ from agentq.coordinator.store import Store
 LEASES_KEPT = 20_000
 ACTIVE_MS = 5_000
 """A runner that polled so lately is alive; nobody takes its place."""
-HEAD = 6
-"""Values of the script's reply before the fields."""
-GIVEN = "run:"
-"""What the fields begin with that name the runs a runner was given and has not reported the end of."""
 
 
 class NotRegistered(NotFound):
@@ -70,55 +68,6 @@ class Collision(Refused):
             "agent_name": agent,
             "existing_runner_id": runner,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A run that a runner holds, as a worker does."""
-
-    claim: Claim
-    state: str
-    stopping: bool
-    claimed_at_ms: int
-    session: str
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A run that a runner was given; its process may be there, whatever has become of the run."""
-
-    run: str
-    session: str
-    told_at_ms: int
-    """When the runner was last told to stop it; 0 if never."""
-    times: int
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Everything that the store knows of a runner, at one moment."""
-
-    runner: str
-    now_ms: int
-    registration: Registration
-    fields: Mapping[str, str]
-    epochs: tuple[str, ...]
-    registered: bool
-    """Whether it is a worker, in every partition, that nobody has declared lost."""
-    lease_until_ms: int
-    shelf: str
-    """The revision of the shelf."""
-    holds: tuple[Hold, ...] = ()
-    given: tuple[Given, ...] = ()
-
-    @property
-    def dialect(self) -> Dialect:
-        return self.registration.dialect
-
-    @property
-    def leaving(self) -> bool:
-        """Whether somebody else has deregistered it, and it is to be told."""
-        return "deregistered" in self.fields
 
 
 @dataclass(slots=True)
@@ -239,23 +188,7 @@ class Roster:
         return self._seen(runner, [self.store.call("attend", each, runner) for each in self.store.partitions()])
 
     def _seen(self, runner: str, replies: Sequence[Any]) -> Look | None:
-        home = replies[self.home(runner)]
-        fields = dict(_pairs(home[HEAD : HEAD + 2 * home[HEAD - 1]]))
-        if "body" not in fields:
-            return None
-        holds = tuple(hold for reply in replies for hold in _holds(reply[HEAD + 2 * reply[HEAD - 1] :]))
-        return Look(
-            runner,
-            int(home[0]),
-            Registration.model_validate_json(fields["body"]),
-            fields,
-            tuple(reply[2] for reply in replies),
-            all(reply[1] in ("ready", "draining") for reply in replies),
-            min(int(float(reply[3])) for reply in replies),
-            replies[0][4],
-            holds,
-            tuple(_given(fields)),
-        )
+        return look_of(runner, replies, self.home(runner))
 
     def home(self, runner: str) -> int:
         """The partition that a runner's own key lives in."""
@@ -326,6 +259,10 @@ class Roster:
         except Evicted:
             self._come_back(lease, look.runner)
             return
+        if any(order.order == "hurry" for order in beat.orders):
+            for claim in held:
+                with suppress(Refused, NotFound):  # it has left this runner's hands by itself
+                    self.queue.release(claim, "its runner is to leave")
         if beat.orders:
             # What there is to be told of is read from the runs themselves, as often as it takes.
             lease.heartbeat(held, beat.orders)
@@ -370,24 +307,3 @@ class Roster:
         kept = self._kept.get(runner)
         found = kept.claims.pop(run, None) if kept is not None else None
         return found[1] if found is not None else None
-
-
-def _pairs(flat: list[str]) -> list[tuple[str, str]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _holds(flat: list[str]) -> list[Hold]:
-    rows = [flat[at : at + 6] for at in range(0, len(flat), 6)]
-    return [
-        Hold(Claim(run, fence, "", ""), state, bool(stop), int(claimed or 0), session)
-        for run, fence, state, stop, claimed, session in rows
-    ]
-
-
-def _given(fields: Mapping[str, str]) -> list[Given]:
-    found = []
-    for name, value in fields.items():
-        if name.startswith(GIVEN):
-            session, told, times = value.split(" ")
-            found.append(Given(name.removeprefix(GIVEN), session, int(told), int(times)))
-    return found

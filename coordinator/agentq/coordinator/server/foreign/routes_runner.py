@@ -12,9 +12,9 @@ from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.foreign.embassy import Embassy
+from agentq.coordinator.server.foreign.looking import Look
 from agentq.coordinator.server.foreign.registration import Registration
 from agentq.coordinator.server.foreign.reports import Ended
-from agentq.coordinator.server.foreign.roster import Look
 from agentq.coordinator.server.foreign.speaking import moment
 from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.quick import Quick

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.server.foreign.lobby import Ask as Elsewhere
+from agentq.coordinator.server.foreign.follower import Elsewhere
 from agentq.coordinator.server.foreign.orders import Ask, Nothing, Orders, Told
 from agentq.coordinator.server.foreign.reports import Ended, Reports
 from agentq.coordinator.server.gathering import Gathering

@@ -1,41 +1,36 @@
-"""The times that foreign runners live by, under the names that their own documentation gives them."""
+"""The times that foreign runners live by: settings of the server, and above them variables with the names that their
+own documentation gives them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated
+from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.settings import ServerSettings
 
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
-
-HOLD_S_MAX = 30.0
-"""Their clients give up after 35 s."""
 LEASE_BEATS = 2.5
 """A runner may miss one heartbeat and be late with the next."""
+NAMES = (
+    *("runner_poll_timeout", "runner_heartbeat_interval", "runner_heartbeat_timeout"),
+    *("run_no_match_timeout", "runner_agent"),
+)
 
 
-class Timing(BaseModel):
-    """Each field can be set as a variable of the same name in capitals."""
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """In seconds, as there. Clients give up a poll after 35, so it waits for 30 at the most."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    runner_poll_timeout: Annotated[
-        float, Field(gt=0, le=HOLD_S_MAX, description="seconds for which a poll waits for something to come")
-    ] = HOLD_S_MAX
-    runner_heartbeat_interval: Annotated[Seconds, Field(description="seconds between two heartbeats of a runner")] = 60
-    runner_heartbeat_timeout: Annotated[
-        Seconds, Field(description="seconds without a word after which a runner is shown as stale")
-    ] = 120
-    run_no_match_timeout: Annotated[
-        float,
-        Field(ge=0, le=31 * 86_400, description="seconds after which a run fails that no runner took; 0 is never"),
-    ] = 0
-    runner_agent: Annotated[Name, Field(description="the agent of a run that names none")] = "claude"
+    runner_poll_timeout: float = 30
+    runner_heartbeat_interval: float = 60
+    runner_heartbeat_timeout: float = 120
+    run_no_match_timeout: float = 0
+    runner_agent: str = "claude"
 
     @property
     def lease_ms(self) -> int:
@@ -48,12 +43,12 @@ class Timing(BaseModel):
         return round(1000 * self.run_no_match_timeout) or None
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Timing:
-        """Read what is set; everything else has its default."""
-        names = {name.upper(): name for name in cls.model_fields}
-        found = {names[key]: value for key, value in environment.items() if key in names}
+    def of(cls, server: ServerSettings, environment: Mapping[str, str] = os.environ) -> Timing:
+        """What is set; a variable stands above the server's settings."""
+        said = {name: environment[name.upper()] for name in NAMES if name.upper() in environment}
         try:
-            return cls.model_validate(found)
+            checked = ServerSettings.model_validate({**server.model_dump(include=set(NAMES)), **said})
         except ValidationError as error:
             wrong = str(error.errors()[0]["loc"][0]).upper()
             raise Invalid(f"A setting in {wrong} is wrong: {one_sentence(error)}") from error
+        return cls(**{name: getattr(checked, name) for name in NAMES})

@@ -40,7 +40,7 @@ may_work = Allowed(Scope.WORK, by_queue=True, bound=True)
 async def worker(socket: WebSocket, principal: Annotated[Principal, Depends(may_work)]) -> None:
     """The connection of a worker that does not reach the store: `agentq worker --connect`"""
     await socket.accept()
-    with suppress(WebSocketDisconnect, RuntimeError):  # it has gone
+    with suppress(WebSocketDisconnect):  # it has gone
         await _closed_well(socket, principal)
 
 
@@ -48,7 +48,7 @@ async def _closed_well(socket: WebSocket, principal: Principal) -> None:
     try:
         await _serve(socket, principal)
     except TimeoutError:
-        await socket.close(TOO_SLOW, f"A worker says who it is within {INIT_S:g} s.")
+        await _close(socket, TOO_SLOW, TryLater(f"A worker says who it is within {INIT_S:g} s."))
     except (Unreachable, TryLater) as error:
         await _close(socket, RESTARTS, error)
     except NotAllowed as error:
@@ -64,9 +64,8 @@ async def _serve(socket: WebSocket, principal: Principal) -> None:
     if not isinstance(init, Init):
         raise Invalid("A worker begins with who it is.")
     if init.protocol != PROTOCOL:
-        await socket.close(
-            OTHER_PROTOCOL, f"This coordinator speaks version {PROTOCOL} of the protocol, not {init.protocol}."
-        )
+        sentence = f"It speaks version {PROTOCOL} of the protocol, not {init.protocol} as agentq {init.version}."
+        await socket.close(OTHER_PROTOCOL, sentence[:REASON_BYTES])
         return
     grants = Grants(service.store, service.settings, init.worker, principal.bound, principal.queues)
     await service.ask(grants.admit)
@@ -82,4 +81,5 @@ async def _serve(socket: WebSocket, principal: Principal) -> None:
 
 async def _close(socket: WebSocket, code: int, error: AgentqError) -> None:
     text = str(error) if not isinstance(error, Unreachable) else "its store cannot be reached at the moment"
-    await socket.close(code, text.encode()[:REASON_BYTES].decode(errors="ignore"))
+    with suppress(RuntimeError):  # it was closed meanwhile
+        await socket.close(code, text.encode()[:REASON_BYTES].decode(errors="ignore"))

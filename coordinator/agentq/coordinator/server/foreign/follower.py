@@ -1,0 +1,35 @@
+"""What follows the tides in a task of its own, from the server's start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agentq.coordinator.server.tides import Tides
+
+Elsewhere = Callable[..., Awaitable[Any]]
+"""Has something that blocks done in a thread."""
+
+
+class Follower:
+    """To be used on the server's loop alone."""
+
+    def __init__(self, tides: Tides, elsewhere: Elsewhere) -> None:
+        self.tides = tides
+        self._elsewhere = elsewhere
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._task = asyncio.create_task(self.follow())
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def follow(self) -> None:
+        """What is done until the tides end."""
