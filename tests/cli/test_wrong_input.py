@@ -93,7 +93,7 @@ WRONG = {
     "a file and an option": (["submit", "--from-jsonl", "-", "--queue", "a"], "leave --queue away"),
     "no part of the bench": (
         ["bench", "--only", "disk"],
-        "--only takes coordinator, waiting, worker, functions, agents or cold, not 'disk'",
+        "server, transport or cold, not 'disk'",
     ),
     "an unknown run": (["show", UNKNOWN], f"There is no run {UNKNOWN}"),
     "an unknown beginning": (["show", "zzzz"], "There is no run whose id begins with run_zzzz"),

@@ -110,7 +110,7 @@ def test_05_a_check_or_a_setup_that_hangs_has_an_end(yard: Yard) -> None:
 
 def test_08_a_cancelled_run_is_not_overwritten_by_its_completion(yard: Yard) -> None:
     check = ["sh", "-c", f"echo checks >> {yard.told}; trap '' TERM; sleep 1000"]
-    run = yard.submit("echo x > x.txt", check=check)
+    run = yard.submit("echo x > x.txt", check=check, keep="never")
     yard.hears("checks")
 
     yard.crew.queue.cancel(run)
@@ -118,6 +118,8 @@ def test_08_a_cancelled_run_is_not_overwritten_by_its_completion(yard: Yard) -> 
 
     assert ended.state == "cancelled"
     assert not yard.depot.git("branch", "--list", "work")
+    until(lambda: not list(yard.home.glob(f"worktrees/*/{run}")), "its worktree to go")
+    until(lambda: yard.depot.git("branch", "--list", f"agentq/{run}"), "its branch to be there")
     assert yard.depot.read(f"agentq/{run}", "x.txt") == "x", "its work is kept all the same"
 
 

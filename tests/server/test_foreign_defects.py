@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -18,6 +19,8 @@ from serving import Serving
 
 from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.reports import UNREPORTED_MS, Reports
+from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.timing import Timing
 
@@ -183,6 +186,37 @@ def test_what_is_said_after_the_end_or_by_others_changes_nothing(parties: Partie
     runner.report(run, "failed", error="broken")
     runner.report(run, late)
     assert client.status(run) == "failed"
+
+
+def reports_of(serving: Serving) -> Reports:
+    store, shelf = serving.store, Shelf(serving.store)
+    return Reports(Roster(store, serving.settings, Timing(), shelf), Conversing(store))
+
+
+def test_a_run_whose_end_was_told_and_not_reported_is_completed(serving: Serving, parties: Parties) -> None:
+    """The runner's report was lost for good: its executor had said that it was over."""
+    runner, client, reports = parties.hand("a"), parties.client(), reports_of(serving)
+    run = client.start("a")
+    runner.take()
+    over = {"event_type": "session_stop", "session_name": run["session_name"]}
+    assert runner.http.post(f"/sessions/{run['session_id']}/events", json=over).status_code == 200
+    look = reports.roster.look(runner.id)
+
+    reports.overdue(look)
+    assert client.status(run["run_id"]) == "running"
+    reports.overdue(replace(look, now_ms=look.now_ms + UNREPORTED_MS + 1000))
+    assert client.status(run["run_id"]) == "completed"
+
+
+def test_a_run_that_runs_longer_than_it_may_is_failed_and_stopped(serving: Serving, parties: Parties) -> None:
+    """Foreign runners have no timeouts: it is looked at each of their heartbeats."""
+    runner, client = parties.hand("a"), parties.client()
+    run = serving.submit(kind="agent", agent="claude", prompt="x", argv=(), timeout_ms=1)
+    runner.take()
+
+    until(lambda: runner.beat().is_success and client.status(run) == "failed", "the run to fail")
+
+    assert runner.poll() == {"stop_runs": [run]}
 
 
 # 6, 8 and 9: a restart

@@ -219,8 +219,8 @@ def test_a_new_commit_of_a_submodule_is_part_of_the_work(depot: Depot, shop: Wor
 
 
 def test_files_that_were_put_there_are_no_part_of_it_even_if_the_run_commits_them(depot: Depot, shop: Workshop) -> None:
-    depot.write(**{"__env": "SECRET=1\n", "modules/m.js": "m\n"})
-    job = shop.begin(depot.path, copy_files=(".env",), link_files=("modules",))
+    depot.write(**{"__env": "SECRET=1\n", "modules/m.js": "m\n", "conf/own": "own\n"})
+    job = shop.begin(depot.path, copy_files=(".env", "conf/own"), link_files=("modules",))
     assert (job.path / ".env").read_text() == "SECRET=1\n"
     assert (job.path / "modules" / "m.js").read_text() == "m\n"
     committed_by_itself(depot, job.path)
@@ -229,6 +229,10 @@ def test_files_that_were_put_there_are_no_part_of_it_even_if_the_run_commits_the
 
     assert depot.git("diff", "--name-only", "main", job.commit().commit) == "new"
     assert (job.path / ".env").exists()
+    (job.path / "conf" / "own").unlink()
+    (job.path / "conf").rmdir()
+    (job.path / "conf").symlink_to("/etc")
+    assert depot.git("diff", "--name-only", "main", job.commit().commit) == "conf\nnew"
 
 
 def test_changes_that_the_index_hides_are_part_of_the_work_and_the_next_run_has_none_of_them(

@@ -12,6 +12,7 @@ from worker.worktrees.workshop import Workshop
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.worker import proc
 from agentq.worker.workspace.git import Git, GitFailed, Leash
+from agentq.worker.workspace.keeping import look
 from agentq.worker.workspace.precautions import HARMLESS, Precautions, overriding
 from agentq.worker.workspace.worktree import shelter
 
@@ -203,6 +204,7 @@ def test_copies_and_links_do_not_lead_out(
     with pytest.raises(error, match=says):
         shop.begin(depot.path, copy_files=copies, link_files=links)
     assert list(outside.iterdir()) == []
+    assert [each.kind for each in look(shop.home)] == ["idle"], "nobody works in it"
 
 
 @pytest.mark.parametrize("pattern", [pattern.pattern for pattern, _ in HARMLESS])

@@ -127,6 +127,8 @@ class Attempt:
             outcome = await self._worked(resumption)
         except Undone as undone:
             outcome = undone.outcome
+        if self.delivery is not None:
+            await self.delivery.hand_on(outcome)
         self._say_how_it_ended(outcome)
         if self.delivery is not None:
             await self.delivery.leave(outcome)

@@ -76,6 +76,7 @@ class Delivery:
         """How its process ended, once it has."""
         self._goes_on = False
         """Another attempt goes on in the worktree."""
+        self._has_left = False
 
     @property
     def asked(self) -> str | None:
@@ -88,26 +89,35 @@ class Delivery:
             return await self._run(execute)
         except Stopping as stopping:
             self._attempt.refused(stopping)
-            return self._interrupted()
+            return self._attempt.interrupted()
         except (Stopped, Stop, HandedBack):
-            return self._interrupted()
+            return self._attempt.interrupted()
         except Undone as undone:
             # What does not begin for nobody is begun by another attempt; or there is an outcome.
             if undone.outcome.class_ is OutcomeClass.CANCELLED:
-                return self._interrupted()
+                return self._attempt.interrupted()
             raise
         except (Refused, Invalid, NotFound, Undeliverable) as refused:
             return self._failed(OutcomeClass.REJECTED, str(refused))
         except (GitFailed, OSError) as failed:
             return self._failed(OutcomeClass.INTERNAL, str(failed))
 
+    async def hand_on(self, outcome: Outcome) -> None:
+        """Before the last word: another attempt that is to go on in the worktree may begin with that, anywhere."""
+        if self._goes_on or self._attempt.comes_back:
+            await self._left(outcome, goes_on=True)
+
     async def leave(self, outcome: Outcome) -> None:
-        """The last word is said: clean up, as far as that goes."""
+        """The last word is said, and dependents begin: clean up, as far as that goes."""
+        if not self._has_left:
+            await self._left(outcome, goes_on=False)
+
+    async def _left(self, outcome: Outcome, *, goes_on: bool) -> None:
+        self._has_left = True
         if self._attempt.superseded:
             self._place.abandon()
             return
         failed = None if outcome.class_ in COMPLETING else outcome.error or str(outcome.class_)
-        goes_on = self._goes_on or self._attempt.comes_back
         try:
             await self._calling(self._place.leave, failed=failed, goes_on=goes_on)
         except (GitFailed, OSError, Refused, Invalid, NotFound) as error:
@@ -203,7 +213,7 @@ class Delivery:
         line = MergeLine(self._queue, self._attempt, self.workspace, place.repository)
         if not await line.turn(offer, f"refs/heads/{place.branch}"):
             raise HandedBack
-        self._attempt.progress(f"is merged into {target}")
+        self._attempt.progress(f"is being merged into {target}")
         landing = place.landing(self._attempt.note)
 
         async def note(_: str, old: str | None) -> None:
@@ -247,10 +257,6 @@ class Delivery:
         told = {"class_": class_, "error": sentence[:ERROR_CHARACTERS]}
         work = {"work": self._place.told()} if self._place.work is not None else {}
         return self._outcome.model_copy(update={**told, **work})
-
-    def _interrupted(self) -> Outcome:
-        self._goes_on = True
-        return self._attempt.interrupted()
 
     async def _intend(self, step: str, **fields: object) -> None:
         before = self._intent

@@ -23,6 +23,7 @@ from agentq.worker.workspace.precautions import look_at, of_user
 
 ORIGIN = "origin"
 REMOTE_HEADS = "refs/remotes/"
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHORT = re.compile(r"(?P<host>[^\s/:]+):(?!//)(?P<path>\S+)")
 
 REMEMBERED = 10_000
@@ -80,6 +81,8 @@ class Repository:
 
     def resolved(self, base: str) -> str:
         """The commit that a base is now; a copy, and a branch of a remote's, is brought up to date first."""
+        if _HASH.fullmatch(base) and (commit := self.commit(base)):
+            return commit  # which does not change, whatever has come meanwhile
         remote, _, branch = base.partition("/")
         if self.is_copy:
             self.fetch(self.remote)

@@ -95,7 +95,7 @@ def add_all(git: Git, *, settings: dict[str, str] | None = None, without: Iterab
     assert git.work_tree is not None
     nested: list[str] = []
     while True:
-        left_out = [f":(exclude,top,literal){path}" for path in (*without, *nested)]
+        left_out = [f":(exclude,top,literal){path}" for path in (*without, *nested) if _is_within(git.work_tree, path)]
         try:
             git("add", "-A", "--", ":/", *left_out, settings=settings or {}, patient=True)
         except GitFailed:
@@ -105,6 +105,11 @@ def add_all(git: Git, *, settings: dict[str, str] | None = None, without: Iterab
             nested += empty
         else:
             return nested
+
+
+def _is_within(folder: Path, path: str) -> bool:
+    """Whether no link leads away from there; git has nothing beyond one, and will not hear of it."""
+    return not any((folder / above).is_symlink() for above in Path(path).parents)
 
 
 def repositories_within(git: Git) -> list[str]:

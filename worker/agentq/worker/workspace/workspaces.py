@@ -15,7 +15,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -23,7 +24,7 @@ from agentq.coordinator.workspace import Workspace
 from agentq.worker.workspace import ports
 from agentq.worker.workspace.closing import Became, close, keep
 from agentq.worker.workspace.furnishing import furnish, has_only_pointers, variables
-from agentq.worker.workspace.git import Git, Leash
+from agentq.worker.workspace.git import Git, GitFailed, Leash
 from agentq.worker.workspace.making import Wanted, again, made
 from agentq.worker.workspace.note import Note
 from agentq.worker.workspace.precautions import Precautions
@@ -115,10 +116,20 @@ class Workspaces:
                 notes.append(f"goes on with what is kept of an earlier attempt, {away[:12]}")
             elif same and earlier:
                 notes.append("what an earlier attempt did is not on this host; beginning anew from the base")
-        worktree = furnish(worktree, workspace.copy_files, workspace.link_files)
-        notes += [POINTERS] if has_only_pointers(worktree) else []
-        taken = ports.take(workspace.ports)
+        try:
+            worktree = furnish(worktree, workspace.copy_files, workspace.link_files)
+            notes += [POINTERS] if has_only_pointers(worktree) else []
+            taken = ports.take(workspace.ports)
+        except BaseException:
+            self._give_up(worktree)
+            raise
         return Prepared(worktree, taken, worktree.note.set_up == _digest(workspace), tuple(notes))
+
+    def _give_up(self, worktree: Worktree) -> None:
+        """Nothing can be done in it, and nobody is to find it as if somebody had."""
+        unleashed = replace(worktree.repository, git=replace(worktree.repository.git, leash=Leash()))
+        with suppress(GitFailed, OSError):
+            close(self._now(Worktree(unleashed, worktree.note)), target=worktree.base, idle_max=self.idle_max)
 
     def again(self, repository: Repository, run: str) -> Prepared | None:
         """The worktree that an earlier attempt left on this host, as it is, for what comes after its process."""
@@ -143,15 +154,15 @@ class Workspaces:
             return "kept"
         return close(worktree, target=target, clean_at=clean_at, idle_max=self.idle_max)
 
-    def leave(self, prepared: Prepared, *, send: bool = True) -> None:
-        """Stop in the middle: another attempt, here or on another host, is to go on."""
+    def leave(self, prepared: Prepared, *, why: str = "", send: bool = True) -> None:
+        """Stop in the middle: another attempt, here or on another host, is to go on. `why` says what has failed."""
         ports.give_back(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return
         worktree = self._now(prepared.worktree)
         if send and worktree.repository.is_copy:
             push(worktree)
-        worktree.noted(keeper="")
+        worktree.noted(keeper="", why=why)
 
     @staticmethod
     def _now(worktree: Worktree) -> Worktree:

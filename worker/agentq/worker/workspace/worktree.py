@@ -22,6 +22,8 @@ from agentq.worker.workspace.staging import marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 
 BRANCHES = "agentq/"
+MERGES = "merges-"
+"""What the names of the worktrees of merges begin with."""
 UNDER_WAY = (
     *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "AUTO_MERGE"),
     *("BISECT_LOG", "BISECT_START", "BISECT_NAMES", "BISECT_TERMS", "BISECT_EXPECTED_REV", "ORIG_HEAD"),
@@ -82,15 +84,22 @@ def found(repository: Repository, path: Path) -> Worktree | None:
 
 
 def _known_to_git(repository: Repository, path: Path) -> Note | None:
-    for file in (repository.common / "worktrees").glob("*/gitdir"):
+    for own in _known_as(repository.common, path):
+        here = repository.git.within(path, own)
+        base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
+        run, branch = path.name, branch_of(path.name)
+        return Note(path=path, common=repository.common, git_dir=own, repository="", run=run, branch=branch, base=base)
+    return None
+
+
+def _known_as(common: Path, path: Path) -> list[Path]:
+    """The folders in which git keeps what it knows of a worktree: one, as a rule."""
+    found = []
+    for file in (common / "worktrees").glob("*/gitdir"):
         with suppress(OSError):
             if file.read_text().strip() == str(path / ".git"):
-                here = repository.git.within(path, file.parent)
-                base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
-                run, branch = path.name, branch_of(path.name)
-                return Note(path=path, common=repository.common, git_dir=file.parent, repository="", run=run,
-                            branch=branch, base=base)  # fmt: skip
-    return None
+                found.append(file.parent)
+    return found
 
 
 def is_its_own(note: Note) -> bool:
@@ -136,13 +145,16 @@ def moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
 
 
 def roll_back(git: Git, path: Path) -> None:
-    """Take away a worktree, however far it is made or removed. To be called alone."""
+    """Take away a worktree, however far it is made or removed. To be called alone, with git in the repository's folder.
+
+    `git worktree prune` would forget worktrees of others, too, whose disk is away for a while.
+    """
     git = replace(git, leash=Leash())  # it is to be done also when nobody wants the rest
     with suppress(GitFailed):
         git("worktree", "remove", "-f", "-f", str(path))
     clear(path)
-    with suppress(GitFailed):
-        git("worktree", "prune")
+    for own in _known_as(git.folder, path):
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def drop_branch(worktree: Worktree, target: str | None = None) -> None:
@@ -155,7 +167,7 @@ def drop_branch(worktree: Worktree, target: str | None = None) -> None:
     if tip is None:
         return
     if target is None or tip != worktree.note.settled:
-        sheltered(git, worktree.note.run, tip, target=target)
+        _shelter_own(worktree, git, [tip], target)
     git("update-ref", "-d", ref, tip, patient=True)
 
 
@@ -188,15 +200,15 @@ def _delete(path: Path) -> None:
 
 def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
     """See that nothing is lost with it; what it holds that cannot be sheltered, of which it may not be removed."""
-    if not worktree.note.run:
-        return []  # an idle one
+    if not worktree.note.run or worktree.note.run.startswith(MERGES):
+        return []  # an idle one, or one of merges, which are made of what others hold
     git = worktree.git
     drop_locks(worktree)
     unhide(git, marked(git))
     tips = list(_tips(worktree))
     if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
         tips.append(made)
-    sheltered(git, worktree.note.run, *tips, target=target)
+    _shelter_own(worktree, git, tips, target)
     held = shelter_submodules(git, worktree.repository.modules, worktree.note.run)
     return [*held, *repositories_within(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
 
@@ -215,6 +227,19 @@ def _tips(worktree: Worktree) -> Iterator[str]:
             yield from file.read_text().split()
 
 
+def _shelter_own(worktree: Worktree, git: Git, tips: list[str], target: str | None) -> None:
+    """What it was made from is not its own, as long as a branch has that."""
+    own = [tip for tip in tips if tip != target and (tip != worktree.base or not _is_elsewhere(worktree, git, tip))]
+    sheltered(git, worktree.note.run, *own, target=target)
+
+
+def _is_elsewhere(worktree: Worktree, git: Git, commit: str) -> bool:
+    """Whether a branch or a tag has it that is not the worktree's own."""
+    kinds = ("refs/heads", "refs/remotes", "refs/tags")
+    told = git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
+    return any(ref != f"refs/heads/{worktree.branch}" for ref in told.split())
+
+
 def set_idle(worktree: Worktree, target: str | None = None) -> None:
     """Done with, and all that it held is merged or sheltered: another run may have it. Its branch goes."""
     folder = worktree.path.parent
@@ -230,6 +255,4 @@ def remove(worktree: Worktree, target: str | None = None) -> None:
     """Take it away, with its branch; what it held is merged or sheltered by now."""
     with worktree.repository.locked() as git:
         roll_back(git, worktree.path)
-        if worktree.note.git_dir.exists() and worktree.note.git_dir.parent == worktree.note.common / "worktrees":
-            shutil.rmtree(worktree.note.git_dir, ignore_errors=True)
     drop_branch(worktree, target)

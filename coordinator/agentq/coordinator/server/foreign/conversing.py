@@ -202,7 +202,7 @@ class Conversing:
         words = (session, run, operation or new_nonce(), text, FOREIGN_MS)
         reply = str(self.store.call("tell", partition_of_session(self.store, session), *words))
         if event.get("event_type") in ENDING_EVENTS:
-            self.note(session, finished_run=run)
+            self.note(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
         return reply.removeprefix("ok ")
 
     def told(self, session: str, after: str = "", most: int = EVENTS_A_PAGE) -> list[Told]:

@@ -24,6 +24,8 @@ from agentq.coordinator.server.foreign.looking import GIVEN, Hold, Look
 from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.speaking import session_of
 
+UNREPORTED_MS = 60_000
+"""How long a runner may take to report a run that its executor has said to be over."""
 SHUTDOWN = "shutdown"
 """The signal of a runner that ends its sessions because it leaves."""
 
@@ -118,16 +120,27 @@ class Reports:
         self._say(runner, claim, lambda held: self.queue.release(held, why))
 
     def overdue(self, look: Look) -> None:
-        """End what runs longer than it may: runners have no timeouts of their own."""
+        """End what runs longer than it may, since runners have no timeouts of their own; and what its executor has said
+        to be over, where the runner's word of that was lost.
+        """
         for hold in look.holds:
-            if hold.state == State.RUNNING and self._is_overdue(hold, look.now_ms):
+            if hold.state != State.RUNNING:
+                continue
+            if self._is_overdue(hold, look.now_ms):
                 told = Outcome(class_=OutcomeClass.TIMEOUT, error="It ran longer than it may.")
                 self._say(look.runner, hold.claim, lambda held, told=told: self.queue.fail(held, told))  # type: ignore[misc]
+            elif self._is_over(hold, look.now_ms):
+                self.completed(look.runner, hold.claim.id, None)
 
     def _is_overdue(self, hold: Hold, now_ms: int) -> bool:
         run = self.records.get(hold.claim.id)
         most = run.spec.timeout_ms
         return most is not None and run.started_at_ms is not None and now_ms - run.started_at_ms > most
+
+    def _is_over(self, hold: Hold, now_ms: int) -> bool:
+        about = self.conversing.about(hold.session) if hold.session else {}
+        said = about.get("finished_run") == hold.claim.id
+        return said and now_ms - int(about.get("finished_at_ms", now_ms)) > UNREPORTED_MS
 
     # ---- for whom
 
