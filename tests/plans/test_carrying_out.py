@@ -60,12 +60,14 @@ repository: .
     )
     said = desk.say("run", "plan.yaml", "--workers", "2", code=1).splitlines()
     told = "\n".join(said)
+    later = desk.say("plan", "show", said[0].split()[0])
 
     assert any(line.endswith(": 1 completed, 1 failed, 1 skipped.") for line in said)
     assert "late  needs bad (failed)" in told.replace("   ", " ").replace("  ", " ").replace(
         "late needs", "late  needs"
     )
     assert "exit: exited with code 3" in told
+    assert all(line in later.splitlines() for line in said if line.startswith(("  failed", "  skipped")))
     assert "merge agentq/plan` brings it into the checkout." in told
     desk.check("good", target="agentq/plan")
 
@@ -233,7 +235,7 @@ def test_a_terminal_gets_a_picture_of_what_runs_and_what_waits(desk: Desk) -> No
 repository: none
 tasks:
 - {{id: one, shell: true, command: "{work}"}}
-- {{id: two, needs: one, command: "true"}}
+- {{id: two, needs: one, agent: standin, prompt: "SAY looking around\\nSLEEP 1s"}}
 """
     )
     leader, follower = pty.openpty()
@@ -246,6 +248,8 @@ tasks:
     assert re.search(r"● one +[0-9.]+ m?s  step [1-6]", shown)
     assert "· two  needs one" in shown
     assert "✓ one  completed, exit 0" in shown
+    assert re.search(r"● two +[0-9.]+ m?s  ● looking around", shown)
+    assert '"type"' not in shown
     assert shown.rstrip().endswith(": 2 completed.")
 
 

@@ -163,8 +163,6 @@ MUTATIONS = (
       "or f[3] or is_alive(plan) then return end", "or f[3] then return end"),
     M("a task that begins again waits for nobody", "renewal",
       "local parents = run.plan and live_parents(run) or {}", "local parents = {}"),
-    M("the next of a merge line is not told", "merging",
-      "if call('ZRANGE', key_merge(line), 0, 0)[1] == id then advanced[line] = true end", ""),
     M("a run that is to stop gets its turn to merge", "line_up",
       "if run.stop_at_ms then", "if false then"),
     M("a draining worker claims", "claiming",

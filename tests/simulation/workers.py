@@ -339,5 +339,5 @@ WORK = (
     (20, Worker.park),
     (20, Worker.receive),
     (30, Worker.talk),
-    (25, Worker.merge),
+    (12, Worker.merge),
 )

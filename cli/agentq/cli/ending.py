@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentq.cli.main import INTERRUPTED
@@ -57,7 +57,8 @@ class Summary:
         return self.code
 
     def _record(self) -> dict[str, Any]:
-        tasks = [{**task_record(task), "because": self._because(task)} for task in self._watch.tasks.values()]
+        by_run = self._watch.tasks
+        tasks = [{**task_record(task), "because": because(self._server, by_run, task)} for task in by_run.values()]
         head = self._head.model_dump(mode="json", include={"repository", "base", "target"})
         lasted_ms = (self._watch.record.ended_at_ms or wall_ms()) - self._watch.record.created_at_ms
         return {**plan_record(self._watch.record), **head, "duration_ms": lasted_ms, "tasks": tasks}
@@ -69,10 +70,7 @@ class Summary:
         words = [f"{record.id} {how} after {lasted}", counted(record.counts), cost_of(tasks)]
         yield ": ".join(filter(None, [words[0], ", ".join(filter(None, words[1:]))])) + "."
         undone = [task for task in tasks if task.state in UNDONE]
-        width = max((len(task.id) for task in undone), default=0)
-        for task in undone[:NAMED]:
-            state = task.state.value
-            yield f"  {paint(state)}{'':{10 - len(state)}}{task.id:{width}}  {clean(self._because(task))}".rstrip()
+        yield from undone_lines(self._server, self._watch.tasks)
         if len(undone) > NAMED:
             yield f"  and {len(undone) - NAMED} more; `agentq plan show {record.id}` names them."
         if any(task.state is State.FAILED for task in undone) and record.ended is not None:
@@ -82,28 +80,38 @@ class Summary:
         if home and any(task.state is State.COMPLETED for task in tasks):
             yield home
 
-    def _because(self, task: TaskRecord) -> str:
-        """Why a task did not complete."""
-        if task.state not in UNDONE:
-            return ""
-        try:
-            run = self._server.records.get(task.run)
-        except NotFound:
-            return task.reason
-        if task.state is State.SKIPPED:
-            return self._skipped(run)
-        outcome = run.outcome
-        error = (outcome.error if outcome else None) or run.reason
-        class_ = f"{outcome.class_}" if outcome and task.state is State.FAILED else ""
-        times = f"after {run.attempt} attempts" if run.attempt > 1 else ""
-        lasted = f"in {took(task)}" if took(task) and task.state is State.FAILED else ""
-        return "; ".join(
-            filter(None, [": ".join(filter(None, [class_, error])), " ".join(filter(None, [times, lasted])), run.id])
-        )
 
-    def _skipped(self, run: Run) -> str:
-        """Which of the tasks that it needs did not complete."""
-        by_run = self._watch.tasks
-        missing = [by_run[each] for each in run.spec.after if each in by_run and by_run[each].state in UNDONE]
-        told = ", ".join(f"{task.id} ({task.state.value})" for task in missing[:5])
-        return f"needs {told}" if told else run.reason
+def undone_lines(server: Server, tasks: Mapping[str, TaskRecord]) -> Iterator[str]:
+    """Each task that did not complete, and why, as far as they are named; `tasks` are those of the plan, by run."""
+    undone = [task for task in tasks.values() if task.state in UNDONE][:NAMED]
+    width = max((len(task.id) for task in undone), default=0)
+    for task in undone:
+        state = task.state.value
+        yield f"  {paint(state)}{'':{10 - len(state)}}{task.id:{width}}  {clean(because(server, tasks, task))}".rstrip()
+
+
+def because(server: Server, tasks: Mapping[str, TaskRecord], task: TaskRecord) -> str:
+    """Why a task did not complete; `tasks` are those of its plan, by run."""
+    if task.state not in UNDONE:
+        return ""
+    try:
+        run = server.records.get(task.run)
+    except NotFound:
+        return task.reason
+    if task.state is State.SKIPPED:
+        return _skipped(run, tasks)
+    outcome = run.outcome
+    error = (outcome.error if outcome else None) or run.reason
+    class_ = f"{outcome.class_}" if outcome and task.state is State.FAILED else ""
+    times = f"after {run.attempt} attempts" if run.attempt > 1 else ""
+    lasted = f"in {took(task)}" if took(task) and task.state is State.FAILED else ""
+    return "; ".join(
+        filter(None, [": ".join(filter(None, [class_, error])), " ".join(filter(None, [times, lasted])), run.id])
+    )
+
+
+def _skipped(run: Run, tasks: Mapping[str, TaskRecord]) -> str:
+    """Which of the tasks that it needs did not complete."""
+    missing = [tasks[each] for each in run.spec.after if each in tasks and tasks[each].state in UNDONE]
+    told = ", ".join(f"{task.id} ({task.state.value})" for task in missing[:5])
+    return f"needs {told}" if told else run.reason

@@ -165,6 +165,7 @@ def show(ctx: typer.Context, plan: PlanId, json: Json = False) -> None:
     \b
     Example: agentq plan show PLAN
     """
+    from agentq.cli.ending import because, undone_lines
     from agentq.cli.plan_view import print_plan
     from agentq.coordinator.shapes import plan_record, task_record
     from agentq.planning.submitting import head_in
@@ -172,12 +173,16 @@ def show(ctx: typer.Context, plan: PlanId, json: Json = False) -> None:
     server = reach(ctx)
     found, plans = find(server, plan), plans_of(server)
     head = head_in(plans, found.id)
+    by_run = {task.run: task for task in plans.all_tasks(found.id)}
     if json:
-        tasks = [task_record(each) for each in plans.all_tasks(found.id)]
+        tasks = [{**task_record(task), "because": because(server, by_run, task)} for task in by_run.values()]
         said = head.model_dump(mode="json", include={"file", "repository", "base", "target", "budget_usd"})
         print_json({**plan_record(found), **said, "tasks": tasks})
         return
-    print_plan(found, head, list(plans.all_tasks(found.id)))
+    print_plan(found, head, list(by_run.values()))
+    undone = list(undone_lines(server, by_run))
+    if undone:
+        print("", *undone, sep="\n")
 
 
 @plan.command("graph")

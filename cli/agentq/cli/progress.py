@@ -23,6 +23,8 @@ DRAW_MS = 300
 WAITING_SHOWN = 5
 ENDED_SHOWN = 4
 BAR = 24
+ECHOED = len("^C")
+"""What a terminal writes behind the last line when somebody presses Ctrl-C; without room for it the picture slips."""
 MARKS = {"running": "●", "claimed": "○", "completed": "✓", "failed": "✗", "cancelled": "⊘", "skipped": "⊘"}
 RUNS = (State.RUNNING, State.CLAIMED, State.WAITING)
 QUIET = ("submitted", "unblocked", "promoted", "claimed", "reported")
@@ -52,7 +54,9 @@ class Lines(Progress):
     def __init__(self, server: Server, watch: Watch, head: Head) -> None:
         super().__init__(server, watch, head)
         record = watch.record
-        print(f"{record.id}  {record.tasks} tasks, {counted(record.counts)}", flush=True)
+        print(
+            f"{record.id}  {record.tasks} task{'' if record.tasks == 1 else 's'}, {counted(record.counts)}", flush=True
+        )
 
     def tell(self, changes: Iterable[Change]) -> None:
         for change in changes:
@@ -184,8 +188,10 @@ class Picture(Progress):
         return task.reason or task.state.value
 
     def _cut(self, line: str) -> str:
-        width = get_terminal_size().columns
-        return line if len(line) < width else line[: width - 2] + "…"
+        from rich.cells import cell_len, set_cell_size
+
+        width = get_terminal_size().columns - ECHOED
+        return line if cell_len(line) < width else set_cell_size(line, max(0, width - 2)).rstrip() + "…"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ missed events, because the stream was trimmed or the server was away, reads all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -120,6 +120,7 @@ class LastLines:
     """The last line that each running task wrote, read on from where the last look ended."""
 
     def __init__(self, server: Server) -> None:
+        self._records = server.records
         self._logs = Logs(server.store)
         self._places: dict[str, str] = {}
         self._told: dict[str, _Heard] = {}
@@ -129,7 +130,9 @@ class LastLines:
         found = {}
         for task in tasks:
             entries = self._logs.some(task.run, self._places.get(task.run, BEGINNING), LOG_A_LOOK)
-            heard = self._told.setdefault(task.run, _Heard())
+            if (heard := self._told.get(task.run)) is None:
+                agent = self._records.get(task.run).spec.kind == "agent"
+                heard = self._told[task.run] = _Heard(("err",) if agent else ("out", "err"))
             for entry in entries:
                 self._places[task.run] = entry.id
                 heard.take(entry)
@@ -138,17 +141,21 @@ class LastLines:
 
 
 class _Heard:
-    """What one task has written last, in words."""
+    """What one task has written last, in words. Of an agent's own lines that is what they tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_it_is: Sequence[str]) -> None:
         from agentq.cli.doings import Teller
         from agentq.coordinator.story import Story
 
         self.line = ""
+        self._as_it_is = as_it_is
         self._story, self._teller = Story(), Teller(lambda: None)
 
     def take(self, entry: LogEntry) -> None:
-        lines = [line for told in self._story.read(entry) for line in self._teller.tell(told)]
-        if entry.stream in ("out", "err"):
+        from rich.text import Text
+
+        told = [line for told in self._story.read(entry) for line in self._teller.tell(told)]
+        lines = [Text.from_ansi(line).plain for line in told]
+        if entry.stream in self._as_it_is:
             lines += entry.text.splitlines()
         self.line = next((line.strip() for line in reversed(lines) if line.strip()), self.line)

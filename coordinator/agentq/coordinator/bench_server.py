@@ -13,12 +13,12 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, TypeVar
 
 from agentq.coordinator.bench import Bench, Figure, Place, Scale, environment, ratio
 from agentq.coordinator.clock import monotonic_ns
@@ -46,6 +46,8 @@ FOREIGN = json.dumps({"type": "start_session", "prompt": "do it"}).encode()
 WARM_S = 5
 GROWN_MIB = 16
 
+Measured = TypeVar("Measured")
+
 
 @dataclass(frozen=True, slots=True)
 class ServerScale:
@@ -67,6 +69,21 @@ SERVER_QUICK = ServerScale(
 )
 
 
+_open: set[asyncio.StreamWriter] = set()
+"""The connections of callers."""
+
+
+async def _hung_up(measured: Awaitable[Measured]) -> Measured:
+    """What was measured, when all callers have hung up."""
+    try:
+        return await measured
+    finally:
+        for writer in _open:
+            writer.close()
+        _open.clear()
+        await asyncio.sleep(0)
+
+
 class Caller:
     """One connection of a client, which asks one thing after the other."""
 
@@ -78,6 +95,7 @@ class Caller:
         """The status, and the body; over the same connection each time."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            _open.add(self._streams[1])
         reader, writer = self._streams
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -96,6 +114,7 @@ class Caller:
     async def follow(self, path: str, heard: Callable[[int], None]) -> None:
         """Read what has no end."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
+        _open.add(writer)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
         while piece := await reader.read(1 << 16):
             heard(len(piece))
@@ -121,7 +140,7 @@ class ServerBench(Bench):
             costs = self._in_turn({ours: self._cycles, bare: self._submits})
             yield self._figure("poll, claim, complete, requests a second", costs[bare], costs[ours], 3)
         with self._ours() as (port, process):
-            yield from asyncio.run(self._crowd(port, process))
+            yield from asyncio.run(_hung_up(self._crowd(port, process)))
         self.place.clear()
         self.connection.close()
 
@@ -135,10 +154,10 @@ class ServerBench(Bench):
         """Seconds for each request, by port, in rounds."""
         costs: dict[int, list[float]] = {port: [] for port in measures}
         for port, measure in measures.items():
-            asyncio.run(measure(port))  # the first round warms up
+            asyncio.run(_hung_up(measure(port)))  # the first round warms up
         for _ in range(self.much.rounds):
             for port, measure in measures.items():
-                costs[port].append(asyncio.run(measure(port)))
+                costs[port].append(asyncio.run(_hung_up(measure(port))))
         return costs
 
     async def _submits(self, port: int) -> float:

@@ -242,7 +242,7 @@ class Explanation:
         yield f"It {_verdict(run.state)} at {iso(ended_at_ms)}, {spelled(now_ms - ended_at_ms)} ago."
         if run.outcome is not None and run.state is not State.COMPLETED:
             said = f": {run.outcome.error}" if run.outcome.error else ""
-            code = "" if run.outcome.exit_code is None else f" with code {run.outcome.exit_code}"
+            code = "" if not run.outcome.exit_code else f" with code {run.outcome.exit_code}"
             yield f"The reason is {run.outcome.class_.value}{code}{said.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
             yield f"It was tried {_many(run.attempt, 'time')}; {_verdict_of_policy(run)}."

@@ -53,6 +53,7 @@ def test_what_failed_does_not_get_in_and_can_be_looked_at(yard: Yard) -> None:
 
     assert (run.state, run.outcome and run.outcome.exit_code) == ("failed", 3)
     assert not yard.depot.git("branch", "--list", "work")
+    assert not yard.depot.git("for-each-ref", "refs/agentq")
     (kept,) = yard.home.glob(f"worktrees/*/{run.id}")
     assert (kept / "half.txt").read_text() == "half\n"
 
@@ -64,6 +65,7 @@ def test_a_run_that_changes_nothing_completes_and_adds_no_commit(yard: Yard) -> 
     assert run.state == "completed"
     assert (work(run).commit, work(run).merged, work(run).files) == (None, False, 0)
     assert not yard.depot.git("branch", "--list", "work")
+    assert not yard.depot.git("for-each-ref", "refs/agentq")
 
 
 def test_a_command_in_conflict_begins_anew_from_what_the_others_did(yard: Yard) -> None:

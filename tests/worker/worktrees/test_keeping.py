@@ -15,6 +15,7 @@ from agentq.worker import tree
 from agentq.worker.housekeeping import tidy
 from agentq.worker.options import WorkerOptions
 from agentq.worker.workspace.keeping import Keeping, look, tidied
+from agentq.worker.workspace.making import Wanted, made
 
 HOUR_MS = 3_600_000
 FOREVER = Keeping(1_000 * HOUR_MS, 1 << 40)
@@ -111,6 +112,26 @@ def test_what_is_old_goes_and_what_a_run_works_in_never(depot: Depot, shop: Work
     assert [depot.read(f"refs/agentq/{name}", name) for name in ("dead", "failed")] == ["of dead", "of failed"]
     assert "its work kept as refs/agentq/dead: nobody has worked in it for long" in "\n".join(told)
     assert tidied(shop.home, FOREVER) == []
+
+
+def test_a_worktree_that_holds_nothing_of_its_own_leaves_nothing_behind(depot: Depot, shop: Workshop) -> None:
+    shop.begin(depot.path, "failed").close(failed="it failed")
+    shop.all.leave(shop.begin(depot.path, "left").prepared, why="its work conflicts")
+    job = shop.begin(depot.path, "parked")
+    shop.all.leave(job.prepared)
+    repository = job.prepared.worktree.repository
+    merges = made(repository, shop.home, Wanted("merges-work", repository.resolved("main"), None))
+    (merges.path / "merged").write_text("which others hold\n")
+    merges.noted(keeper="")
+
+    assert {each.note.run: each.why for each in look(shop.home)} == {
+        "failed": "it failed",
+        "left": "its work conflicts; if there is another attempt, it goes on in it",
+        "parked": "it is handed on; if there is another attempt, it goes on in it",
+        "merges-work": "work is checked in it before it is merged",
+    }
+    assert len(tidied(shop.home, Keeping(-1, 0))) == 4
+    assert depot.git("for-each-ref", "refs/agentq", "refs/heads/agentq") == ""
 
 
 def test_what_takes_too_much_of_the_disk_goes_the_idle_first_then_the_oldest(depot: Depot, shop: Workshop) -> None:

@@ -213,7 +213,7 @@ class Delivery:
         line = MergeLine(self._queue, self._attempt, self.workspace, place.repository)
         if not await line.turn(offer, f"refs/heads/{place.branch}"):
             raise HandedBack
-        self._attempt.progress(f"is merged into {target}")
+        self._attempt.progress(f"is being merged into {target}")
         landing = place.landing(self._attempt.note)
 
         async def note(_: str, old: str | None) -> None:

@@ -19,10 +19,10 @@ from agentq.worker.workspace.closing import keep
 from agentq.worker.workspace.git import Git
 from agentq.worker.workspace.note import Note, note_of, notes
 from agentq.worker.workspace.repository import Repository
-from agentq.worker.workspace.worktree import Worktree, is_its_own, remove, shelter
+from agentq.worker.workspace.worktree import MERGES, Worktree, is_its_own, remove, shelter
 
 Kind = Literal["running", "kept", "idle", "left", "broken"]
-"""`left`: of a worker that is dead; `broken`: git does not know it any more."""
+"""`left`: for another attempt, or by a worker that is dead; `broken`: git does not know it any more."""
 _ORDER: tuple[Kind, ...] = ("idle", "broken", "kept", "left")
 
 
@@ -52,10 +52,18 @@ class Found:
     def why(self) -> str:
         """Why it is there."""
         if self.kind == "left":
-            return "its worker is gone; the next attempt of the run goes on in it, or begins anew"
+            return self._left
         if self.kind == "broken":
             return "its repository does not know it any more"
         return "it waits for the next run" if self.kind == "idle" else self.note.why
+
+    @property
+    def _left(self) -> str:
+        if self.note.run.startswith(MERGES):
+            return "work is checked in it before it is merged"
+        if self.note.keeper:
+            return "its worker is gone; the next attempt of the run goes on in it, or begins anew"
+        return f"{self.note.why or 'it is handed on'}; if there is another attempt, it goes on in it"
 
 
 def look(home: Path, *, sizes: bool = False) -> list[Found]:

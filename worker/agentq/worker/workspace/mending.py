@@ -79,8 +79,9 @@ def _of_conflict(mend: Mend, workspace: Workspace) -> str:
 
 
 def _of_check(mend: Mend, workspace: Workspace) -> str:
+    told = f"It ended like this:\n\n{mend.told}" if mend.told.strip() else "It wrote nothing."
     return (
         f"Your work is done and kept, but merged with what is in {workspace.target} now, {mend.why}. That has been "
         f"merged into your working tree, so you can run the check there: {shlex.join(workspace.check)}\n\n"
-        f"It ended like this:\n\n{mend.told}\n\nMend your work, so that it succeeds. You need not commit."
+        f"{told}\n\nMend your work, so that it succeeds. You need not commit."
     )

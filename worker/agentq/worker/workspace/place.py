@@ -26,11 +26,8 @@ from agentq.worker.workspace.sheltering import brought
 from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
 from agentq.worker.workspace.target import Target, Tip
 from agentq.worker.workspace.workspaces import Prepared, Workspaces
-from agentq.worker.workspace.worktree import Worktree, branch_of, folder_of
+from agentq.worker.workspace.worktree import MERGES, Worktree, branch_of, folder_of
 from agentq.worker.workspace.worktree import found as found_there
-
-MERGES = "merges-"
-"""What the names of the worktrees of merges begin with."""
 
 
 class Way(Enum):
@@ -328,11 +325,13 @@ class Place:
             return
         prepared = self._unleashed(self.prepared)
         if goes_on:
-            self._workspaces.leave(prepared)
+            self._workspaces.leave(prepared, why=failed or "")
             return
         landed = self.landed.commit if self.landed else None
+        nothing = self.work is not None and self.work.is_empty and self.work.base == self.begun_from
+        elsewhere = self.begun_from if nothing else landed
         untouched = None if self.was_committed else landed
-        became = self._workspaces.close(prepared, self.workspace, failed=failed, target=landed, clean_at=untouched)
+        became = self._workspaces.close(prepared, self.workspace, failed=failed, target=elsewhere, clean_at=untouched)
         if became != "kept" and landed is None and self.work is not None and not self.work.is_empty:
             git = prepared.worktree.repository.git
             git("update-ref", "-m", "agentq: kept", f"refs/heads/{self.branch}", self.work.commit, patient=True)

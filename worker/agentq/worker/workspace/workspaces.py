@@ -154,15 +154,15 @@ class Workspaces:
             return "kept"
         return close(worktree, target=target, clean_at=clean_at, idle_max=self.idle_max)
 
-    def leave(self, prepared: Prepared, *, send: bool = True) -> None:
-        """Stop in the middle: another attempt, here or on another host, is to go on."""
+    def leave(self, prepared: Prepared, *, why: str = "", send: bool = True) -> None:
+        """Stop in the middle: another attempt, here or on another host, is to go on. `why` says what has failed."""
         ports.give_back(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return
         worktree = self._now(prepared.worktree)
         if send and worktree.repository.is_copy:
             push(worktree)
-        worktree.noted(keeper="")
+        worktree.noted(keeper="", why=why)
 
     @staticmethod
     def _now(worktree: Worktree) -> Worktree:

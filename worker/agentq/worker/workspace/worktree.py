@@ -22,6 +22,8 @@ from agentq.worker.workspace.staging import marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 
 BRANCHES = "agentq/"
+MERGES = "merges-"
+"""What the names of the worktrees of merges begin with."""
 UNDER_WAY = (
     *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "AUTO_MERGE"),
     *("BISECT_LOG", "BISECT_START", "BISECT_NAMES", "BISECT_TERMS", "BISECT_EXPECTED_REV", "ORIG_HEAD"),
@@ -165,7 +167,7 @@ def drop_branch(worktree: Worktree, target: str | None = None) -> None:
     if tip is None:
         return
     if target is None or tip != worktree.note.settled:
-        sheltered(git, worktree.note.run, tip, target=target)
+        _shelter_own(worktree, git, [tip], target)
     git("update-ref", "-d", ref, tip, patient=True)
 
 
@@ -198,15 +200,15 @@ def _delete(path: Path) -> None:
 
 def shelter(worktree: Worktree, target: str | None = None) -> list[str]:
     """See that nothing is lost with it; what it holds that cannot be sheltered, of which it may not be removed."""
-    if not worktree.note.run:
-        return []  # an idle one
+    if not worktree.note.run or worktree.note.run.startswith(MERGES):
+        return []  # an idle one, or one of merges, which are made of what others hold
     git = worktree.git
     drop_locks(worktree)
     unhide(git, marked(git))
     tips = list(_tips(worktree))
     if (made := snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
         tips.append(made)
-    sheltered(git, worktree.note.run, *tips, target=target)
+    _shelter_own(worktree, git, tips, target)
     held = shelter_submodules(git, worktree.repository.modules, worktree.note.run)
     return [*held, *repositories_within(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
 
@@ -223,6 +225,19 @@ def _tips(worktree: Worktree) -> Iterator[str]:
         file = worktree.note.git_dir / name
         if file.is_file():
             yield from file.read_text().split()
+
+
+def _shelter_own(worktree: Worktree, git: Git, tips: list[str], target: str | None) -> None:
+    """What it was made from is not its own, as long as a branch has that."""
+    own = [tip for tip in tips if tip != target and (tip != worktree.base or not _is_elsewhere(worktree, git, tip))]
+    sheltered(git, worktree.note.run, *own, target=target)
+
+
+def _is_elsewhere(worktree: Worktree, git: Git, commit: str) -> bool:
+    """Whether a branch or a tag has it that is not the worktree's own."""
+    kinds = ("refs/heads", "refs/remotes", "refs/tags")
+    told = git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
+    return any(ref != f"refs/heads/{worktree.branch}" for ref in told.split())
 
 
 def set_idle(worktree: Worktree, target: str | None = None) -> None:

@@ -26,8 +26,8 @@ from agentq.coordinator.server.problems import Denied
 
 OUTAGE_MS = 500
 """How long a poll waits before it looks again at a store that could not be reached."""
-HELD_LEAST = 0.7
-"""The shortest that a poll is held, of its time."""
+HELD_MIN = 0.9
+"""The part of its time for which a poll is held at the least."""
 GRACE_MS = 5_000
 """For how long after its time a poll is taken to be under way, wherever it is held."""
 
@@ -46,8 +46,8 @@ class Polling:
 
     async def poll(self, runner: str, gone: asyncio.Future[None], may_touch: Callable[[str], bool]) -> Body | None:
         """What the runner is to be told; None if nothing has come in time."""
-        # Not all alike: thousands that came together, as after a restart, would come back together every time.
-        hold_ms = round(1000 * self.roster.timing.runner_poll_timeout * random.uniform(HELD_LEAST, 1))
+        # Not quite as long for all: thousands who came together do not come again together.
+        hold_ms = round(1000 * self.roster.timing.runner_poll_timeout * random.uniform(HELD_MIN, 1))
         deadline = monotonic_ms() + hold_ms
         with self.lobby.place(runner) as place:
             told = await self._next(place, deadline, gone, may_touch)
@@ -64,7 +64,9 @@ class Polling:
             left_ms = deadline - monotonic_ms()
             wait_ms = left_ms
             try:
-                found = await self._rush.poll(Ask(place.runner, left_ms + GRACE_MS if first else 0, may_touch))
+                found = await self._rush.poll(
+                    Ask(place.runner, left_ms + GRACE_MS if first else 0, may_touch), called=not first
+                )
                 place.who, first = self.roster.who_is(place.runner), False
             except (NotRegistered, Denied):
                 raise

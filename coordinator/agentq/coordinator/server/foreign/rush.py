@@ -23,12 +23,13 @@ class Rush:
     def __init__(self, orders: Orders, reports: Reports, elsewhere: Elsewhere) -> None:
         self._elsewhere = elsewhere
         self._polls = self._gathering(orders.next_of_all)
+        self._called = self._gathering(orders.next_of_all)
         self._starts = self._gathering(reports.started_of_all)
         self._ends = self._gathering(reports.completed_of_all)
 
-    async def poll(self, ask: Ask) -> Told | Nothing:
-        """What a runner is to be told now."""
-        found: Told | Nothing = _good(await self._polls(ask))
+    async def poll(self, ask: Ask, *, called: bool) -> Told | Nothing:
+        """What a runner is to be told now. One that was called for something does not stand behind all who ask anew."""
+        found: Told | Nothing = _good(await (self._called if called else self._polls)(ask))
         return found
 
     async def started(self, told: Ended) -> None:
