@@ -233,8 +233,10 @@ def test_a_terminal_gets_a_picture_of_what_runs_and_what_waits(desk: Desk) -> No
     desk.plan(
         f"""
 repository: none
+max_parallel: 1
 tasks:
-- {{id: one, shell: true, command: "{work}"}}
+- {{id: one, shell: true, priority: 9, command: "{work}"}}
+- {{id: three, command: "true"}}
 - {{id: two, needs: one, agent: standin, prompt: "SAY looking around\\nSLEEP 1s"}}
 """
     )
@@ -244,13 +246,14 @@ tasks:
     shown = "".join(iter(lambda: read_from(leader), ""))
 
     assert program.wait(timeout=60) == 0
-    assert re.search(r"plan  ╌+  0/2  ·  1 running, 1 blocked  ·  [0-9.]+ s", shown)
+    assert re.search(r"plan  ╌+  0/3  ·  1 running, 2 blocked  ·  [0-9.]+ s", shown)
     assert re.search(r"● one +[0-9.]+ m?s  step [1-6]", shown)
     assert "· two  needs one" in shown
+    assert "· three  waits for one that runs to end" in shown
     assert "✓ one  completed, exit 0" in shown
     assert re.search(r"● two +[0-9.]+ m?s  ● looking around", shown)
     assert '"type"' not in shown
-    assert shown.rstrip().endswith(": 2 completed.")
+    assert shown.rstrip().endswith(": 3 completed.")
 
 
 def read_from(leader: int) -> str:

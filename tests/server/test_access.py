@@ -182,6 +182,15 @@ def serve(serving: Serving, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_commands_that_do_not_serve_load_nothing_of_the_server() -> None:
+    program = (
+        "import sys, agentq.cli.main as main; main.load('submit'); main.load('worker')\n"
+        "sys.exit(bool({'fastapi', 'uvicorn', 'starlette', 'prometheus_client'} & sys.modules.keys()))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
 def test_a_server_refuses_to_listen_to_others_while_nobody_needs_a_token(valkey: Server, tmp_path: Path) -> None:
     nobody = Serving(valkey, tmp_path)
     refused = serve(nobody, "--host", "0.0.0.0")

@@ -17,11 +17,13 @@ from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.moments import iso, spelled
 from agentq.coordinator.plans import TaskRecord
-from agentq.planning.submitting import Head
+from agentq.planning.submitting import PLAN_LIMIT, Head
 
 DRAW_MS = 300
 WAITING_SHOWN = 5
 ENDED_SHOWN = 4
+FULL = "limit "
+"""How the reason begins of a task that finds no room under a limit."""
 BAR = 24
 ECHOED = len("^C")
 """What a terminal writes behind the last line when somebody presses Ctrl-C; without room for it the picture slips."""
@@ -179,6 +181,10 @@ class Picture(Progress):
     def _why(self, task: TaskRecord) -> str:
         if task.state is State.PENDING:
             return "waits for a worker"
+        if task.reason.startswith(FULL):
+            limit = task.reason.removeprefix(FULL)
+            own = limit == f"{PLAN_LIMIT}{self.watch.plan}"
+            return "waits for one that runs to end" if own else f"waits for room under the limit {limit}"
         if task.state is State.BLOCKED:
             needs = self._needs.get(task.id)
             if needs is None:

@@ -23,6 +23,8 @@ LOG_A_LOOK = 200
 PRICED_MS = 2_000
 PRICED = 200
 """Running tasks of which it is read so often what they have cost."""
+HELD_UP = (State.BLOCKED, State.SCHEDULED, State.WAITING)
+"""Where the event that brought a task there says what it waits for."""
 NEEDS = 5
 """Tasks that are named of those that one waits for."""
 
@@ -95,7 +97,8 @@ class Watch:
             return None
         began_ms = event.at_ms if event.event == "started" else task.started_at_ms
         state, attempt = State(event.state), event.attempt or task.attempt
-        task = replace(task, state=state, attempt=attempt, worker=event.worker, started_at_ms=began_ms)
+        reason = task.reason if state is task.state else event.detail if state in HELD_UP else ""
+        task = replace(task, state=state, attempt=attempt, worker=event.worker, started_at_ms=began_ms, reason=reason)
         run = None
         if event.state in TERMINAL:
             run = self._ended(task)

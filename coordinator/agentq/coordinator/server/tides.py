@@ -1,6 +1,6 @@
 """Waiting without threads: one reader for each partition follows what happens, and wakes whoever waits for it.
 
-However many wait, for a run, for anything to become pending or for everything, it costs one connection and one thread
+However many wait, for a run, for a plan or for everything, it costs one connection and one thread
 for each partition, and a waiter is a few objects on the event loop. The order of things is what makes it safe: begin
 to watch, then look, then wait; whatever happens after the look rings.
 
@@ -24,7 +24,6 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import AgentqError, TryLater
 from agentq.coordinator.events import BEGINNING, ENTRIES_A_READ, Event, Events
-from agentq.coordinator.lifecycle import State
 from agentq.coordinator.store import Store
 
 FOLLOW_MS = 5000
@@ -103,7 +102,6 @@ class Tides:
         self.belled: Callable[[], None] = lambda: None
         """Called, in a reader's thread, when something is due sooner than the keeper of the duties knows."""
         self._runs: dict[str, list[Watch]] = {}
-        self._pending: list[Watch] = []
         self._all: list[Watch] = []
         self._readers: list[_Reader] = []
 
@@ -152,12 +150,6 @@ class Tides:
         return self.of_run(_plan(plan))
 
     @contextmanager
-    def of_pending(self, capacity: int = KEPT) -> Iterator[Watch]:
-        """Watch for runs that become pending, whatever made them so."""
-        with self._among([self._pending], capacity) as watch:
-            yield watch
-
-    @contextmanager
     def of_everything(self, capacity: int) -> Iterator[Watch]:
         """Watch all events. Who takes them too slowly misses some, and is told so."""
         with self._among([self._all], capacity) as watch:
@@ -176,7 +168,7 @@ class Tides:
                 each.remove(watch)
 
     def _check_room(self) -> None:
-        if len(self._runs) + len(self._pending) + len(self._all) >= WATCHES:
+        if len(self._runs) + len(self._all) >= WATCHES:
             raise TryLater("As many wait at this server as may; try again in a moment.")
 
     def flow(self, events: list[Event]) -> None:
@@ -186,9 +178,6 @@ class Tides:
                 watch.ring(event)
             for watch in self._all:
                 watch.ring(event)
-            if event.state is State.PENDING:
-                for watch in self._pending:
-                    watch.ring(event)
 
     def turn(self) -> None:
         """Ring for everybody: what happened is not known."""
@@ -196,7 +185,7 @@ class Tides:
             watch.ring()
 
     def _everyone(self) -> Iterator[Watch]:
-        return chain(self._pending, self._all, chain.from_iterable(self._runs.values()))
+        return chain(self._all, chain.from_iterable(self._runs.values()))
 
 
 def _plan(plan: str) -> str:
