@@ -192,7 +192,8 @@ class Projects(Talks):
 
     def note_anew(self, life: Life) -> None:
         if life.id in self.notes:
-            self.notes[life.id]["step"] = "requeued"
+            kept = {name: value for name, value in self.notes[life.id].items() if isinstance(value, str)}
+            self.notes[life.id] = {**kept, "step": "requeued"}
 
     # ---- what clients say of plans
 

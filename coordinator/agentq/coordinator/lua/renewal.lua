@@ -104,9 +104,9 @@ end
 
 local function begin_task_again(id, number)
   local run = load(id)
-  if not run or not is_ended(run) or run.state == 'completed' or run.walk == number or not may_begin(run) then
-    return false
-  end
+  if not run or not is_ended(run) or run.state == 'completed' or not may_begin(run) then return false end
+  -- One that was skipped meanwhile has not had its turn: what it waits for was not gone through yet.
+  if run.walk == number and run.state ~= 'skipped' then return false end
   local refused = refuse_renewal(id, run)
   if refused then return refused == 'settling' end
   call('HSET', run.key, 'walk', number)
