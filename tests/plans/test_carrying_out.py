@@ -72,6 +72,16 @@ repository: .
     desk.check("good", target="agentq/plan")
 
 
+def test_a_plan_for_an_agent_that_is_not_here_is_refused_before_it_begins(desk: Desk) -> None:
+    desk.plan("repository: none\ntasks:\n- {id: a, agent: aider, prompt: look}")
+
+    program = desk.begin("run", "plan.yaml")
+    _, said = program.communicate(timeout=90)
+
+    assert (program.returncode, "for aider, and there is no such program here" in said) == (5, True), said
+    assert desk.say("plan", "ls") == ""
+
+
 def slow(desk: Desk) -> None:
     """Two tasks at the same time, and one after them."""
     log = desk.folder / "log"

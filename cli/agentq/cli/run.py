@@ -73,6 +73,8 @@ def run(
     slots = WORKERS if workers is None else workers
     if detach and not slots:
         raise Invalid("--detach leaves workers in the background; with --workers 0, use `agentq plan submit`.")
+    if slots:
+        _refuse_what_is_not_here(found)
     server = reach(ctx, start=True)
     if not yes and found.file:
         _refuse_a_second(server, found)
@@ -86,6 +88,23 @@ def run(
 
     carrying = Carrying(server, plan, head_in(plans_of(server), plan), settings_of(ctx))
     raise typer.Exit(carrying.carry_out(slots, json=json))
+
+
+def _refuse_what_is_not_here(found: Read) -> None:
+    """The workers are here, and nobody else does its tasks: those of other agents would wait for ever."""
+    wanted = {task.spec.agent for task in found.compiled.tasks if task.spec.agent}
+    if not wanted:
+        return
+    from agentq.worker.agents.installed import Installed
+    from agentq.worker.agents.profiles import Profiles
+
+    profiles = Profiles.found()
+    missing = sorted(wanted & set(profiles.names()) - Installed.found(profiles).programs.keys())
+    if missing:
+        raise Refused(
+            f"The plan is for {' and '.join(missing)}, and there is no such program here; `agentq agents` shows what "
+            "is here. With --workers 0, workers elsewhere do it."
+        )
 
 
 def _refuse_a_second(server: Server, found: Read) -> None:
