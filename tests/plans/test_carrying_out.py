@@ -268,6 +268,7 @@ def test_a_hint_reaches_the_next_attempt(desk: Desk) -> None:
     desk.run(code=1)
     run = desk.tasks()["a"].run
     desk.say("hint", run, "Look in the docs.", "--retry")
-    desk.say("resume", "--workers", "1")
+    said = desk.say("resume", "--workers", "1")
 
     assert "Look in the docs." in desk.say("logs", run)
+    assert "The work is on the branch" not in said  # nothing was changed

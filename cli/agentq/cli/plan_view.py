@@ -114,6 +114,10 @@ def bringing_home(head: Head) -> str:
     """How the work of a plan gets to where its person is."""
     if not head.repository or not head.target:
         return ""
+    from agentq.planning.site import has_branch
+
+    if head.local and not has_branch(head.repository, head.target):
+        return ""  # nothing was merged
     if head.update_checkout:
         return f"The work is in {head.repository}, on the branch {head.target}."
     if not head.local:

@@ -135,7 +135,7 @@ class _Checkout:
         """What a plan needs of its repository before it can begin."""
         if self.commit(base) is None:
             _, out = git(self._top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes")
-            names = out.split()
+            names = sorted(out.split(), key=lambda name: name.startswith("agentq/"))
             hint = nearest(base, names) or (f"There is {', '.join(names[:8])}." if names else "It has no branch yet.")
             raise Invalid(f"The repository {self._top} has no branch or commit {shown(base)} to start from. {hint}")
         self._check_identity()
@@ -214,6 +214,11 @@ def _remote(whole: Expanded, address: str, wishes: Wishes) -> Site:
         raise Invalid(f"Nothing is known of {address} here; say the branch to start from, with `base` or --base.")
     target = wishes.target or whole.plan.target or f"agentq/{whole.name}"
     return Site(address, False, base, target)
+
+
+def has_branch(repository: str, name: str) -> bool:
+    """Whether a repository on this host has a branch."""
+    return git(Path(repository), "show-ref", "--verify", "--quiet", f"refs/heads/{name}")[0] == 0
 
 
 def git(folder: Path, *words: str, timeout_s: int = REMOTE_S) -> tuple[int, str]:

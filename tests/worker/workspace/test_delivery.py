@@ -12,6 +12,7 @@ from servers import until
 from worker.workspace.yard import Yard, work
 
 from agentq.cli.main import main
+from agentq.coordinator.logs import Logs
 from agentq.coordinator.policy import RetryPolicy
 
 NEVER = RetryPolicy(failures=0, crashes=0)
@@ -115,7 +116,8 @@ def test_a_check_that_fails_keeps_the_target_as_it_was(yard: Yard) -> None:
     )
     assert yard.delivered() == [good.id]
     assert "check: sh -c" in yard.log(bad.id)
-    assert "checking in " in yard.log(bad.id)
+    entries = Logs(yard.crew.queue.store).read(bad.id)
+    assert {entry.stream for entry in entries if "checking in /" in entry.text} == {"err"}
 
 
 def test_nothing_is_begun_for_a_target_that_cannot_move(yard: Yard) -> None:

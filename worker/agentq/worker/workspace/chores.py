@@ -81,7 +81,8 @@ class Chores:
         except SpawnFailed as failed:
             return Done(f"the {chore.what} could not be started: {failed}", "")
         file = self._file(chore.what)
-        output = Output(process.stdout, process.stderr, file, self._log, chore.tap, self._secrets)
+        log = self._log if chore.tap is not None else self._log_aside
+        output = Output(process.stdout, process.stderr, file, log, chore.tap, self._secrets)
         try:
             ended = await self._ended(process, chore.timeout_ms)
         finally:
@@ -93,6 +94,10 @@ class Chores:
         error = self._judged(chore, exit_, late=ended is None)
         output.note(error or f"the {chore.what} succeeded")
         return Done(error, tail)
+
+    def _log_aside(self, chunks: list[Chunk]) -> None:
+        """What it writes is not what its run writes, which somebody may read as something else, as with an agent."""
+        self._log([chunk._replace(stream="err") if chunk.stream == "out" else chunk for chunk in chunks])
 
     async def _ended(self, process: Process, timeout_ms: int | None) -> Exit | None:
         """None if it had not, when its time was over or somebody stopped the attempt."""
