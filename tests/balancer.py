@@ -7,29 +7,15 @@ import socket
 import threading
 from collections.abc import Sequence
 
+from doorway import Doorway
 
-class Balancer:
+
+class Balancer(Doorway):
     """A port of its own, in front of others."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = ports
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> Balancer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        # A thread that waits in accept is woken by shutting down, not by closing.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        super().__init__("http")
 
     def _serve(self, client: socket.socket) -> None:
         with client:

@@ -6,10 +6,11 @@ import contextlib
 import socket
 import threading
 
+from doorway import Doorway
 from servers import Server
 
 
-class Proxy:
+class Proxy(Doorway):
     """Passes everything on, but loses the reply to the first request that contains a word: it takes effect unheard."""
 
     def __init__(self, server: Server | int, word: bytes) -> None:
@@ -17,24 +18,7 @@ class Proxy:
         self.lost = 0
         self._word = word
         self._server = server
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        scheme = "http" if isinstance(server, int) else "redis"
-        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> Proxy:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        # A thread that waits in accept is woken by shutting down, not by closing.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        super().__init__("http" if isinstance(server, int) else "redis")
 
     def _serve(self, client: socket.socket) -> None:
         with client, self._upstream() as upstream, contextlib.suppress(OSError):

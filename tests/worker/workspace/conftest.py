@@ -10,23 +10,10 @@ from shutil import rmtree
 import pytest
 from crew import Crew
 from servers import Server
-from worker.workspace.depot import ALONE, Depot
+from worker.workspace.depot import Depot
+from worker.workspace.depot import alone as alone
+from worker.workspace.depot import depot as depot
 from worker.workspace.yard import Yard, begin
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody's own configuration of git decides."""
-    for name, value in ALONE.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def depot(tmp_path: Path) -> Depot:
-    """With one commit on `main`, which is checked out."""
-    made = Depot(tmp_path / "depot")
-    made.commit("begin", a__txt="one\ntwo\nthree\n", b__txt="b\n")
-    return made
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 ALONE = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_SYSTEM": "/dev/null",
@@ -88,3 +90,18 @@ class Depot:
 
     def status(self) -> str:
         return self.git("status", "--porcelain")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's own configuration of git decides."""
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> Depot:
+    """With one commit on `main`, which is checked out."""
+    made = Depot(tmp_path / "depot")
+    made.commit("begin", a__txt="one\ntwo\nthree\n", b__txt="b\n")
+    return made
