@@ -28,13 +28,14 @@ import ctypes, json, os, signal, sys
 from pathlib import Path
 from agentq.coordinator.settings import Settings
 from agentq.worker.options import WorkerOptions
+from agentq.worker.reaching import Straight
 from agentq.worker.worker import serve
 settings, options, home, count = json.loads(sys.argv[1])
 def work():
     pid = os.fork()
     if not pid:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # none outlives this one
-        os._exit(serve(Settings(**settings), WorkerOptions(**options), Path(home)))
+        os._exit(serve(Straight(Settings(**settings)), WorkerOptions(**options), Path(home)))
     return pid
 pids = [work() for _ in range(count)]
 signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGTERM) for pid in pids])

@@ -22,11 +22,16 @@ from agentq.coordinator.settings import Settings
 
 @contextmanager
 def once_somebody_waits(real: World, act: Callable[[], object]) -> Iterator[None]:
-    """Do something when a blocking read waits on the server."""
+    """Do something when one more blocking read waits on the server."""
+
+    def blocked() -> int:
+        return int(real.store.connection.command("INFO", "clients").partition("blocked_clients:")[2].split()[0])
 
     def wait() -> None:
-        until(lambda: "blocked_clients:0" not in real.store.connection.command("INFO", "clients"), "a blocking read")
+        until(lambda: blocked() > before, "a blocking read")
         act()
+
+    before = blocked()
 
     thread = threading.Thread(target=wait)
     thread.start()

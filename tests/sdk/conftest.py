@@ -33,9 +33,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("way", ["redis", "http"] if both else ["redis"], scope="module")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def coordinator(valkey: Server) -> Iterator[Serving]:
-    """A coordinator over HTTP, in a namespace of its own."""
+    """A coordinator over HTTP, in a namespace of its own. What it waits for on the server others would see."""
     path = Path(tempfile.mkdtemp(prefix="aq"))
     serving = Serving(valkey, path, environment={"AGENTQ_SERVER_LOG_LEVEL": "warning"}).start()
     yield serving

@@ -135,8 +135,6 @@ MUTATIONS = (
       "if has_children_home(run.parent, mode) then", "if false then"),
     M("any child is as good as all", "waiting",
       "return call('EXISTS', key_children(id)) == 0", "return true"),
-    M("what an attempt has taken comes again", "park",
-      "consume(id, run)", ""),
     M("children outlive a parent that was cancelled", "waiting",
       "return call('EXISTS', key_children(id)) == 1", "return false"),
     M("the next turn is not called", "ending",
