@@ -33,7 +33,17 @@ EXAMPLES = [
 ]
 OF_LIVE_RUNS = ("cancel", "signal", "approve", "deny")
 UNTIL_STOPPED = ("up", "worker --")
-BY_THEMSELVES = ("webhook test", "webhook redeliver", "run ", "resume", "plan resume", "demo", "bench", "serve")
+BY_THEMSELVES = (
+    "webhook test",
+    "webhook redeliver",
+    "worktree open",
+    "run ",
+    "resume",
+    "plan resume",
+    "demo",
+    "bench",
+    "serve",
+)
 """These have tests of their own."""
 
 
