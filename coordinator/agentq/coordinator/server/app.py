@@ -108,7 +108,9 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
         await embassy.stop()
         await service.stop()
 
-    app = App(title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None)
+    app = App(
+        title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None, redirect_slashes=False
+    )
     app.service = app.state.service = service
     app.state.embassy = embassy
     app.state.lines = Lines()
