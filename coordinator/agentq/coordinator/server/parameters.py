@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute, APIWebSocketRoute
 
 from agentq.coordinator.errors import Invalid
 
@@ -22,6 +23,11 @@ async def _known(request: Request) -> None:
 
 KNOWN = Depends(_known)
 """For routers whose routes declare each of their parameters."""
+
+
+def after_the_door(route: APIRoute | APIWebSocketRoute) -> None:
+    """Look at the parameters of a request only when it is known who asks: of its router's dependencies, too."""
+    route.dependant.dependencies.sort(key=lambda each: each.call is _known)
 
 
 def only(given: Iterable[str], known: Iterable[str]) -> None:
