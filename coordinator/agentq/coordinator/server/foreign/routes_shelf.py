@@ -27,6 +27,7 @@ READ = allowed("read")
 LOOK = Depends(OrRunner(Scope.READ))
 ADMIN = allowed("admin")
 ARCHIVE = "application/gzip"
+PACKED: dict[int | str, dict[str, Any]] = {200: {"content": {ARCHIVE: {}}}}
 UNPACKED_BYTES = 64 << 20
 """What an archive may hold in all, unpacked."""
 LISTS: dict[Kind, str] = {
@@ -66,7 +67,12 @@ async def status(request: Request, name: str) -> Response:
     return views.told(await service_of(request).ask(_shelf(request).change, "agents", name, {"status": wanted}))
 
 
-@router.get("/scripts/{name}/download", summary="A script and what is known of it, as an archive", dependencies=[LOOK])
+@router.get(
+    "/scripts/{name}/download",
+    summary="A script and what is known of it, as an archive",
+    dependencies=[LOOK],
+    responses=PACKED,
+)
 async def download(request: Request, name: str) -> Response:
     script = await service_of(request).ask(_shelf(request).get, "scripts", name)
     about = {field: value for field, value in script.items() if field != "script_content"}
@@ -77,7 +83,12 @@ async def download(request: Request, name: str) -> Response:
     return Response(_archive(files), media_type=ARCHIVE)
 
 
-@router.get("/config/export", summary="All blueprints and what belongs to them, as an archive", dependencies=[ADMIN])
+@router.get(
+    "/config/export",
+    summary="All blueprints and what belongs to them, as an archive",
+    dependencies=[ADMIN],
+    responses=PACKED,
+)
 async def export(request: Request) -> Response:
     everything = await service_of(request).ask(_shelf(request).everything)
     files = {f"{path}.json": json.dumps(body, indent=2) for path, body in sorted(everything.items())}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
@@ -15,6 +17,7 @@ from agentq.coordinator.store import MARKER
 
 router = APIRouter(tags=["health"])
 
+TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {CONTENT_TYPE_LATEST: {}}}}
 QUIET_MS_MAX = 3 * (FOLLOW_MS + OUTAGE_MS)
 """A reader of the events that is not heard of for longer does not work."""
 
@@ -26,7 +29,7 @@ async def health() -> Response:
     return views.told({"status": "healthy"})
 
 
-@router.get("/metrics", summary="What Prometheus reads", dependencies=[allowed("read")])
+@router.get("/metrics", summary="What Prometheus reads", dependencies=[allowed("read")], responses=TEXT)
 async def metrics(request: Request) -> Response:
     """How much waits where, how fast it goes, and how the server is."""
     service = service_of(request)
