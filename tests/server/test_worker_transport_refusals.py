@@ -21,11 +21,12 @@ from websockets.sync.client import ClientConnection, connect
 
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.limits import CLAIM_A_CALL
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.tokens import Tokens
-from agentq.coordinator.transport.grants import CHECKS, OF_A_WORKER, PATTERNS
+from agentq.coordinator.transport.grants import CHECKS, OF_A_WORKER, PATTERNS, Grants
 
 _names = count()
 _open = ExitStack()
@@ -151,6 +152,50 @@ def test_a_workers_name_belongs_to_the_token_that_it_was_registered_with(guarded
     assert closed_with(guarded, init={"worker": holder}) == 4403
 
 
+def test_who_took_a_name_early_is_not_the_worker_that_is_registered_by_it(guarded: Serving) -> None:
+    """A connection that was there before the worker touches nothing of it, and does not lose its own place to it."""
+    early = Peer(guarded)
+    worker = Peer(guarded, init={"worker": early.worker})
+    worker.worker = early.worker
+    run, fence = own_run(guarded, worker)
+    before = everything(guarded)
+
+    lane = RunSpec.checked(kind="command", argv=["true"], queue=guarded.records.get(run).spec.queue).lane
+    for script, *words in (
+        ("heartbeat", early.worker, worker.epoch, 1, 1, "0", ""),
+        ("claim", early.worker, worker.epoch, "nonce", 1, 1, "", lane),
+        ("adopt", early.worker, worker.epoch, "nonce", 1, 1, lane, "1-1"),
+        ("drain", early.worker, worker.epoch, "", "hurry"),
+        ("deregister", early.worker, worker.epoch),
+    ):
+        assert early.call(str(script), *words)["kind"] == "NotAllowed", script
+    assert early.ask("watch", lanes={"0": [lane]}, block_ms=100)["kind"] == "NotAllowed"
+    assert everything(guarded) == before
+    assert worker.call("start", run, fence)["reply"] == ["ok"]
+
+
+def test_a_token_of_some_queues_is_good_for_no_worker_of_others(guarded: Serving) -> None:
+    other = Peer(guarded).register("theirs")
+    token = guarded.token("work", queues=["mine"])
+
+    assert closed_with(guarded, token=token, init={"worker": other.worker}) == 4403
+
+
+def test_who_waits_is_given_nothing_once_its_token_is_revoked(guarded: Serving) -> None:
+    token = guarded.token("work", kind="worker")
+    peer = Peer(guarded, token).register("late")
+    lane = RunSpec.checked(kind="command", argv=["true"], queue="late").lane
+    claim = [peer.worker, peer.epoch, "nonce", 1, 0, "fresh", lane]
+    peer.socket.send(json.dumps({"type": "watch", "id": 99, "lanes": {"0": []}, "block_ms": 30_000, "claim": claim}))
+
+    Tokens(guarded.store).revoke(token.split("_")[2])
+
+    with pytest.raises(ConnectionClosed) as closed:
+        peer.socket.recv(20)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4403
+
+
 def test_a_newer_connection_takes_the_place_of_an_older_one_and_the_end_of_that_changes_nothing(
     guarded: Serving,
 ) -> None:
@@ -232,6 +277,7 @@ def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving)
     run, fence = own_run(guarded, peer)
     stranger = guarded.submit(queue="elsewhere")
     of = {"run": run, "fence": fence}
+    spec = {"kind": "command", "argv": ["true"], "queue": guarded.records.get(run).spec.queue}
 
     assert peer.ask("look", child=run, **of)["reply"]["id"] == run
     for kind, more in (
@@ -239,10 +285,11 @@ def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving)
         ("end", {"child": stranger, "reason": ""}),
         ("read", {"child": stranger, "after": "0-0", "characters": 10}),
         ("await", {"child": stranger, "within_ms": 10}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "queue": "elsewhere"}, "most": 1}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "parent": stranger}, "most": 1}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "plan": "x"}, "most": 1}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "after": [stranger]}, "most": 1}),
+        ("bear", {"spec": {**spec, "queue": "elsewhere"}, "most": 1}),
+        ("bear", {"spec": {**spec, "parent": stranger}, "most": 1}),
+        ("bear", {"spec": {**spec, "plan": "x"}, "most": 1}),
+        ("bear", {"spec": {**spec, "after": [stranger]}, "most": 1}),
+        ("bear", {"spec": {**spec, "inputs": {"its": stranger}}, "most": 1}),
     ):
         more |= {"child": new_run_id()} if kind == "bear" else {}
         assert peer.ask(kind, **of, **more)["kind"] == "NotAllowed", kind
@@ -308,6 +355,16 @@ def test_words_that_a_script_would_stumble_over_do_not_reach_it(
 @pytest.mark.parametrize("limit", ["queue:default", "global", "account:claude:default", "x"])
 def test_a_worker_shuts_no_gate_but_of_an_account_of_an_agent_that_it_has(peer: Peer, limit: str) -> None:
     assert peer.call("gate", limit, 2_000_000_000_000, "mine")["kind"] == "NotAllowed"
+    assert peer.call("limits", limit)["kind"] == "NotAllowed"
+    assert peer.call("limits")["kind"] == "NotAllowed", "which would tell of all"
+
+
+def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Serving, peer: Peer) -> None:
+    rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
+    assert peer.call("heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
+
+    checked = Grants(guarded.store, guarded.settings, "x").checked("claim", ["x", "1", "n", 10**15, "9" * 16, ""])
+    assert checked[3:5] == [CLAIM_A_CALL, CLAIM_A_CALL]
 
 
 def test_the_times_of_a_lease_are_the_coordinators_to_say(guarded: Serving, peer: Peer) -> None:
