@@ -139,7 +139,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
     {
         script.name: script
         for script in (
-            Script("admit", "units per_ms burst", "token"),
+            Script("admit", "units per_ms burst", "token shown"),
             Script("adopt", "worker epoch nonce count calls", "lane entry"),
             Script("alias", "alias session keep_ms"),
             Script("attend", "runner"),

@@ -24,6 +24,7 @@ from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Principal
+from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import Service, Submit
 
 KEY_LENGTH = 255
@@ -84,6 +85,8 @@ async def submit(
     """Submit what was asked for; all of it is checked first."""
     for spec in what.specs:
         caller.check_queue(spec.queue)
+    if caller.queues:
+        await service.ask(_check_others, service, caller, what.specs)
     if run_id is not None:
         _check_id(service, what, run_id)
         return await _submit(service, what, [run_id], durable=durable)
@@ -91,6 +94,27 @@ async def submit(
         ids = [service.queue.address(spec, None)[0] for spec in what.specs]
         return await _submit(service, what, ids, durable=durable)
     return await _once(service, caller, what, key, durable=durable)
+
+
+def _check_others(service: Service, caller: Principal, specs: Sequence[RunSpec]) -> None:
+    """Refuse runs that would reach, through what they name, what is in other queues or in none."""
+    for spec in specs:
+        if spec.session is not None or spec.plan is not None:
+            queues = ", ".join(caller.queues)
+            raise Denied(f"This token is good only for what is in the queues {queues}; a session or a plan is in none.")
+        others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent, _same(service, spec)))}
+        for other in sorted(others):
+            caller.check_queue(service.records.get(other).spec.queue)
+
+
+def _same(service: Service, spec: RunSpec) -> str | None:
+    """The run that has the dedupe key, which this one might take the place of."""
+    if spec.dedupe_key is None:
+        return None
+    key, command = service.store.key, service.store.connection.command
+    held = command("GET", key(service.queue.home(spec) or 0, "dedupe", spec.dedupe_key))
+    found = str(held or "").partition(" ")[0]
+    return found if found and command("EXISTS", key(partition_of(found), "run", found)) else None
 
 
 def _check_id(service: Service, what: Asked, run_id: str) -> None:
