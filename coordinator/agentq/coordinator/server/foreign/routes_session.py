@@ -14,6 +14,8 @@ from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.asking import Asked
 from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
+from agentq.coordinator.server.foreign.speaking import RESUME
+from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.sessions import Shelf
 from agentq.coordinator.tokens import Scope
@@ -160,7 +162,10 @@ async def follow(
 
 async def submitted(request: Request, caller: Principal, body: Any) -> Response:
     """The answer to a body of `POST /runs` that is in a dialect."""
-    caller.check_queue(Asked.read(body).queue)
+    asked = Asked.read(body)
+    caller.check_queue(asked.queue)
+    if caller.queues and (asked.type == RESUME or asked.parent_session_id or asked.parent_session_name):
+        raise Denied("This token is good only for what is in some queues; a session is in none.")
     accepted = await service_of(request).ask(embassy_of(request).asking.submit, body)
     return JSONResponse(accepted.body(), accepted.status, {"location": f"/runs/{accepted.run_id}"})
 
