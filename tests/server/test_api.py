@@ -16,6 +16,8 @@ from agentq.coordinator.server.examples import ANSWERS, RUNS
 from agentq.coordinator.server.routers.runs import WAIT_S_MAX
 from agentq.coordinator.waiting import Wait
 
+COMMAND_TEXT = '{"kind":"command","argv":["true"]}'
+
 
 def post(client: httpx.Client, path: str, body: object = None, status: int = 200, **headers: str) -> Any:
     answer = client.post(path, json=body, headers=headers) if body is not None else client.post(path, headers=headers)
@@ -160,6 +162,8 @@ def test_a_schedule_is_made_looked_at_and_removed(serving: Serving) -> None:
 def test_limits_and_queues_are_looked_after(serving: Serving) -> None:
     with serving.client() as client:
         assert client.put("/limits/repo:acme/api", json={"max": 3}).json()["max"] == 3
+        rate = client.put("/limits/repo:acme/api", json={"rate": "100/1m"}).json()["rate"]
+        assert rate == {"units": 100, "per_ms": 60_000, "burst": 100}
         assert post(client, "/limits/repo:acme/api/shut", {"until_ms": 1 << 42, "why": "limit"})["shut_why"] == "limit"
         assert post(client, "/limits/repo:acme/api/open")["shut_until"] is None
         assert client.delete("/limits/repo:acme/api").status_code == 204
@@ -238,6 +242,62 @@ def test_large_answers_are_packed_for_those_who_can_unpack(serving: Serving) -> 
 
     assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
     assert packed.json() == plain.json()
+
+
+WRONG: list[tuple[str, str, str | None, str]] = [
+    ("POST", "/runs", "", "422 There is no body; it is to be JSON, such as"),
+    ("POST", "/runs", '[{"kind":"command"}]', '422 Many runs are {"runs": […]}'),
+    (
+        "POST",
+        "/runs",
+        '{"kind":"command","timeout":1}',
+        "422 timeout: there is no such field; did you mean timeout_ms?",
+    ),
+    (
+        "POST",
+        "/runs",
+        '{"kind":"agent","retry":{"failure":1}}',
+        "422 retry.failure: there is no such field; did you mean",
+    ),
+    ("POST", "/runs", '{"kind":"command","argv":"make"}', "422 argv: it has to be a list."),
+    ("POST", "/runs/{run}/cancel", '{"reson":"x"}', "422 reson: there is no such field; did you mean reason?"),
+    ("POST", "/runs/{run}/cancel", "xx", "422 body: it is not JSON: Expecting value."),
+    ("POST", "/plans", '{"name":"p","tasks":[]}', "422 tasks: it needs 1 at the least, and has 0."),
+    ("PUT", "/limits/x", '{"rate":"often"}', "422 'often' is not a rate; write it like 100/1s or 5000/1h."),
+    ("POST", "/limits/x/shut", '{"until_ms":60000}', "422 until_ms: it is a time to come, in milliseconds since 1970."),
+    ("GET", "/runs?cursor=abc", None, "422 cursor: this is none that a list of runs has given."),
+    ("GET", "/queues?sate=pending", None, "422 There is no parameter 'sate' here; there are none."),
+    ("GET", "/runs/{run}/logs?tial=1", None, "422 There is no parameter 'tial' here; there are after, before,"),
+    ("GET", "/runs/{run}/logs?after=x", None, "422 after: the id of an entry looks like 1700000000000-0."),
+    ("GET", "/plans/nobody/tasks", None, "404 There is no plan nobody;"),
+    ("POST", "/runs/", COMMAND_TEXT, "404 There is nothing at /runs/; it is /runs, without a slash at its end."),
+    ("PUT", "/runs", COMMAND_TEXT, "405 /runs does not take PUT; it takes GET and POST."),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "told"), WRONG)
+def test_what_is_wrong_is_told_with_what_was_perhaps_meant(
+    serving: Serving, method: str, path: str, body: str | None, told: str
+) -> None:
+    run = serving.submit(queue="wrong")
+    with serving.client() as client:
+        answer = client.request(method, path.replace("{run}", run), content=body)
+        after = client.get(f"/runs/{run}").json()["state"]
+
+    assert f"{answer.status_code} {answer.json()['detail']}".startswith(told)
+    assert (after, answer.headers["content-type"]) == ("pending", "application/problem+json")
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain;charset=UTF-8", ""])
+def test_a_body_is_json_whatever_a_client_calls_it_that_does_not_care(serving: Serving, kind: str) -> None:
+    """`curl -d` says that it is a form, and browsers say that it is text."""
+    run = serving.submit(queue="called")
+    with serving.client() as client:
+        content = b'{"reason": "as curl sends it"}'
+        answer = client.post(f"/runs/{run}/cancel", content=content, headers={"content-type": kind})
+        told = client.get(f"/runs/{run}/result").json()["outcome"]["error"]
+
+    assert (answer.status_code, told) == (200, "as curl sends it")
 
 
 @pytest.mark.parametrize("path", ["/runs/nonsense", f"/runs/run_0?wait={WAIT_S_MAX}", "/runs/run_zzz/logs?wait=60"])

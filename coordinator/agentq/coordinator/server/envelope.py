@@ -3,7 +3,7 @@
 1. It has an id: the client's own, if that is one, or a new one; the answer carries it.
 2. By what name it was called: on loopback only by one that is of loopback, so that no page in a browser reaches it
    through a name of its own (DNS rebinding); and a browser's request only from an origin that may.
-3. Its body is not larger than it may be, and does not take longer to come.
+3. Its body is not larger than it may be, does not take longer to come, and is JSON if it is not said what it is.
 4. What it was, and how it ended, is written down.
 """
 
@@ -38,6 +38,8 @@ ABROAD = (b"cross-site", b"same-site")
 FOREIGN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
 QUIET = ("/health", "/ready", "/metrics")
 """Paths of which every success is written down only in the `debug` diary."""
+UNSAID = (b"", b"application/x-www-form-urlencoded", b"text/plain")
+"""Content types that tell nothing: `curl -d` calls whatever it sends a form, and browsers call it text."""
 CLOSE = {"connection": "close"}
 """What is left of a body that is not wanted is not read."""
 
@@ -65,6 +67,8 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
+        if b"content-length" in headers or b"transfer-encoding" in headers:
+            _call_it_json(scope, headers)
         request_id = _id_of(headers)
         scope.setdefault("state", {})["request_id"] = request_id
         exchange = _Exchange(scope, receive, send, request_id, self._settings)
@@ -162,6 +166,13 @@ class _Exchange:
 def _refused(status: int, detail: str, request_id: str) -> Response:
     kind = {413: "too-large", 421: "unknown-host", 403: "foreign-origin"}[status]
     return problems.answer(status, detail, request_id=request_id, kind=kind, headers=CLOSE)
+
+
+def _call_it_json(scope: Scope, headers: dict[bytes, bytes]) -> None:
+    """A body of which nothing is said is JSON, as nearly all are here."""
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in UNSAID:
+        others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+        scope["headers"] = [*others, (b"content-type", b"application/json")]
 
 
 def _id_of(headers: dict[bytes, bytes]) -> str:

@@ -51,6 +51,8 @@ class Asked(NamedTuple):
 
 def read(body: bytes) -> Any:
     """The JSON of a request."""
+    if not body:
+        raise Invalid('There is no body; it is to be JSON, such as {"kind": "command", "argv": ["make", "test"]}.')
     try:
         return from_json(body)
     except ValueError as error:
@@ -59,6 +61,8 @@ def read(body: bytes) -> Any:
 
 def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:
     """The runs in a body that is one run, or, unless there has to be `one`, `{"runs": […]}`."""
+    if not one and isinstance(value, list):
+        value = {"runs": None}
     if not one and isinstance(value, dict) and "runs" in value:
         runs = value["runs"]
         if not isinstance(runs, list) or not runs or value.keys() != {"runs"}:

@@ -17,10 +17,11 @@ from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.foreign import check_run_id
 from agentq.coordinator.server.foreign.routes_session import submitted
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.quick import Quick
 from agentq.coordinator.server.service import Service, service_of
 
-router = APIRouter(prefix="/runs", tags=["runs"], route_class=Quick)
+router = APIRouter(prefix="/runs", tags=["runs"], route_class=Quick, dependencies=[KNOWN])
 
 WAIT_S_MAX = 60
 RunId = Annotated[str, Path(description="The id of a run.", examples=["run_01k9zq3c5007m2x4c8r1tnq"])]
