@@ -3,110 +3,24 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from itertools import count
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from crew import Crew
 from servers import Server, until
 from serving import Serving
-from snapshot import take_snapshot
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from wire import Peer, closed_with, everything, others_run, own_run
 
 from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.lease import Identity
 from agentq.coordinator.limits import CLAIM_A_CALL
-from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.tokens import Tokens
 from agentq.coordinator.transport.grants import CHECKS, OF_A_WORKER, PATTERNS, Grants
-
-_names = count()
-_open = ExitStack()
-
-
-@pytest.fixture(scope="module")
-def guarded(valkey: Server) -> Iterator[Serving]:
-    """A coordinator that asks everybody for a token."""
-    path = Path(tempfile.mkdtemp(prefix="aq"))
-    serving = Serving(valkey, path, "--require-tokens", heartbeat_ms=1000, lease_ms=600_000, forget_ms=600_000).start()
-    yield serving
-    _open.close()
-    serving.stop()
-    serving.check()
-    shutil.rmtree(path, ignore_errors=True)
-
-
-class Peer:
-    """Somebody who speaks the protocol, and may say anything."""
-
-    def __init__(self, serving: Serving, token: str | None = None, *, init: dict[str, Any] | str | None = None) -> None:
-        self.worker = f"peer-{next(_names)}"
-        self.numbers = count(1)
-        headers = {"Authorization": f"Bearer {token or serving.token('work', kind='worker')}"}
-        if token == "":
-            headers = {}
-        url = f"{serving.url.replace('http', 'ws')}/worker"
-        self.socket: ClientConnection = _open.enter_context(connect(url, additional_headers=headers, max_size=None))
-        said = {"type": "init", "protocol": 1, "version": "0", "worker": self.worker, "line": "work"}
-        init = init if isinstance(init, str) else {**said, **(init or {})}
-        self.socket.send(init if isinstance(init, str) else json.dumps(init))
-        self.welcome = json.loads(self.socket.recv(10))
-
-    def ask(self, kind: str, **fields: Any) -> Any:
-        """A question, and its answer or refusal."""
-        self.socket.send(json.dumps({"type": kind, "id": next(self.numbers), **fields}))
-        return json.loads(self.socket.recv(10))
-
-    def call(self, script: str, *words: object, partition: int = 0) -> Any:
-        return self.ask("call", script=script, partition=partition, words=words)
-
-    def register(self, queue: str = "default", **about: object) -> Peer:
-        identity = Identity.model_validate({"id": self.worker, "queues": [queue], **about}).model_dump_json()
-        self.epoch = (self.call("register", self.worker, "0", "op", 1, "0", identity).get("reply") or [0, "0"])[1]
-        return self
-
-
-def closed_with(serving: Serving, **how: Any) -> int:
-    """The code with which somebody is turned away."""
-    with pytest.raises(ConnectionClosed) as closed:
-        Peer(serving, **how)
-    assert closed.value.rcvd is not None
-    return int(closed.value.rcvd.code)
-
-
-def others_run(serving: Serving) -> Claim:
-    """A run that another worker holds."""
-    queue = f"other-{next(_names)}"
-    lease = Lease(serving.store, Identity(id=queue, queues=(queue,)), serving.settings)
-    lease.register()
-    serving.submit(queue=queue)
-    return lease.claim(1)[0]
-
-
-def own_run(serving: Serving, peer: Peer) -> tuple[str, str]:
-    """A run that this one holds, and its fence."""
-    queue = f"own-{next(_names)}"
-    run = serving.submit(queue=queue)
-    peer.register(queue)
-    lane = RunSpec.checked(kind="command", argv=["true"], queue=queue).lane
-    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
-    assert claimed[2] == run
-    return run, claimed[3]
-
-
-def everything(serving: Serving) -> dict[str, object]:
-    """All that is stored, but for what the duties and the use of tokens leave behind at any time."""
-    found = take_snapshot(serving.store.connection, serving.store.keyspace.base(0)).values
-    told = {kind: values for kind, values in found.items() if kind not in ("cursors", "watch", "keeper", "token")}
-    return {f"{kind} {parts}": value for kind, values in told.items() for parts, value in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -141,75 +55,6 @@ def test_a_connection_that_does_not_begin_with_who_it_is_is_closed(
     guarded: Serving, init: dict[str, Any] | str, code: int
 ) -> None:
     assert closed_with(guarded, init=init) == code
-
-
-def test_a_workers_name_belongs_to_the_token_that_it_was_registered_with(guarded: Serving) -> None:
-    first = Peer(guarded).register()
-    direct = others_run(guarded)
-
-    assert closed_with(guarded, init={"worker": first.worker}) == 4403
-    holder = guarded.records.get(direct.id).worker
-    assert closed_with(guarded, init={"worker": holder}) == 4403
-
-
-def test_who_took_a_name_early_is_not_the_worker_that_is_registered_by_it(guarded: Serving) -> None:
-    """A connection that was there before the worker touches nothing of it, and does not lose its own place to it."""
-    early = Peer(guarded)
-    worker = Peer(guarded, init={"worker": early.worker})
-    worker.worker = early.worker
-    run, fence = own_run(guarded, worker)
-    before = everything(guarded)
-
-    lane = RunSpec.checked(kind="command", argv=["true"], queue=guarded.records.get(run).spec.queue).lane
-    for script, *words in (
-        ("heartbeat", early.worker, worker.epoch, 1, 1, "0", ""),
-        ("claim", early.worker, worker.epoch, "nonce", 1, 1, "", lane),
-        ("adopt", early.worker, worker.epoch, "nonce", 1, 1, lane, "1-1"),
-        ("drain", early.worker, worker.epoch, "", "hurry"),
-        ("deregister", early.worker, worker.epoch),
-    ):
-        assert early.call(str(script), *words)["kind"] == "NotAllowed", script
-    assert early.ask("watch", lanes={"0": [lane]}, block_ms=100)["kind"] == "NotAllowed"
-    assert everything(guarded) == before
-    assert worker.call("start", run, fence)["reply"] == ["ok"]
-
-
-def test_a_token_of_some_queues_is_good_for_no_worker_of_others(guarded: Serving) -> None:
-    other = Peer(guarded).register("theirs")
-    token = guarded.token("work", queues=["mine"])
-
-    assert closed_with(guarded, token=token, init={"worker": other.worker}) == 4403
-
-
-def test_who_waits_is_given_nothing_once_its_token_is_revoked(guarded: Serving) -> None:
-    token = guarded.token("work", kind="worker")
-    peer = Peer(guarded, token).register("late")
-    lane = RunSpec.checked(kind="command", argv=["true"], queue="late").lane
-    claim = [peer.worker, peer.epoch, "nonce", 1, 0, "fresh", lane]
-    peer.socket.send(json.dumps({"type": "watch", "id": 99, "lanes": {"0": []}, "block_ms": 30_000, "claim": claim}))
-
-    Tokens(guarded.store).revoke(token.split("_")[2])
-
-    with pytest.raises(ConnectionClosed) as closed:
-        peer.socket.recv(20)
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 4403
-
-
-def test_a_newer_connection_takes_the_place_of_an_older_one_and_the_end_of_that_changes_nothing(
-    guarded: Serving,
-) -> None:
-    token = guarded.token("work", kind="worker")
-    older = Peer(guarded, token).register()
-    newer = Peer(guarded, token, init={"worker": older.worker})
-
-    with pytest.raises(ConnectionClosed) as closed:
-        older.socket.recv(10)
-
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 4409
-    newer.worker = older.worker
-    assert newer.call("heartbeat", newer.worker, older.epoch, 1, 1, "0", "")["reply"][:2] == ["ok", "ready"]
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS.keys() - OF_A_WORKER))
