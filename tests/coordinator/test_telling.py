@@ -124,9 +124,8 @@ def test_a_failure_keeps_the_place_waits_longer_each_time_and_ends_after_days(wo
     ("asked_ms", "waits_ms"),
     [(0, 3750), (1000, 3750), (60_000, 60_000), (10**12, limits.WEBHOOK_DELAY_MS_MAX)],
 )
-def test_a_receiver_that_asks_to_be_left_alone_is_within_bounds(
-    world: World, hooks: Webhooks, asked_ms: int, waits_ms: int
-) -> None:
+@pytest.mark.usefixtures("hooks")
+def test_a_receiver_that_asks_to_be_left_alone_is_within_bounds(world: World, asked_ms: int, waits_ms: int) -> None:
     told = telling(world)
     world.submit()
     say = message(world, in_hand(told))

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from servers import until
 from serving import Serving
 
-from agentq.coordinator.server.foreign.asking import Asking
+from agentq.coordinator.server.foreign.asking import Asked, Asking
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.orders import parsed
 from agentq.coordinator.server.foreign.reports import UNREPORTED_MS, Reports
@@ -271,7 +271,7 @@ def test_a_run_that_nobody_takes_fails_in_time_where_that_is_set(serving: Servin
     """Defect 9: RUN_NO_MATCH_TIMEOUT, which is off unless it is set."""
     client, store = parties.client(), serving.store
     asking = Asking(store, Timing(run_no_match_timeout=0.3), Shelf(store), Conversing(store))
-    made = asking.submit({"type": "start_session", "parameters": {"prompt": "x"}})
+    made = asking.submit(Asked(type="start_session", parameters={"prompt": "x"}))
 
     until(lambda: client.status(made.run_id) == "failed", "the run to fail")
     found = client.http.get(f"/runs/{made.run_id}").json()

@@ -1,8 +1,8 @@
 """One POST to an address of somebody else's choosing, with bounds on all that it may do to us.
 
 The connection goes to an address that was checked (see `addresses.py`), while certificate and `Host` are those of the
-name. Nothing is followed, whatever the answer says; of the answer only the status counts, and how long the receiver asks
-to be left alone, and no more than 64 KiB of it are read. All of it has ten seconds.
+name. Nothing is followed, whatever the answer says; of the answer only the status counts, and for how long the receiver
+asks to be left alone, and no more than 64 KiB of it are read. All of it has ten seconds.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ submitted again, which changes nothing that is there already.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -132,19 +132,36 @@ def _check_id(service: Service, what: Asked, run_id: str) -> None:
 
 
 async def _once(service: Service, caller: Principal, what: Asked, key: str, *, durable: bool) -> Answer:
+    body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
+    made = {"ids": [service.queue.address(spec, None)[0] for spec in what.specs]}
+
+    async def act(first: dict[str, Any]) -> Answer:
+        return await _submit(service, what, first["ids"], durable=durable)
+
+    return await once(service, caller, key, body.hexdigest(), made, act)
+
+
+async def once(
+    service: Service,
+    caller: Principal,
+    key: str,
+    body: str,
+    made: dict[str, Any],
+    act: Callable[[dict[str, Any]], Awaitable[Answer]],
+) -> Answer:
+    """Do what a request with a key asks for, once: `made` is what it has made up for that, and acts with only if no
+    other that came before with this key, and this digest of its body, has made up something else."""
     if not 1 <= len(key) <= KEY_LENGTH or not key.isprintable():
         raise Invalid(f"An Idempotency-Key has 1 to {KEY_LENGTH} characters, all of which can be printed.")
     digest = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
-    body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
-    ids = [service.queue.address(spec, None)[0] for spec in what.specs]
-    made = to_json({"ids": ids}).decode()
-    found, told = await service.ask(service.store.call, "promise", HOME, digest, body.hexdigest(), made, ANSWERED_MS)
-    if found != body.hexdigest():
+    words = to_json(made).decode()
+    found, told = await service.ask(service.store.call, "promise", HOME, digest, body, words, ANSWERED_MS)
+    if found != body:
         raise Invalid("This Idempotency-Key was used with another body; each request has a key of its own.")
     first = json.loads(told)
     if "answer" in first:
         return Answer(first["status"], first["answer"])
-    answer = await _submit(service, what, first["ids"], durable=durable)
+    answer = await act(first)
     ended = to_json({"status": answer.status, "answer": answer.body}).decode()
     await service.ask(service.store.call, "promise", HOME, digest, found, ended, "")
     return answer
