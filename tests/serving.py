@@ -59,7 +59,7 @@ class Serving:
     @property
     def url(self) -> str:
         scheme = "https" if "--tls-cert" in self.options else "http"
-        return f"{scheme}://127.0.0.1:{self.port}"
+        return f"{scheme}://{self.host if self.host.startswith('127.') else '127.0.0.1'}:{self.port}"
 
     def start(self) -> Serving:
         """Start the process and wait until it is ready."""
@@ -93,6 +93,12 @@ class Serving:
     def submit(self, **fields: object) -> str:
         """A run, past the server."""
         return self.queue.submit(RunSpec.checked(**{**COMMAND, **fields})).id
+
+    def peak_memory_kb(self) -> int:
+        """The most that it has ever had in memory."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0])
 
     def said(self) -> str:
         """Its diary so far."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from servers import Server
 from serving import COMMAND, Serving
 
 from agentq.coordinator.server.app import every_route, needed
+from agentq.coordinator.server.diary import masked
 from agentq.coordinator.server.problems import MEDIA_TYPE
 from agentq.coordinator.tokens import Scope, Tokens, presented
 
@@ -118,6 +120,15 @@ def test_a_token_makes_as_many_requests_as_it_may(guarded: Serving) -> None:
     assert int(answers[-1].headers["retry-after"]) > 60
 
 
+def test_who_knows_only_the_id_of_a_token_uses_nothing_of_it_up(guarded: Serving) -> None:
+    token = guarded.token("read", rate="2/1h")
+    forged = f"aq_client_{token.split('_')[2]}_{'0' * 64}"
+    with guarded.client(f"{forged}{crc32(forged.encode()):08x}") as thief, guarded.client(token) as owner:
+        assert [thief.get("/runs").status_code for _ in range(3)] == [401, 401, 401]
+        assert Tokens(guarded.store).get(token.split("_")[2]).used_at_ms is None
+        assert [owner.get("/runs").status_code for _ in range(3)] == [200, 200, 429]
+
+
 def test_a_tokens_last_use_is_noted_once_a_minute(guarded: Serving) -> None:
     token = guarded.token("read")
     name = token.split("_")[2]
@@ -133,7 +144,7 @@ def test_a_tokens_last_use_is_noted_once_a_minute(guarded: Serving) -> None:
 
 def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
     """Not by listing, not by id, not by moving, and nothing that is of no queue."""
-    mine, theirs = guarded.submit(queue="mine"), guarded.submit(queue="theirs")
+    mine, theirs = guarded.submit(queue="mine"), guarded.submit(queue="theirs", dedupe_key="nightly")
     with guarded.client(guarded.token("read", "submit", queues=["mine"])) as client:
         assert [each["id"] for each in client.get("/runs").json()["runs"]] == [mine]
         assert [each["queue"] for each in client.get("/queues").json()["queues"]] == ["mine"]
@@ -149,7 +160,23 @@ def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
             *(client.get(f"/runs/{theirs}{what}") for what in ("", "/logs", "/why", "/result", "/attempts")),
             *(client.post(f"/runs/{theirs}/{verb}") for verb in ("cancel", "retry", "approve", "wake")),
             client.post(f"/runs/{theirs}/signal", json={"name": "x"}),
+            *(
+                client.post("/runs", json={**COMMAND, "queue": "mine", **more})
+                for more in (
+                    {"inputs": {"its": theirs}},
+                    {"after": [theirs]},
+                    {"parent": theirs},
+                    {"kind": "agent", "agent": "claude", "argv": [], "prompt": "x", "session": "talk"},
+                    {"plan": "release"},
+                    {"dedupe_key": "nightly", "if_live": "replace"},
+                )
+            ),
+            client.post("/runs", json={"type": "resume_session", "session_id": "talk", "prompt": "x", "queue": "mine"}),
+            client.post(
+                "/runs", json={"type": "start_session", "parent_session_id": "talk", "prompt": "x", "queue": "mine"}
+            ),
         ]
+        assert client.post("/runs", json={**COMMAND, "queue": "mine", "after": [mine]}).status_code == 201
 
     assert {each.status_code for each in refused} == {403}
     assert guarded.records.get(theirs).state == "pending"
@@ -246,7 +273,27 @@ def test_a_page_of_another_origin_is_refused_unless_it_may(serving: Serving, mak
         assert other.get("/runs", headers={"origin": "https://evil.example"}).status_code == 403
 
 
-@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip"])
+def test_what_a_page_of_another_origin_embeds_is_refused_and_a_link_is_followed(serving: Serving) -> None:
+    """A browser tells no origin then: `<img src="http://127.0.0.1:8765/runner/runs?runner_id=…">`."""
+    with serving.client() as client:
+        embedded = client.get("/runs", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"})
+        followed = client.get("/runs", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})
+        own = client.get("/runs", headers={"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"})
+        sent = client.post("/runs", content=b'{"kind":"command","argv":["true"]}',
+                           headers={"origin": "null", "content-type": "text/plain"})  # fmt: skip
+
+    assert [each.status_code for each in (embedded, followed, own, sent)] == [403, 200, 200, 403]
+
+
+def test_a_server_answers_to_the_address_that_it_listens_at(
+    valkey: Server, make_serving: Callable[..., Serving]
+) -> None:
+    other = make_serving(valkey, host="127.0.0.2")
+
+    assert httpx.get(f"http://127.0.0.2:{other.port}/runs").status_code == 200
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip", "x-forwarded-host", "via"])
 def test_who_comes_through_a_proxy_on_this_machine_needs_a_token(serving: Serving, header: str) -> None:
     with serving.client() as client:
         assert client.get("/runs", headers={header: "203.0.113.7"}).status_code == 401
@@ -259,6 +306,7 @@ def test_an_answer_says_nothing_of_what_made_it(serving: Serving) -> None:
 
     assert "server" not in answer.headers
     assert (answer.headers["x-request-id"], answer.headers["x-content-type-options"]) == ("mine-1", "nosniff")
+    assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
     assert other.headers["x-request-id"].startswith("req_")
 
 
@@ -320,6 +368,7 @@ def test_nothing_secret_is_written_down(guarded: Serving) -> None:
     assert token not in said
     assert "secret-in-a-query" not in said
     assert f'"token": "{token.split("_")[2]}"' in said
+    assert "hunter2" not in masked("redis://u:hunter2@h prompt [type=x, input_value='hunter2', input_type=str]")
 
 
 def test_tls_is_spoken_where_a_certificate_is_given(make_serving: Callable[..., Serving], valkey: Server,

@@ -28,7 +28,14 @@ from agentq.coordinator.settings import ServerSettings
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
-SAFE = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"), ("cache-control", "no-store"))
+SAFE = (
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+    ("content-security-policy", "frame-ancestors 'none'"),
+)
+ABROAD = (b"cross-site", b"same-site")
+FOREIGN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
 QUIET = ("/health", "/ready", "/metrics")
 """Paths of which every success is written down only in the `debug` diary."""
 UNSAID = (b"", b"application/x-www-form-urlencoded", b"text/plain")
@@ -49,7 +56,9 @@ class Envelope:
         self._settings = settings
         self._observe = observe
         """Told the route, method, status and seconds of each request."""
-        self._names = LOOPBACK_NAMES | set(settings.hosts)
+        self._names = LOOPBACK_NAMES | set(map(str.lower, settings.hosts))
+        if is_loopback(settings.host):
+            self._names |= {settings.host.strip("[]").lower()}
         self._any_name = "*" in settings.hosts or (not is_loopback(settings.host) and not settings.hosts)
         self._origins = frozenset(origin.rstrip("/") for origin in settings.cors_origins)
 
@@ -81,8 +90,10 @@ class Envelope:
             return _refused(421, detail, request_id)
         origin = headers.get(b"origin", b"").decode("latin-1").rstrip("/")
         if origin and origin not in self._origins and urlsplit(origin).netloc != host:
-            detail = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
-            return _refused(403, detail, request_id)
+            return _refused(403, FOREIGN, request_id)
+        # Of what a page merely embeds, a browser does not say the origin; nobody is kept from following a link.
+        if not origin and headers.get(b"sec-fetch-site") in ABROAD and headers.get(b"sec-fetch-mode") != b"navigate":
+            return _refused(403, FOREIGN, request_id)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self._settings.body_bytes:
             detail = f"The body has {int(length)} bytes; {self._settings.body_bytes} is the most."

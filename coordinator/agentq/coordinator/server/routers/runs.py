@@ -59,7 +59,7 @@ async def submit(
     service, body = service_of(request), await request.body()
     value = submitting.read(body)
     if foreign.is_foreign(value):
-        return await submitted(request, caller, value)
+        return await submitted(request, caller, value, idempotency_key)
     what = submitting.asked(body, value)._replace(trace=tracing.valid(request.headers.get("traceparent")))
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
