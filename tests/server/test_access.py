@@ -65,6 +65,16 @@ def test_a_route_is_open_to_its_scope_and_shut_to_all_others(guarded: Serving) -
                     assert answer.status_code < 500, (method, path)
 
 
+def test_who_may_not_ask_is_told_so_before_anything_of_the_body_is_read(guarded: Serving) -> None:
+    for route, method in ROUTES:
+        if method not in ("POST", "PUT", "PATCH"):
+            continue
+        head = f"{method} {path_of(route)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as client:
+            client.sendall(head.encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 401"), route.path
+
+
 def test_a_token_is_kept_as_its_digest_and_told_once(guarded: Serving) -> None:
     text = guarded.token("read")
     shown = presented(text)
@@ -329,6 +339,17 @@ def test_a_body_of_no_said_length_is_cut_off_where_it_is_too_large(make_serving:
 
     assert answer.status_code == 413
     assert answer.json()["detail"].startswith("The body is larger than 2048 bytes")
+
+
+@pytest.mark.parametrize(("begin", "more"), [(b"1;", b"x"), (b"0\r\n", b"X: y\r\n"), (b"0\r\nX: ", b"y")])
+def test_what_stands_beside_a_body_has_an_end(serving: Serving, begin: bytes, more: bytes) -> None:
+    """Behind its last piece, or with one; it would else be kept, or looked at, without end."""
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as client:
+        client.sendall(
+            b"POST /runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n" + begin
+        )
+        with pytest.raises(ConnectionError):
+            client.sendall(more * (16 << 20 >> (len(more) // 2)))
 
 
 def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[..., Serving], valkey: Server) -> None:

@@ -120,6 +120,7 @@ def answer(
 
 def of_error(error: errors.AgentqError, request_id: str | None = None) -> Response:
     """The answer that an error of ours becomes."""
+    error = _without_address(error)
     status, headers, more = status_of(error), dict[str, str](), dict[str, Any]()
     if isinstance(error, Denied):
         status = error.status
@@ -132,6 +133,17 @@ def of_error(error: errors.AgentqError, request_id: str | None = None) -> Respon
         cause = error.__cause__
         more["errors"] = faults_of(cause.errors(include_url=False, include_input=False), model_of(cause.title))
     return answer(status, str(error), request_id=request_id, kind=kind_of(error), headers=headers, **more)
+
+
+def _without_address(error: errors.AgentqError) -> errors.AgentqError:
+    """What the store has refused, without its address and its words, which are for the log."""
+    if not isinstance(error, errors.Unreachable) and not str(error).startswith("The server "):
+        return error
+    if isinstance(error, errors.TryLater):
+        return errors.TryLater("The store takes nothing at the moment; try again.")
+    if not isinstance(error, errors.Unreachable):
+        log.warning("the store refuses this server", extra={"fields": {"error": str(error)}})
+    return errors.Unreachable("The store cannot be reached at the moment; try again.")
 
 
 def faults_of(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,6 +16,7 @@ from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.tides import FOLLOW_MS, OUTAGE_MS
 from agentq.coordinator.store import MARKER
 
+log = logging.getLogger("agentq.server")
 router = APIRouter(tags=["health"])
 
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {CONTENT_TYPE_LATEST: {}}}}
@@ -47,11 +49,19 @@ async def ready(request: Request) -> Response:
         await service.ask(service.store.connection.command, "PING")
         found["store"] = "ok"
     except AgentqError as fault:
-        found["store"] = str(fault)
+        found["store"] = _noted("the store cannot be used", fault)
     quiet_ms = service.tides.quiet_ms()
     found["events"] = "ok" if quiet_ms <= QUIET_MS_MAX else f"not heard of for {quiet_ms} ms"
     undone = service.ticker.fault if service.server.duties else None
-    found["duties"] = "off" if not service.server.duties else "ok" if undone is None else str(undone)
+    found["duties"] = "off" if not service.server.duties else "ok"
+    if undone is not None:
+        found["duties"] = _noted("a duty is not done", undone)
     found["server"] = "ok" if not service.tides.closing else "it is to end"
     good = all(word in ("ok", "off") for word in found.values())
     return views.told({"ready": good, "schema": MARKER, "checks": found}, 200 if good else 503)
+
+
+def _noted(what: str, fault: AgentqError) -> str:
+    """Anybody may ask whether it is ready; why it is not is for whoever reads the log."""
+    log.warning(what, extra={"fields": {"error": str(fault)}})
+    return f"{what}; the log of the server tells why"
