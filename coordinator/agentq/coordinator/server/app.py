@@ -111,7 +111,13 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
         await service.stop()
 
     app = App(
-        title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None, redirect_slashes=False
+        title="agentq",
+        summary=SUMMARY,
+        version=API_VERSION,
+        lifespan=life,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # the envelope's spans have no queries in them
     )
     app.service = app.state.service = service
     app.state.embassy = embassy

@@ -4,7 +4,7 @@
 2. By what name it was called: on loopback only by one that is of loopback, so that no page in a browser reaches it
    through a name of its own (DNS rebinding); and a browser's request only from an origin that may.
 3. Its body is not larger than it may be, does not take longer to come, and is JSON if it is not said what it is.
-4. What it was, and how it ended, is written down.
+4. What it was, and how it ended, is written down; with traces, it is a span.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from random import getrandbits
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -21,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agentq.coordinator import tracing
 from agentq.coordinator.clock import monotonic_ns
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import is_loopback
@@ -38,8 +40,12 @@ ABROAD = (b"cross-site", b"same-site")
 FOREIGN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
 QUIET = ("/health", "/ready", "/metrics")
 """Paths of which every success is written down only in the `debug` diary."""
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
 UNSAID = (b"", b"application/x-www-form-urlencoded", b"text/plain")
 """Content types that tell nothing: `curl -d` calls whatever it sends a form, and browsers call it text."""
+PATH_SHOWN = 500
 CLOSE = {"connection": "close"}
 """What is left of a body that is not wanted is not read."""
 
@@ -72,6 +78,8 @@ class Envelope:
         request_id = _id_of(headers)
         scope.setdefault("state", {})["request_id"] = request_id
         exchange = _Exchange(scope, receive, send, request_id, self._settings)
+        if scope["type"] == "http" and scope["path"] not in QUIET:
+            exchange.follow(headers)
         refused = self._refusal(headers, request_id)
         app: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app if refused is None else refused
         try:
@@ -108,12 +116,14 @@ class Envelope:
         method = scope.get("method", "WS")
         status = exchange.status or (0 if scope["type"] == "http" else 101)
         self._observe(path, method, status, seconds)
+        if exchange.span is not None:
+            tracing.served(exchange.span, method, path, status)
         level = logging.DEBUG if path in QUIET and status < 400 else logging.INFO
         if log.isEnabledFor(level):
             fields = {
                 "request_id": exchange.request_id,
                 "method": method,
-                "path": scope["path"][:500],
+                "path": scope["path"][:PATH_SHOWN],
                 "status": status,
                 "ms": round(seconds * 1000, 1),
                 "token": scope["state"].get("token"),
@@ -136,6 +146,14 @@ class _Exchange:
         self._patience_ns = settings.body_timeout_ms * 1_000_000
         self._taken = 0
         self._whole = scope["type"] != "http"
+        self.span: Span | None = None
+
+    def follow(self, headers: dict[bytes, bytes]) -> None:
+        """Have a span of it, if traces go anywhere; what is submitted by it is submitted within."""
+        traceparent = headers.get(b"traceparent", b"").decode("latin-1")
+        self.span = tracing.serving(self.scope["method"], self.scope["path"][:PATH_SHOWN], traceparent)
+        if self.span is not None:
+            self.scope["state"]["traceparent"] = tracing.spelled(self.span.get_span_context())
 
     async def receive(self) -> Message:
         """The next piece of the body, if it comes in time; afterwards, that the client is gone, whenever it is."""

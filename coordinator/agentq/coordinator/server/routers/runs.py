@@ -60,7 +60,8 @@ async def submit(
     value = submitting.read(body)
     if foreign.is_foreign(value):
         return await submitted(request, caller, value, idempotency_key)
-    what = submitting.asked(body, value)._replace(trace=tracing.valid(request.headers.get("traceparent")))
+    trace = request.scope["state"].get("traceparent") or tracing.valid(request.headers.get("traceparent"))
+    what = submitting.asked(body, value)._replace(trace=trace)
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)
