@@ -35,6 +35,8 @@ from agentq.coordinator.tokens import HOME, Presented, Rate, Scope, digest_of, p
 if TYPE_CHECKING:
     from agentq.coordinator.server.service import Service
 
+LOOKED_AT = "looked_at"
+"""Under which name it is kept with a request who sends it, until the route asks."""
 STANDING_MS = 5_000
 """How often whoever follows something is looked at again, at the most."""
 REMEMBERED = 10_000
@@ -185,10 +187,18 @@ class Allowed:
         self.bound = bound
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
+        known: Principal | None = connection.scope.get("state", {}).pop(LOOKED_AT, None)
+        if known is not None:
+            return known
         service: Service = connection.app.state.service
         found = await service.access.principal(connection)
         connection.state.token = found.token
         return self.admit(found)
+
+    async def look(self, connection: HTTPConnection) -> None:
+        """The same ahead of it, once."""
+        found = await self(connection)
+        connection.scope["state"][LOOKED_AT] = found
 
     def admit(self, found: Principal) -> Principal:
         """Let somebody in, or refuse them."""

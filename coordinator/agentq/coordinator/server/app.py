@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Allowed
 from agentq.coordinator.server.documents import document
+from agentq.coordinator.server.door import fit
 from agentq.coordinator.server.envelope import Envelope
 from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
 from agentq.coordinator.server.foreign.embassy import Embassy
@@ -135,6 +136,8 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
     # Not by `include_router`, which would look for each request through one router after the other.
     for route in every_route():
         after_the_door(route)
+        if isinstance(route, APIRoute):
+            fit(route, needed(route))
         app.router.routes.append(route)
     return app
 

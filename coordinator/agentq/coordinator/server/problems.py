@@ -15,7 +15,6 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
-from redis.exceptions import RedisError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -89,9 +88,7 @@ class TooMany(errors.TryLater):
 
 
 def status_of(error: errors.AgentqError) -> int:
-    """The status of an error of ours; what the store refuses to the server, nobody who asks can do anything about."""
-    if is_of_store(error) and not isinstance(error, errors.TryLater):
-        return 503
+    """The status of an error of ours."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
 
 
@@ -123,6 +120,7 @@ def answer(
 
 def of_error(error: errors.AgentqError, request_id: str | None = None) -> Response:
     """The answer that an error of ours becomes."""
+    error = _without_address(error)
     status, headers, more = status_of(error), dict[str, str](), dict[str, Any]()
     if isinstance(error, Denied):
         status = error.status
@@ -134,23 +132,18 @@ def of_error(error: errors.AgentqError, request_id: str | None = None) -> Respon
     if isinstance(error.__cause__, ValidationError):
         cause = error.__cause__
         more["errors"] = faults_of(cause.errors(include_url=False, include_input=False), model_of(cause.title))
-    return answer(status, told(error), request_id=request_id, kind=kind_of(error), headers=headers, **more)
+    return answer(status, str(error), request_id=request_id, kind=kind_of(error), headers=headers, **more)
 
 
-def is_of_store(error: BaseException) -> bool:
-    """Whether it is the store's fault, of which others are told neither the address nor the words."""
-    return isinstance(error.__cause__, RedisError)
-
-
-def told(error: errors.AgentqError) -> str:
-    """What others may know of an error."""
-    if not is_of_store(error):
-        return str(error)
-    if isinstance(error, errors.Unreachable):
-        return "The store cannot be reached at the moment; try again."
+def _without_address(error: errors.AgentqError) -> errors.AgentqError:
+    """What the store has refused, without its address and its words, which are for the log."""
+    if not isinstance(error, errors.Unreachable) and not str(error).startswith("The server "):
+        return error
     if isinstance(error, errors.TryLater):
-        return "The store takes nothing at the moment; try again."
-    return "The store refuses what this server asks; its log tells more under the id of this request."
+        return errors.TryLater("The store takes nothing at the moment; try again.")
+    if not isinstance(error, errors.Unreachable):
+        log.warning("the store refuses this server", extra={"fields": {"error": str(error)}})
+    return errors.Unreachable("The store cannot be reached at the moment; try again.")
 
 
 def faults_of(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:
@@ -176,8 +169,6 @@ def install(app: FastAPI) -> None:
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.AgentqError)
-    if is_of_store(error):
-        log.warning("the store", extra={"fields": {"request_id": id_of(request), "error": str(error)}})
     return of_error(error, id_of(request))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -10,17 +11,18 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.server import problems, views
+from agentq.coordinator.server import views
 from agentq.coordinator.server.access import allowed
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.server.tides import FOLLOW_MS, OUTAGE_MS
 from agentq.coordinator.store import MARKER
 
+log = logging.getLogger("agentq.server")
 router = APIRouter(tags=["health"])
 
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {CONTENT_TYPE_LATEST: {}}}}
 STORE_S = 2
-"""How long the store may take to answer; who asks whether the server is of use does not wait for long."""
+"""How long the store may take to answer: whoever asks whether the server is of use does not wait for long."""
 QUIET_MS_MAX = 3 * (FOLLOW_MS + OUTAGE_MS)
 """A reader of the events that is not heard of for longer does not work."""
 
@@ -48,7 +50,9 @@ async def ready(request: Request) -> Response:
     quiet_ms = service.tides.quiet_ms()
     found["events"] = "ok" if quiet_ms <= QUIET_MS_MAX else f"not heard of for {quiet_ms} ms"
     undone = service.ticker.fault if service.server.duties else None
-    found["duties"] = "off" if not service.server.duties else "ok" if undone is None else problems.told(undone)
+    found["duties"] = "off" if not service.server.duties else "ok"
+    if undone is not None:
+        found["duties"] = _noted("a duty is not done", undone)
     found["server"] = "ok" if not service.tides.closing else "it is to end"
     good = all(word in ("ok", "off") for word in found.values())
     return views.told({"ready": good, "schema": MARKER, "checks": found}, 200 if good else 503)
@@ -60,7 +64,13 @@ async def _store(service: Service) -> str:
             await service.ask(service.store.guard)
             await service.ask(service.store.connection.command, "PING")
     except TimeoutError:
-        return f"It has not answered within {STORE_S} s."
+        return f"it has not answered within {STORE_S} s"
     except AgentqError as fault:
-        return problems.told(fault)
+        return _noted("the store cannot be used", fault)
     return "ok"
+
+
+def _noted(what: str, fault: AgentqError) -> str:
+    """Anybody may ask whether it is ready; why it is not is for whoever reads the log."""
+    log.warning(what, extra={"fields": {"error": str(fault)}})
+    return f"{what}; the log of the server tells why"
