@@ -127,3 +127,38 @@ def test_what_is_no_runners_id_becomes_no_part_of_a_key(serving: Serving, runner
     assert {each.status_code for each in answers} <= {401, 422}
     assert one.http.delete(f"/runners/{named}").status_code == 404
     one.http.close()
+
+
+def test_a_poll_of_a_token_that_has_asked_too_often_is_held_and_told_nothing(hasty: Serving) -> None:
+    """Refused, the runner would count errors, and give up after three."""
+    parties = Parties(hasty)
+    one = parties.hand(token=Tokens(hasty.store).new("often", ["work"], kind="runner", rate="1/1h")[1])
+
+    assert [one.poll() for _ in range(2)] == [None, None]
+    assert one.beat().status_code == 429
+    one.http.close()
+
+
+def test_events_of_a_session_are_bounded_in_all_and_looked_at_a_few_at_a_time(serving: Serving) -> None:
+    parties = Parties(serving)
+    one, client = parties.hand(), parties.client()
+    run = one.take() if client.start() else {}
+    path, told = f"/sessions/{run['session_id']}/events", {"event_type": "post_tool", "tool_output": "x" * 250_000}
+    for number in range(140):
+        assert one.http.post(path, json={**told, "number": number}).status_code == 201
+    before = serving.peak_memory_kb()
+
+    one.report(run["run_id"], "completed")
+    pages: list[list[int]] = []
+    after: str | None = ""
+    while after is not None:
+        page = client.http.get(path, params={"after": after}).json()
+        pages.append([each["number"] for each in page["events"]])
+        after = page["next"]
+
+    numbers = [number for page in pages for number in page]
+    assert numbers == list(range(140 - len(numbers), 140))
+    assert 120 < len(numbers) < 135, "32 MiB"
+    assert max(map(len, pages)) < 60
+    assert serving.peak_memory_kb() - before < 60 << 10
+    parties.close()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
 from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.foreign.admitting import Polling
 from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.foreign.looking import Look
 from agentq.coordinator.server.foreign.registration import Registration, is_runner_id
@@ -21,10 +23,12 @@ from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.quick import Quick
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.server.submitting import read
+from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["foreign runners"], route_class=Quick)
 
 Runner = Annotated[Principal, allowed("work", bound=True)]
+Poller = Annotated[Principal, Depends(Polling(Scope.WORK, bound=True))]
 Fields = dict[str, Any]
 OK = {"ok": True}
 SELF, EXTERNAL = "self", "external"
@@ -98,12 +102,13 @@ def _number(seconds: float) -> float:
 
 
 @router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
-async def poll(request: Request, caller: Runner, runner_id: Annotated[str, Query(max_length=128)]) -> Response:
+async def poll(request: Request, caller: Poller, runner_id: Annotated[str, Query(max_length=128)]) -> Response:
     """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
     embassy = embassy_of(request)
     if embassy.lobby.has(_as_given(runner_id)):
         # Its poll that is under way ends with this one, so that nobody else may send it.
-        await _admitted(embassy, service_of(request), caller, runner_id)
+        with suppress(Unreachable, TryLater):  # a poll is never answered that
+            await _admitted(embassy, service_of(request), caller, runner_id)
 
     def may_touch(token: str) -> bool:
         return caller.may_touch(token or None)

@@ -89,9 +89,9 @@ async def events(
     conversing, attending = embassy_of(request).conversing, embassy_of(request).attending
 
     def look() -> dict[str, Any]:
-        told = conversing.told(attending.permitted(session_id, caller.bound), after, limit)
+        told, last = conversing.told(attending.permitted(session_id, caller.bound), after, limit)
         page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in told]
-        return {"events": page, "next": told[-1].id if len(told) == limit else None}
+        return {"events": page, "next": last}
 
     return views.told(await service_of(request).ask(look))
 
