@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from random import getrandbits
 from urllib.parse import urlsplit
 
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +27,10 @@ from agentq.coordinator.settings import ServerSettings
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
-SAFE = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"), ("cache-control", "no-store"))
+SAFE = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"))
+"""What every answer carries that does not say otherwise."""
+OF_A_BODY = (b"content-length", b"transfer-encoding")
+ID = b"x-request-id"
 QUIET = ("/health", "/ready", "/metrics")
 """Paths of which every success is written down only in the `debug` diary."""
 CLOSE = {"connection": "close"}
@@ -58,7 +60,8 @@ class Envelope:
         headers = dict(scope["headers"])
         request_id = _id_of(headers)
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(scope, receive, send, request_id, self._settings)
+        has_body = any(name in headers for name in OF_A_BODY)
+        exchange = _Exchange(scope, receive, send, request_id, self._settings, has_body=has_body)
         refused = self._refusal(headers, request_id)
         app: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app if refused is None else refused
         try:
@@ -110,7 +113,9 @@ class Envelope:
 class _Exchange:
     """One request and its answer, as they pass."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str, settings: ServerSettings) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, request_id: str, settings: ServerSettings, *, has_body: bool
+    ) -> None:
         self.scope = scope
         self.request_id = request_id
         self.status = 0
@@ -120,7 +125,7 @@ class _Exchange:
         self._most = settings.body_bytes
         self._patience_ns = settings.body_timeout_ms * 1_000_000
         self._taken = 0
-        self._whole = scope["type"] != "http"
+        self._whole = scope["type"] != "http" or not has_body
 
     async def receive(self) -> Message:
         """The next piece of the body, if it comes in time; afterwards, that the client is gone, whenever it is."""
@@ -141,10 +146,11 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self.request_id
-            for name, value in SAFE:
-                headers.setdefault(name, value)
+            headers = message.setdefault("headers", [])
+            names = {name for name, _ in headers}
+            message["headers"] = [
+                *headers, *((name, value) for name, value in SAFE if name not in names), (ID, self.request_id.encode())
+            ]  # fmt: skip
         await self._send(message)
 
 
@@ -154,7 +160,7 @@ def _refused(status: int, detail: str, request_id: str) -> Response:
 
 
 def _id_of(headers: dict[bytes, bytes]) -> str:
-    own = headers.get(b"x-request-id", b"").decode("latin-1")
+    own = headers.get(ID, b"").decode("latin-1")
     return own if REQUEST_ID.fullmatch(own) else f"req_{getrandbits(60):015x}"
 
 
