@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 from servers import until
-from serving import Serving
+from serving import Serving, asked_of
 
 from agentq.coordinator.lifecycle import LIVE
 from agentq.coordinator.records import Filter
+from agentq.coordinator.server.foreign.examples import EXAMPLES
 
 CLIENT_TIMEOUT_S = 35
 ERRORS_MAX = 3
@@ -38,7 +39,7 @@ class Client:
 
     def __init__(self, serving: Serving, token: str | None = None) -> None:
         self.serving = serving
-        self.http = serving.client(token)
+        self.http = serving.client(token, event_hooks={"response": [_like_its_example]})
 
     def start(self, dialect: Dialect = "c", prompt: str = "do it", **fields: Any) -> dict[str, Any]:
         """Ask for a run; returns what is answered."""
@@ -65,6 +66,14 @@ class Client:
         return self.http.get(f"/sessions/{session}/result")
 
 
+def _like_its_example(answer: httpx.Response) -> None:
+    """What is answered has all the names that the documents show."""
+    at = asked_of(answer)
+    if at in EXAMPLES and answer.status_code in (200, 201) and at[1] != "/runner/runs":
+        answer.read()
+        assert EXAMPLES[at].answered.keys() <= answer.json().keys(), at
+
+
 def said(dialect: Dialect, prompt: str) -> dict[str, Any]:
     """How a dialect says what an agent is to do."""
     name = f"task-{time.monotonic_ns()}"
@@ -80,7 +89,7 @@ class Hand:
     """A runner that does one thing at a time, as the test says."""
 
     def __init__(self, serving: Serving, dialect: Dialect = "c", token: str | None = None, **fields: Any) -> None:
-        self.http = serving.client(token)
+        self.http = serving.client(token, event_hooks={"response": [_like_its_example]})
         self.dialect = dialect
         self.id = str(self.register({**BODIES[dialect], **fields})["runner_id"])
 

@@ -26,6 +26,8 @@ class Receiver:
 
     answers: list[int | str] = field(default_factory=list)
     """For the next requests, one each; 204 afterwards."""
+    retry_after: str = ""
+    """What it says with each status that is a no."""
     got: list[tuple[Mapping[str, str], bytes]] = field(default_factory=list)
     connections: int = 0
     url: str = ""
@@ -66,6 +68,8 @@ def handler_of(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
                     self.wfile.write(b"x: " + b"y" * 8000)
             else:
                 self.send_response(int(answer))
+                if receiver.retry_after and int(answer) >= 400:
+                    self.send_header("Retry-After", receiver.retry_after)
                 if 300 <= int(answer) < 400:
                     self.send_header("Location", f"{receiver.url}/elsewhere")
                 self.send_header("Content-Length", "0")

@@ -14,11 +14,13 @@ from typing import Any
 import httpx
 from crew import TIMES
 from servers import Server, free_port, until
+from starlette.routing import Match
 
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.server.app import every_route
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.tokens import Tokens
 
@@ -57,7 +59,7 @@ class Serving:
     @property
     def url(self) -> str:
         scheme = "https" if "--tls-cert" in self.options else "http"
-        return f"{scheme}://127.0.0.1:{self.port}"
+        return f"{scheme}://{self.host if self.host.startswith('127.') else '127.0.0.1'}:{self.port}"
 
     def start(self) -> Serving:
         """Start the process and wait until it is ready."""
@@ -92,6 +94,12 @@ class Serving:
         """A run, past the server."""
         return self.queue.submit(RunSpec.checked(**{**COMMAND, **fields})).id
 
+    def peak_memory_kb(self) -> int:
+        """The most that it has ever had in memory."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0])
+
     def said(self) -> str:
         """Its diary so far."""
         return self.log.read_text(encoding="utf-8")
@@ -119,6 +127,14 @@ class Serving:
         said = self.said()
         assert "Traceback" not in said, said
         assert not re.search(r"aq_[a-z]+_[0-9a-f]{12}_[0-9a-f]", said), said
+
+
+def asked_of(answer: httpx.Response) -> tuple[str, str]:
+    """The method and the route of what was answered; no route, if there is none."""
+    asked = answer.request
+    scope = {"type": "http", "method": asked.method, "path": asked.url.path}
+    found = (route.path for route in every_route() if route.matches(scope)[0] is Match.FULL)
+    return asked.method, next(found, "")
 
 
 MakeServing = Callable[..., Serving]

@@ -120,6 +120,21 @@ def test_a_failure_keeps_the_place_waits_longer_each_time_and_ends_after_days(wo
     assert hooks.get("hook").state == "disabled"
 
 
+@pytest.mark.parametrize(
+    ("asked_ms", "waits_ms"),
+    [(0, 3750), (1000, 3750), (60_000, 60_000), (10**12, limits.WEBHOOK_DELAY_MS_MAX)],
+)
+@pytest.mark.usefixtures("hooks")
+def test_a_receiver_that_asks_to_be_left_alone_is_within_bounds(world: World, asked_ms: int, waits_ms: int) -> None:
+    told = telling(world)
+    world.submit()
+    say = message(world, in_hand(told))
+
+    told.attempted(say, Verdict(False, 503, "it answered 503", 5, wait_ms=asked_ms), "op-1")
+
+    assert in_hand(told).pause_ms == waits_ms
+
+
 def test_the_secret_before_signs_for_a_while(world: World, hooks: Webhooks) -> None:
     told = telling(world)
     (before,) = in_hand(told).secrets

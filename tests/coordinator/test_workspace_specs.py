@@ -51,7 +51,7 @@ UNFIT = [
      "workspace: on_conflict 'resolver' needs 'resolver', the agent that is to resolve conflicts."),
     ({"resolver": "claude"}, "workspace: resolver means nothing without on_conflict 'resolver'."),
     ({"check_timeout_ms": 1}, "workspace: check_timeout_ms means nothing without check."),
-    ({"colour": "red"}, "workspace.colour: Extra inputs are not permitted."),
+    ({"colour": "red"}, "workspace.colour: there is no such field."),
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from proxy import Proxy
@@ -18,6 +19,7 @@ from agentq.coordinator.logs import Chunk
 from agentq.coordinator.records import Filter
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.sdk import Client, Run, StillGoing, connect, gather, gather_async
+from agentq.sdk.remote import wire
 
 MakeServing = Callable[..., Serving]
 
@@ -59,7 +61,10 @@ def test_a_verb_whose_reply_is_lost_is_said_once(coordinator: Serving) -> None:
     assert told == ["submitted", "signalled", "cancelled", "requeued"]
 
 
-def test_whoever_waits_outlives_the_coordinator_and_the_store(durable: Server, make_serving: MakeServing) -> None:
+def test_a_client_outlives_the_coordinator_and_the_store(
+    durable: Server, make_serving: MakeServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits waits on, and what is asked while it is started again is done when it is there."""
     serving = make_serving(durable)
 
     async def main(client: Client) -> list[int]:
@@ -68,7 +73,17 @@ def test_whoever_waits_outlives_the_coordinator_and_the_store(durable: Server, m
         with pytest.raises(StillGoing):
             await runs[0].wait(0.05)
         await asyncio.to_thread(serving.signal, signal.SIGKILL)
-        await asyncio.to_thread(serving.start)
+        waited: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == wire.ATTEMPTS + 3:
+                serving.start()
+
+        monkeypatch.setattr(wire, "time", SimpleNamespace(sleep=wait))
+        meanwhile = await client.aio.submit(works.double, 300)
+        monkeypatch.undo()
+        assert serving.records.get(meanwhile.id).state == "pending"
         durable.signal(signal.SIGKILL)
         durable.start()
         with direct_to(serving) as direct, executing(direct):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from servers import Server
 from serving import Serving
+from wire import opened
 
 HASTY = {"RUNNER_POLL_TIMEOUT": "1", "RUNNER_HEARTBEAT_INTERVAL": "0.4", "RUNNER_HEARTBEAT_TIMEOUT": "1"}
 
@@ -18,3 +22,15 @@ def hasty(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield serving
     serving.stop()
     serving.check()
+
+
+@pytest.fixture(scope="module")
+def guarded(valkey: Server) -> Iterator[Serving]:
+    """A coordinator that asks everybody for a token."""
+    path = Path(tempfile.mkdtemp(prefix="aq"))
+    serving = Serving(valkey, path, "--require-tokens", heartbeat_ms=1000, lease_ms=600_000, forget_ms=600_000).start()
+    yield serving
+    opened.close()
+    serving.stop()
+    serving.check()
+    shutil.rmtree(path, ignore_errors=True)

@@ -7,14 +7,31 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 from servers import until
-from serving import COMMAND, Serving
+from serving import COMMAND, Serving, asked_of
 
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.server.examples import ANSWERS, RUNS
+from agentq.coordinator.server.answers import ANSWERS
+from agentq.coordinator.server.examples import RUNS
 from agentq.coordinator.server.routers.runs import WAIT_S_MAX
 from agentq.coordinator.waiting import Wait
+
+COMMAND_TEXT = '{"kind":"command","argv":["true"]}'
+
+
+def api(serving: Serving) -> httpx.Client:
+    """A client that holds each answer against what the documents say of it, name by name."""
+    return serving.client(event_hooks={"response": [_documented]})
+
+
+def _documented(answer: httpx.Response) -> None:
+    model = ANSWERS.get(asked_of(answer))
+    if model is not None and answer.is_success:
+        answer.read()
+        read = TypeAdapter(model).validate_json(answer.content)
+        assert read.model_dump(by_alias=True).keys() == answer.json().keys()
 
 
 def post(client: httpx.Client, path: str, body: object = None, status: int = 200, **headers: str) -> Any:
@@ -24,7 +41,7 @@ def post(client: httpx.Client, path: str, body: object = None, status: int = 200
 
 
 def test_many_runs_come_in_at_once_and_each_is_told_of(serving: Serving) -> None:
-    with serving.client() as client:
+    with api(serving) as client:
         runs = [
             {**COMMAND, "dedupe_key": "k", "if_live": "reject"},
             {**COMMAND, "dedupe_key": "k", "if_live": "reject"},
@@ -40,7 +57,7 @@ def test_many_runs_come_in_at_once_and_each_is_told_of(serving: Serving) -> None
 
 
 def test_a_submit_that_is_sent_again_is_done_once(serving: Serving) -> None:
-    with serving.client() as client:
+    with api(serving) as client:
         key = {"idempotency-key": f"key-{time.monotonic_ns()}"}
         first = client.post("/runs", json=COMMAND, headers=key)
         again = client.post("/runs", json=COMMAND, headers=key)
@@ -52,7 +69,7 @@ def test_a_submit_that_is_sent_again_is_done_once(serving: Serving) -> None:
 
 def test_a_submit_that_broke_off_after_its_ids_were_noted_is_completed(serving: Serving) -> None:
     """As if the first server had been killed between the two."""
-    with serving.client() as client:
+    with api(serving) as client:
         first = post(client, "/runs", COMMAND, 201, **{"idempotency-key": "broken-off"})["id"]
         kept = serving.store.connection.command("KEYS", "*answered:*")
         for key in kept:
@@ -68,7 +85,7 @@ def test_a_submit_that_broke_off_after_its_ids_were_noted_is_completed(serving: 
 def test_pages_lead_to_every_run_once(serving: Serving) -> None:
     made = {serving.submit(queue="paged") for _ in range(7)}
     found, cursor = list[str](), ""
-    with serving.client() as client:
+    with api(serving) as client:
         while True:
             page = client.get("/runs", params={"queue": "paged", "limit": 3, **({"cursor": cursor} if cursor else {})})
             found += [each["id"] for each in page.json()["runs"]]
@@ -80,7 +97,7 @@ def test_pages_lead_to_every_run_once(serving: Serving) -> None:
 
 
 def test_a_run_is_cancelled_retried_signalled_and_explained(serving: Serving) -> None:
-    with serving.client() as client:
+    with api(serving) as client:
         run = post(client, "/runs", {**COMMAND, "queue": "verbs"}, 201)["id"]
         assert client.get(f"/runs/{run}/why").json()["because"]
         assert post(client, f"/runs/{run}/cancel", {"reason": "enough"})["state"] == "cancelled"
@@ -104,7 +121,7 @@ def test_a_plan_goes_its_way(serving: Serving) -> None:
         {"id": "a", "run": {**COMMAND, "queue": "plans"}},
         {"id": "b", "run": {**COMMAND, "queue": "plans"}, "needs": ["a"]},
     ]
-    with serving.client() as client:
+    with api(serving) as client:
         key = {"idempotency-key": "the-plan"}
         made = post(client, "/plans", {"name": "release", "tasks": tasks}, 201, **key)
         assert post(client, "/plans", {"name": "release", "tasks": tasks}, 201, **key)["id"] == made["id"]
@@ -127,7 +144,7 @@ def test_a_plan_goes_its_way(serving: Serving) -> None:
 
 
 def test_a_session_takes_turns_in_order(serving: Serving) -> None:
-    with serving.client() as client:
+    with api(serving) as client:
         name = post(client, "/sessions", {"agent": "standin"}, 201)["name"]
         first = post(client, f"/sessions/{name}/turns", {"prompt": "one"}, 201)["id"]
         second = post(client, f"/sessions/{name}/turns", {"prompt": "two"}, 201)["id"]
@@ -140,7 +157,7 @@ def test_a_session_takes_turns_in_order(serving: Serving) -> None:
 
 
 def test_a_schedule_is_made_looked_at_and_removed(serving: Serving) -> None:
-    with serving.client() as client:
+    with api(serving) as client:
         body = {"cron": "30 2 * * *", "run": COMMAND}
         assert client.put("/schedules/nightly", json=body).json()["state"] == "active"
         assert client.put("/schedules/nightly", json=body, headers={"if-none-match": "*"}).status_code == 409
@@ -158,8 +175,10 @@ def test_a_schedule_is_made_looked_at_and_removed(serving: Serving) -> None:
 
 
 def test_limits_and_queues_are_looked_after(serving: Serving) -> None:
-    with serving.client() as client:
+    with api(serving) as client:
         assert client.put("/limits/repo:acme/api", json={"max": 3}).json()["max"] == 3
+        rate = client.put("/limits/repo:acme/api", json={"rate": "100/1m"}).json()["rate"]
+        assert rate == {"units": 100, "per_ms": 60_000, "burst": 100}
         assert post(client, "/limits/repo:acme/api/shut", {"until_ms": 1 << 42, "why": "limit"})["shut_why"] == "limit"
         assert post(client, "/limits/repo:acme/api/open")["shut_until"] is None
         assert client.delete("/limits/repo:acme/api").status_code == 204
@@ -181,7 +200,7 @@ def test_workers_are_seen_and_sent_away_and_offer_agents(serving: Serving) -> No
     labels = {"agent.claude": "ready", "agent.codex": "shut", "gpu": "a100"}
     worker = Lease(serving.store, Identity(id="w-9", queues=("default",), labels=labels, slots=2), serving.settings)
     worker.register()
-    with serving.client() as client:
+    with api(serving) as client:
         assert client.get("/workers/w-9").json()["slots"] == 2
         offers = {each["name"]: each for each in client.get("/agents").json()["agents"]}
         assert offers["claude"]["workers"] == {"w-9": "ready"}
@@ -193,7 +212,7 @@ def test_workers_are_seen_and_sent_away_and_offer_agents(serving: Serving) -> No
 
 
 def test_tokens_are_made_and_revoked_over_http(serving: Serving) -> None:
-    with serving.client() as client:
+    with api(serving) as client:
         made = post(client, "/tokens", {"name": "ci", "scopes": ["read"], "queues": ["default"]}, 201)
         with serving.client(made["token"]) as other:
             assert other.get("/runs").status_code == 200
@@ -208,7 +227,7 @@ def test_a_delayed_run_begins_in_time_though_no_worker_keeps_the_duties(serving:
     until(lambda: serving.store.connection.command("GET", serving.store.key(0, "keeper")), "the server to keep")
     began = time.monotonic()
     run = serving.submit(delay_ms=50, queue="late")
-    with serving.client() as client:
+    with api(serving) as client:
         changed = client.get(f"/runs/{run}").headers["etag"]
         client.get(f"/runs/{run}", params={"wait": 5}, headers={"if-none-match": changed})
         assert client.get(f"/runs/{run}").json()["state"] == "pending"
@@ -220,7 +239,7 @@ def test_what_is_secret_of_a_run_is_not_told_to_who_reads_it(serving: Serving) -
     env = {"API_KEY": "k-12345678", "MINE": "m-12345678", "AGENTQ_SECRETS": "MINE", "LANG": "C"}
     env |= {"DB": "postgres://me:p-12345678@db/x"}
     run = serving.submit(env=env)
-    with serving.client() as client:
+    with api(serving) as client:
         client.put("/schedules/secretive", json={"cron": "@daily", "run": {**COMMAND, "env": env}})
         for path in (f"/runs/{run}", "/schedules/secretive", "/schedules"):
             text = client.get(path).text
@@ -232,12 +251,68 @@ def test_what_is_secret_of_a_run_is_not_told_to_who_reads_it(serving: Serving) -
 def test_large_answers_are_packed_for_those_who_can_unpack(serving: Serving) -> None:
     for _ in range(20):
         serving.submit(queue="packed")
-    with serving.client() as client:
+    with api(serving) as client:
         packed = client.get("/runs", params={"queue": "packed"})
         plain = client.get("/runs", params={"queue": "packed"}, headers={"accept-encoding": "identity"})
 
     assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
     assert packed.json() == plain.json()
+
+
+WRONG: list[tuple[str, str, str | None, str]] = [
+    ("POST", "/runs", "", "422 There is no body; it is to be JSON, such as"),
+    ("POST", "/runs", '[{"kind":"command"}]', '422 Many runs are {"runs": […]}'),
+    (
+        "POST",
+        "/runs",
+        '{"kind":"command","timeout":1}',
+        "422 timeout: there is no such field; did you mean timeout_ms?",
+    ),
+    (
+        "POST",
+        "/runs",
+        '{"kind":"agent","retry":{"failure":1}}',
+        "422 retry.failure: there is no such field; did you mean",
+    ),
+    ("POST", "/runs", '{"kind":"command","argv":"make"}', "422 argv: it has to be a list."),
+    ("POST", "/runs/{run}/cancel", '{"reson":"x"}', "422 reson: there is no such field; did you mean reason?"),
+    ("POST", "/runs/{run}/cancel", "xx", "422 body: it is not JSON: Expecting value."),
+    ("POST", "/plans", '{"name":"p","tasks":[]}', "422 tasks: it needs 1 at the least, and has 0."),
+    ("PUT", "/limits/x", '{"rate":"often"}', "422 'often' is not a rate; write it like 100/1s or 5000/1h."),
+    ("POST", "/limits/x/shut", '{"until_ms":60000}', "422 until_ms: it is a time to come, in milliseconds since 1970."),
+    ("GET", "/runs?cursor=abc", None, "422 cursor: this is none that a list of runs has given."),
+    ("GET", "/queues?sate=pending", None, "422 There is no parameter 'sate' here; there are none."),
+    ("GET", "/runs/{run}/logs?tial=1", None, "422 There is no parameter 'tial' here; there are after, before,"),
+    ("GET", "/runs/{run}/logs?after=x", None, "422 after: the id of an entry looks like 1700000000000-0."),
+    ("GET", "/plans/nobody/tasks", None, "404 There is no plan nobody;"),
+    ("POST", "/runs/", COMMAND_TEXT, "404 There is nothing at /runs/; it is /runs, without a slash at its end."),
+    ("PUT", "/runs", COMMAND_TEXT, "405 /runs does not take PUT; it takes GET and POST."),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "told"), WRONG)
+def test_what_is_wrong_is_told_with_what_was_perhaps_meant(
+    serving: Serving, method: str, path: str, body: str | None, told: str
+) -> None:
+    run = serving.submit(queue="wrong")
+    with api(serving) as client:
+        answer = client.request(method, path.replace("{run}", run), content=body)
+        after = client.get(f"/runs/{run}").json()["state"]
+
+    assert f"{answer.status_code} {answer.json()['detail']}".startswith(told)
+    assert (after, answer.headers["content-type"]) == ("pending", "application/problem+json")
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain;charset=UTF-8", ""])
+def test_a_body_is_json_whatever_a_client_calls_it_that_does_not_care(serving: Serving, kind: str) -> None:
+    """`curl -d` says that it is a form, and browsers say that it is text."""
+    run = serving.submit(queue="called")
+    with api(serving) as client:
+        content = b'{"reason": "as curl sends it"}'
+        answer = client.post(f"/runs/{run}/cancel", content=content, headers={"content-type": kind})
+        told = client.get(f"/runs/{run}/result").json()["outcome"]["error"]
+
+    assert (answer.status_code, told) == (200, "as curl sends it")
 
 
 @pytest.mark.parametrize("path", ["/runs/nonsense", f"/runs/run_0?wait={WAIT_S_MAX}", "/runs/run_zzz/logs?wait=60"])
@@ -246,24 +321,40 @@ def test_what_is_no_id_is_refused_at_once(serving: Serving, path: str) -> None:
         assert client.get(path).status_code == 422
 
 
-def test_the_examples_of_the_documents_are_like_real_answers(serving: Serving) -> None:
+def test_everything_is_answered_as_the_documents_say(serving: Serving) -> None:
+    name = "documented"
+    worker = Lease(serving.store, Identity(id=name, queues=("nobody",), labels={"gpu": "a100"}), serving.settings)
+    worker.register()
+    run = serving.submit(queue=name)
+    seen = set[tuple[str, str]]()
+    with api(serving) as client:
+        plan = post(client, "/plans", {"name": name, "tasks": [{"id": "a", "run": COMMAND}]}, 201)["id"]
+        post(client, "/sessions", {"agent": "standin", "name": name, "budgets": {"cost_usd": 1.5}}, 201)
+        post(client, f"/sessions/{name}/fork", None, 201)
+        client.put(f"/schedules/{name}", json={"every_ms": 60_000, "run": COMMAND})
+        client.put(f"/limits/{name}", json={"max": 1, "rate": "5/1m"})
+        post(client, f"/queues/{name}/weigh", {"fair_key": "acme", "weight": 3})
+        for verb, body in {"signal": {"name": "go"}, "deny": {}, "wake": None, "cancel": {}}.items():
+            post(client, f"/runs/{run}/{verb}", body)
+        for method, path in ANSWERS:
+            filled = path.replace("{run_id}", run).replace("{plan}", plan).replace("{key:path}", name)
+            if method == "GET":
+                answer = client.get(filled.replace("{name}", name).replace("{worker}", name))
+                assert answer.status_code == 200, answer.text
+                seen.add((method, path))
+        client.delete(f"/schedules/{name}")
+    worker.deregister()
+
+    assert len(seen) > 20
+
+
+def test_the_examples_of_the_documents_fit_what_they_are_of(serving: Serving) -> None:
     for example in RUNS.values():
         for run in example["value"].get("runs", [example["value"]]):
             RunSpec.model_validate_json(httpx.Request("POST", "http://x", json=run).content)
-    run = serving.submit()
-    serving.queue.cancel(run)
-    with serving.client() as client:
-        client.put("/limits/x:y", json={"max": 1})
-        for (method, path), example in ANSWERS.items():
-            real = path.replace("{run_id}", run).replace("{name}", "default").replace("{key:path}", "x:y")
-            if method != "GET":
-                continue
-            answer = client.get(real).json()
-            assert shape(example) <= shape(answer), path
-
-
-def shape(value: Any, at: str = "") -> set[str]:
-    """The names in an answer; of what may be missing or empty, only that it is there."""
-    if isinstance(value, dict):
-        return {name for key, each in value.items() for name in (f"{at}.{key}", *shape(each, f"{at}.{key}"))}
-    return set[str]()
+    with api(serving) as client:
+        document = client.get("/openapi.json").json()
+    for (method, path), model in ANSWERS.items():
+        told = document["paths"][path.replace(":path", "")][method.lower()]["responses"]
+        good = next(told[status] for status in told if status.startswith("2"))
+        TypeAdapter(model).validate_python(good["content"]["application/json"]["example"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -217,6 +218,18 @@ def test_a_procedural_agent_is_run_by_a_procedural_runner_and_not_resumed(partie
     client.http.delete("/agents/counter")
 
 
+def a_bomb() -> bytes:
+    """An archive of few bytes, what stands before whose only entry is very large."""
+    head = tarfile.TarInfo("agents/x.json")
+    head.type, head.size = tarfile.XHDTYPE, 512 << 20
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
+        file.write(head.tobuf())
+        for _ in range(head.size >> 23):
+            file.write(bytes(8 << 20))
+    return packed.getvalue()
+
+
 def test_blueprints_and_scripts_are_kept_told_and_carried_over(parties: Parties) -> None:
     client, runner = parties.client(), parties.hand()
     http = client.http
@@ -244,6 +257,9 @@ def test_blueprints_and_scripts_are_kept_told_and_carried_over(parties: Parties)
     assert back.json()["imported"] == {"agents": 1, "capabilities": 1, "scripts": 1, "mcp_servers": 0}
     assert http.get("/scripts/count").json()["script_content"] == "print(1)"
     assert http.post("/config/import", content=b"nothing").status_code == 422
+    before = parties.serving.peak_memory_kb()
+    assert http.post("/config/import", content=a_bomb()).status_code == 422
+    assert parties.serving.peak_memory_kb() - before < 200 << 10
     assert http.get("/agents/writer").status_code == 200
     for path in ("agents/writer", "capabilities/style", "scripts/count"):
         http.delete(f"/{path}")

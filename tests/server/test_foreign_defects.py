@@ -14,11 +14,13 @@ from typing import Any
 import httpx
 import pytest
 from foreign import PROFILE, Client, Dialect, Hand, Parties, is_polling
+from pydantic import JsonValue
 from servers import until
 from serving import Serving
 
-from agentq.coordinator.server.foreign.asking import Asking
+from agentq.coordinator.server.foreign.asking import Asked, Asking
 from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.orders import parsed
 from agentq.coordinator.server.foreign.reports import UNREPORTED_MS, Reports
 from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
@@ -113,17 +115,23 @@ def test_the_one_runner_executes_the_hook_that_its_run_waits_for(parties: Partie
     assert client.status(run) == "completed"
 
 
-def test_a_hook_can_forbid_a_run(parties: Parties) -> None:
-    """Defect 2."""
+@pytest.mark.parametrize("why", ["not today", "not today, " * 5000])
+def test_a_hook_can_forbid_a_run(parties: Parties, why: str) -> None:
+    """Defect 2. It is an agent that says why, and it may say anything."""
     runner, client = parties.hand(), parties.client()
     a_hook(client)
     run = client.start(agent_name="worker-bee")["run_id"]
 
-    answered(runner, {"action": "block", "block_reason": "not today"})
+    answered(runner, {"action": "block", "block_reason": why})
 
     assert runner.poll() is None
     found = client.http.get(f"/runs/{run}").json()
-    assert (found["status"], found["error"]) == ("failed", "not today")
+    assert (found["status"], found["error"][:9]) == ("failed", "not today")
+
+
+@pytest.mark.parametrize("answer", ["[" * 100_000, "{", '"x"', None])
+def test_a_hooks_answer_that_cannot_be_understood_forbids_nothing(answer: JsonValue) -> None:
+    assert parsed(answer) == {}
 
 
 # 3: stop of a resumed session
@@ -263,7 +271,7 @@ def test_a_run_that_nobody_takes_fails_in_time_where_that_is_set(serving: Servin
     """Defect 9: RUN_NO_MATCH_TIMEOUT, which is off unless it is set."""
     client, store = parties.client(), serving.store
     asking = Asking(store, Timing(run_no_match_timeout=0.3), Shelf(store), Conversing(store))
-    made = asking.submit({"type": "start_session", "parameters": {"prompt": "x"}})
+    made = asking.submit(Asked(type="start_session", parameters={"prompt": "x"}))
 
     until(lambda: client.status(made.run_id) == "failed", "the run to fail")
     found = client.http.get(f"/runs/{made.run_id}").json()

@@ -14,6 +14,7 @@ from servers import until
 from serving import Serving
 
 from agentq.coordinator.flow import Flow
+from agentq.coordinator.limits import PROMPT_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,21 @@ def test_a_parent_is_told_of_every_child_though_a_turn_of_it_failed(parties: Par
     a_child(client, parent)
     done(runner, runner.take(), "second answer")
     assert "second answer" in runner.take()["parameters"]["prompt"]
+
+
+def test_a_parent_is_told_of_its_children_however_much_they_say_in_all(parties: Parties) -> None:
+    """Defect 10: together they say more than a prompt may have; nobody else's callback waits behind that for ever."""
+    runner, client = parties.hand(slots=2), parties.client()
+    parent = client.start()
+    assert runner.take()["run_id"] == parent["run_id"]
+    children = [a_child(client, parent["session_id"]) for _ in range(36)]
+    for _ in children:
+        done(runner, runner.take(), "\N{EURO SIGN}" * 43_000)
+    runner.report(parent["run_id"], "completed", session_status="finished")
+
+    prompt = runner.take()["parameters"]["prompt"]
+    assert prompt.count("### Child: ") == len(children)
+    assert len(prompt.encode()) < PROMPT_BYTES
 
 
 def test_a_busy_parent_is_told_of_its_children_together_when_it_is_free(parties: Parties) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from foreign import PROFILE, Parties
-from servers import Server
+from servers import Server, until
 from serving import Serving
 
 from agentq.coordinator.tokens import Tokens
@@ -42,6 +43,7 @@ def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> 
         two.http.post(f"/sessions/{run['session_id']}/events", json=said),
         two.http.post(f"/sessions/{run['session_id']}/bind", json={"executor_session_id": "x"}),
         two.http.patch(f"/sessions/{run['session_id']}/metadata", json={"hostname": "x"}),
+        two.http.post("/sessions", json={"session_id": "s-1", "session_name": "out-of-nothing"}),
         two.http.get(f"/sessions/{run['session_id']}"),
         two.http.get(f"/sessions/{run['session_id']}/result"),
         one.http.get("/runs"),
@@ -50,6 +52,7 @@ def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> 
         assert answer.status_code == 403, (answer.request.url, answer.text)
     two.report(run["run_id"], "completed")
     assert client.status(run["run_id"]) == "running"
+    assert client.session("out-of-nothing") == "not_existent"
 
     assert one.http.post(f"/sessions/{run['session_id']}/events", json=said).status_code == 201
     assert one.http.get(f"/sessions/{run['session_id']}").status_code == 200
@@ -57,3 +60,105 @@ def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> 
     assert client.result(run["session_id"]).json()["result"] == "mine"
     for party in (one, two, client):
         party.http.close()
+
+
+def test_what_another_runner_has_left_idle_and_its_poll_that_waits_are_its_own(guarded: Serving) -> None:
+    parties = Parties(guarded)
+    tokens = [runners_token(guarded, name) for name in ("one", "two")]
+    one, two = parties.hand(token=tokens[0]), parties.hand(token=tokens[1], hostname="host-2")
+    client = parties.client(guarded.token("submit", "read"))
+    run = client.start()
+    one.take()
+    one.report(run["run_id"], "completed", session_status="idle")
+    assert client.session(run["session_id"]) == "idle"
+
+    gone = f"/runner/sessions/{run['session_id']}/status"
+    assert two.http.post(gone, json={"runner_id": two.id, "status": "failed"}).status_code == 200
+    assert client.session(run["session_id"]) == "idle"
+
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(one.poll)
+        until(lambda: waiting(guarded, one.id), "the poll to be held")
+        assert two.http.get("/runner/runs", params={"runner_id": one.id}).status_code == 403
+        last = client.resume(run["session_id"])
+        told = waits.result(20)
+    assert told is not None
+    assert told["run"]["run_id"] == last["run_id"], "in the poll that was under way"
+
+    assert one.http.post(gone, json={"runner_id": one.id, "status": "finished"}).status_code == 200
+    for party in (one, two, client):
+        party.http.close()
+
+
+def waiting(serving: Serving, runner: str) -> bool:
+    """Whether a poll of a runner is held."""
+    return bool(serving.store.connection.command("HGET", serving.store.key(0, "runner", runner), "polls_until_ms"))
+
+
+def test_a_runner_whose_token_is_revoked_while_it_waits_gets_no_run(guarded: Serving) -> None:
+    parties = Parties(guarded)
+    token = runners_token(guarded, "one")
+    one, client = parties.hand(token=token), parties.client(guarded.token("submit", "read"))
+    params = {"runner_id": one.id}
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(lambda: one.http.get("/runner/runs", params=params))
+        until(lambda: waiting(guarded, one.id), "the poll to be held")
+        Tokens(guarded.store).revoke(token.split("_")[2])
+        run = client.start()
+        answer = waits.result(20)
+
+    assert answer.status_code == 401
+    assert client.status(run["run_id"]) == "pending"
+    for party in (one, client):
+        party.http.close()
+
+
+@pytest.mark.parametrize("runner", ["lnch_0123456789ab:alive", "x" * 100])
+def test_what_is_no_runners_id_becomes_no_part_of_a_key(serving: Serving, runner: str) -> None:
+    parties = Parties(serving)
+    one = parties.hand()
+    named = runner.replace("lnch_0123456789ab", one.id)
+    answers = [
+        one.http.get("/runner/runs", params={"runner_id": named}),
+        one.http.post("/runner/heartbeat", json={"runner_id": named}),
+        one.http.post("/runner/runs/run_00000000000000000000000/completed", json={"runner_id": named}),
+    ]
+
+    assert {each.status_code for each in answers} <= {401, 422}
+    assert one.http.delete(f"/runners/{named}").status_code == 404
+    one.http.close()
+
+
+def test_a_poll_of_a_token_that_has_asked_too_often_is_held_and_told_nothing(hasty: Serving) -> None:
+    """Refused, the runner would count errors, and give up after three."""
+    parties = Parties(hasty)
+    one = parties.hand(token=Tokens(hasty.store).new("often", ["work"], kind="runner", rate="1/1h")[1])
+
+    assert [one.poll() for _ in range(2)] == [None, None]
+    assert one.beat().status_code == 429
+    one.http.close()
+
+
+def test_events_of_a_session_are_bounded_in_all_and_looked_at_a_few_at_a_time(serving: Serving) -> None:
+    parties = Parties(serving)
+    one, client = parties.hand(), parties.client()
+    run = one.take() if client.start() else {}
+    path, told = f"/sessions/{run['session_id']}/events", {"event_type": "post_tool", "tool_output": "x" * 250_000}
+    for number in range(140):
+        assert one.http.post(path, json={**told, "number": number}).status_code == 201
+    before = serving.peak_memory_kb()
+
+    one.report(run["run_id"], "completed")
+    pages: list[list[int]] = []
+    after: str | None = ""
+    while after is not None:
+        page = client.http.get(path, params={"after": after}).json()
+        pages.append([each["number"] for each in page["events"]])
+        after = page["next"]
+
+    numbers = [number for page in pages for number in page]
+    assert numbers == list(range(140 - len(numbers), 140))
+    assert 120 < len(numbers) < 135, "32 MiB"
+    assert max(map(len, pages)) < 60
+    assert serving.peak_memory_kb() - before < 60 << 10
+    parties.close()

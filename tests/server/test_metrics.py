@@ -93,6 +93,9 @@ def test_a_server_without_its_store_lives_and_says_that_it_is_of_no_use(
 ) -> None:
     serving = make_serving(durable)
     with serving.client() as client:
+        durable.signal(signal.SIGSTOP)
+        frozen = client.get("/ready", timeout=10)
+        durable.signal(signal.SIGCONT)
         durable.signal(signal.SIGKILL)
         dead = client.get("/ready")
         refused = client.get("/runs")
@@ -101,6 +104,8 @@ def test_a_server_without_its_store_lives_and_says_that_it_is_of_no_use(
         durable.start()
         until(lambda: client.get("/ready").status_code == 200, "the server to be of use again")
 
+    assert (frozen.status_code, frozen.json()["checks"]["store"]) == (503, "it has not answered within 2 s")
     assert (dead.status_code, dead.json()["ready"]) == (503, False)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
-    assert str(durable.socket) not in refused.json()["detail"] or "unix://" in refused.json()["detail"]
+    assert [str(durable.socket) in each.text for each in (dead, refused)] == [False, False]
+    assert str(durable.socket) in serving.said(), "which tells where the store was to be"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
+import time
+from email.utils import formatdate
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -42,6 +44,7 @@ LOCAL = ("127.0.0.0/8",)
         ("64:ff9b::7f00:1", False),
         ("2002:7f00:1::", False),
         ("2001:db8::1", False),
+        ("fec0::1", False),
     ],
 )
 def test_only_public_addresses_are_reached(address: str, public: bool) -> None:
@@ -146,6 +149,28 @@ def test_whatever_a_receiver_does_has_an_end_and_a_name(
     assert verdict.gone is (status == 410)
     assert verdict.took_ms < 5000
     assert len(receiver.got) == 1, "nothing was followed"
+
+
+@pytest.mark.parametrize(
+    ("said", "least", "most"),
+    [
+        ("120", 120_000, 120_000),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 0, 0),
+        (formatdate(time.time() + 100, usegmt=True), 80_000, 101_000),
+        ("9" * 4000, 3_600_000, 3_600_000),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 3_600_000, 3_600_000),
+        ("-5", 0, 0),
+        ("soon", 0, 0),
+        ("\N{SUPERSCRIPT TWO}", 0, 0),
+    ],
+)
+def test_a_receiver_says_how_long_it_is_to_be_left_alone_within_bounds(said: str, least: int, most: int) -> None:
+    with receiving() as receiver:
+        receiver.retry_after = said
+        verdict = posted(receiver, 503)
+
+    assert verdict.status == 503
+    assert least <= verdict.wait_ms <= most
 
 
 def posted(receiver: Receiver, answer: int | str) -> Verdict:

@@ -3,109 +3,24 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from itertools import count
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from crew import Crew
 from servers import Server, until
 from serving import Serving
-from snapshot import take_snapshot
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from wire import Peer, closed_with, everything, others_run, own_run
 
 from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.queue import Claim
+from agentq.coordinator.lease import Identity
+from agentq.coordinator.limits import CLAIM_A_CALL
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.tokens import Tokens
-from agentq.coordinator.transport.grants import CHECKS, OF_A_WORKER, PATTERNS
-
-_names = count()
-_open = ExitStack()
-
-
-@pytest.fixture(scope="module")
-def guarded(valkey: Server) -> Iterator[Serving]:
-    """A coordinator that asks everybody for a token."""
-    path = Path(tempfile.mkdtemp(prefix="aq"))
-    serving = Serving(valkey, path, "--require-tokens", heartbeat_ms=1000, lease_ms=600_000, forget_ms=600_000).start()
-    yield serving
-    _open.close()
-    serving.stop()
-    serving.check()
-    shutil.rmtree(path, ignore_errors=True)
-
-
-class Peer:
-    """Somebody who speaks the protocol, and may say anything."""
-
-    def __init__(self, serving: Serving, token: str | None = None, *, init: dict[str, Any] | str | None = None) -> None:
-        self.worker = f"peer-{next(_names)}"
-        self.numbers = count(1)
-        headers = {"Authorization": f"Bearer {token or serving.token('work', kind='worker')}"}
-        if token == "":
-            headers = {}
-        url = f"{serving.url.replace('http', 'ws')}/worker"
-        self.socket: ClientConnection = _open.enter_context(connect(url, additional_headers=headers, max_size=None))
-        said = {"type": "init", "protocol": 1, "version": "0", "worker": self.worker, "line": "work"}
-        init = init if isinstance(init, str) else {**said, **(init or {})}
-        self.socket.send(init if isinstance(init, str) else json.dumps(init))
-        self.welcome = json.loads(self.socket.recv(10))
-
-    def ask(self, kind: str, **fields: Any) -> Any:
-        """A question, and its answer or refusal."""
-        self.socket.send(json.dumps({"type": kind, "id": next(self.numbers), **fields}))
-        return json.loads(self.socket.recv(10))
-
-    def call(self, script: str, *words: object, partition: int = 0) -> Any:
-        return self.ask("call", script=script, partition=partition, words=words)
-
-    def register(self, queue: str = "default", **about: object) -> Peer:
-        identity = Identity.model_validate({"id": self.worker, "queues": [queue], **about}).model_dump_json()
-        self.epoch = (self.call("register", self.worker, "0", "op", 1, "0", identity).get("reply") or [0, "0"])[1]
-        return self
-
-
-def closed_with(serving: Serving, **how: Any) -> int:
-    """The code with which somebody is turned away."""
-    with pytest.raises(ConnectionClosed) as closed:
-        Peer(serving, **how)
-    assert closed.value.rcvd is not None
-    return int(closed.value.rcvd.code)
-
-
-def others_run(serving: Serving) -> Claim:
-    """A run that another worker holds."""
-    queue = f"other-{next(_names)}"
-    lease = Lease(serving.store, Identity(id=queue, queues=(queue,)), serving.settings)
-    lease.register()
-    serving.submit(queue=queue)
-    return lease.claim(1)[0]
-
-
-def own_run(serving: Serving, peer: Peer) -> tuple[str, str]:
-    """A run that this one holds, and its fence."""
-    queue = f"own-{next(_names)}"
-    run = serving.submit(queue=queue)
-    peer.register(queue)
-    lane = RunSpec.checked(kind="command", argv=["true"], queue=queue).lane
-    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
-    assert claimed[2] == run
-    return run, claimed[3]
-
-
-def everything(serving: Serving) -> dict[str, object]:
-    """All that is stored, but for what the duties and the use of tokens leave behind at any time."""
-    found = take_snapshot(serving.store.connection, serving.store.keyspace.base(0)).values
-    told = {kind: values for kind, values in found.items() if kind not in ("cursors", "watch", "keeper", "token")}
-    return {f"{kind} {parts}": value for kind, values in told.items() for parts, value in values.items()}
+from agentq.coordinator.transport.grants import CHECKS, OF_A_WORKER, PATTERNS, Grants
 
 
 @pytest.mark.parametrize(
@@ -140,31 +55,6 @@ def test_a_connection_that_does_not_begin_with_who_it_is_is_closed(
     guarded: Serving, init: dict[str, Any] | str, code: int
 ) -> None:
     assert closed_with(guarded, init=init) == code
-
-
-def test_a_workers_name_belongs_to_the_token_that_it_was_registered_with(guarded: Serving) -> None:
-    first = Peer(guarded).register()
-    direct = others_run(guarded)
-
-    assert closed_with(guarded, init={"worker": first.worker}) == 4403
-    holder = guarded.records.get(direct.id).worker
-    assert closed_with(guarded, init={"worker": holder}) == 4403
-
-
-def test_a_newer_connection_takes_the_place_of_an_older_one_and_the_end_of_that_changes_nothing(
-    guarded: Serving,
-) -> None:
-    token = guarded.token("work", kind="worker")
-    older = Peer(guarded, token).register()
-    newer = Peer(guarded, token, init={"worker": older.worker})
-
-    with pytest.raises(ConnectionClosed) as closed:
-        older.socket.recv(10)
-
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 4409
-    newer.worker = older.worker
-    assert newer.call("heartbeat", newer.worker, older.epoch, 1, 1, "0", "")["reply"][:2] == ["ok", "ready"]
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS.keys() - OF_A_WORKER))
@@ -232,6 +122,7 @@ def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving)
     run, fence = own_run(guarded, peer)
     stranger = guarded.submit(queue="elsewhere")
     of = {"run": run, "fence": fence}
+    spec = {"kind": "command", "argv": ["true"], "queue": guarded.records.get(run).spec.queue}
 
     assert peer.ask("look", child=run, **of)["reply"]["id"] == run
     for kind, more in (
@@ -239,10 +130,11 @@ def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving)
         ("end", {"child": stranger, "reason": ""}),
         ("read", {"child": stranger, "after": "0-0", "characters": 10}),
         ("await", {"child": stranger, "within_ms": 10}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "queue": "elsewhere"}, "most": 1}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "parent": stranger}, "most": 1}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "plan": "x"}, "most": 1}),
-        ("bear", {"spec": {"kind": "command", "argv": ["true"], "after": [stranger]}, "most": 1}),
+        ("bear", {"spec": {**spec, "queue": "elsewhere"}, "most": 1}),
+        ("bear", {"spec": {**spec, "parent": stranger}, "most": 1}),
+        ("bear", {"spec": {**spec, "plan": "x"}, "most": 1}),
+        ("bear", {"spec": {**spec, "after": [stranger]}, "most": 1}),
+        ("bear", {"spec": {**spec, "inputs": {"its": stranger}}, "most": 1}),
     ):
         more |= {"child": new_run_id()} if kind == "bear" else {}
         assert peer.ask(kind, **of, **more)["kind"] == "NotAllowed", kind
@@ -308,6 +200,16 @@ def test_words_that_a_script_would_stumble_over_do_not_reach_it(
 @pytest.mark.parametrize("limit", ["queue:default", "global", "account:claude:default", "x"])
 def test_a_worker_shuts_no_gate_but_of_an_account_of_an_agent_that_it_has(peer: Peer, limit: str) -> None:
     assert peer.call("gate", limit, 2_000_000_000_000, "mine")["kind"] == "NotAllowed"
+    assert peer.call("limits", limit)["kind"] == "NotAllowed"
+    assert peer.call("limits")["kind"] == "NotAllowed", "which would tell of all"
+
+
+def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Serving, peer: Peer) -> None:
+    rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
+    assert peer.call("heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
+
+    checked = Grants(guarded.store, guarded.settings, "x").checked("claim", ["x", "1", "n", 10**15, "9" * 16, ""])
+    assert checked[3:5] == [CLAIM_A_CALL, CLAIM_A_CALL]
 
 
 def test_the_times_of_a_lease_are_the_coordinators_to_say(guarded: Serving, peer: Peer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 from collector import Collector
 from crew import Crew
 from servers import Server
-from serving import COMMAND, Serving
+from serving import COMMAND, MakeServing, Serving
 
 from agentq.coordinator import tracing
 from agentq.coordinator.identity import new_nonce, new_run_id
@@ -139,6 +140,24 @@ def test_a_request_says_in_which_trace_its_runs_are(serving: Serving) -> None:
     assert (first, second) == (HERE, HERE.replace("b7", "c8"))
     assert serving.records.get(broken.json()["id"]).spec.traceparent is None
     assert wrong.status_code == 422
+
+
+def test_a_request_is_a_span_between_its_client_and_what_it_submits(
+    make_serving: MakeServing, valkey: Server, collector: Collector
+) -> None:
+    serving = make_serving(valkey, environment=collector.environment)
+    with serving.client(headers={"traceparent": HERE}) as client:
+        run = client.post("/runs", json=COMMAND).json()["id"]
+        client.get(f"/runs/{run}")
+        client.get("/health")
+    serving.signal(signal.SIGTERM)
+
+    (post,), (get,), (sent,) = (collector.named(name) for name in ("POST /runs", "GET /runs/{run_id}", "send"))
+    assert (post.trace, post.parent, post.service, post.kind) == (TRACE, "b7ad6b7169203331", "agentq-server", 2)
+    assert (get.trace, get.attributes["http.response.status_code"]) == (TRACE, 200)
+    assert (sent.trace, sent.parent) == (TRACE, post.id)
+    assert serving.records.get(run).spec.traceparent == f"00-{TRACE}-{post.id}-01"
+    assert not [span for span in collector.spans if "health" in span.name]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -11,7 +10,6 @@ from agentq.cli.faults import duration_of
 from agentq.cli.options import STYLE, Json
 from agentq.cli.render import on_terminal, print_json, print_table
 from agentq.cli.server import note, reach
-from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import WaitTimedOut
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.limits import DELIVERIES_KEPT, SECRET_OVERLAP_MS
@@ -22,7 +20,6 @@ Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a webhook.")]
 Names = list[str] | None
 TEST_MS = 30_000
-LOOK_MS = 200
 
 webhook = typer.Typer(**STYLE, no_args_is_help=True, help="Tell addresses what happens.")
 
@@ -161,9 +158,9 @@ def redeliver(
     Example: agentq webhook redeliver WEBHOOK MESSAGE
     """
     hooks = Webhooks(reach(ctx).store)
-    before = {each.id for each in hooks.deliveries(name)}
+    before = hooks.newest(name)
     hooks.redeliver(name, message)
-    _show(_awaited(hooks, name, message, before))
+    _show(hooks, name, message, before)
 
 
 @webhook.command("test")
@@ -174,21 +171,15 @@ def test(ctx: typer.Context, name: Name) -> None:
     Example: agentq webhook test WEBHOOK
     """
     hooks = Webhooks(reach(ctx).store)
-    _show(_awaited(hooks, name, hooks.test(name), set()))
+    before = hooks.newest(name)
+    _show(hooks, name, hooks.test(name), before)
 
 
-def _awaited(hooks: Webhooks, name: str, message: str, before: set[str]) -> Delivery:
+def _show(hooks: Webhooks, name: str, message: str, before: str) -> None:
     """What became of a message that was just asked for."""
-    deadline_ms = monotonic_ms() + TEST_MS
-    while monotonic_ms() < deadline_ms:
-        for each in hooks.deliveries(name):
-            if each.message == message and each.id not in before:
-                return each
-        time.sleep(LOOK_MS / 1000)
-    raise WaitTimedOut(f"Nobody has delivered {message} yet; it is `agentq serve` that does, so have one run.")
-
-
-def _show(found: Delivery) -> None:
+    found = hooks.awaited(name, message, before, TEST_MS)
+    if found is None:
+        raise WaitTimedOut(f"Nobody has delivered {message} yet; it is `agentq serve` that does, so have one run.")
     print(f"{found.message}  {_told(found)}")
     if not found.ok:
         raise typer.Exit(1)

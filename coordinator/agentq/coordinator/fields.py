@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints, ValidationError
 from pydantic_core import to_json
 
 from agentq.coordinator import limits
@@ -21,6 +21,8 @@ from agentq.coordinator.lifecycle import OutcomeClass
 PLACE_PARTS = 6
 """How deep into nested input a complaint points."""
 
+PLACE = r"^\d{1,20}-\d{1,20}$"
+"""The id of an entry in a stream."""
 _NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.@+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _LABEL = rf"^[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _LIMIT = rf"^[A-Za-z0-9][A-Za-z0-9_.@/:+-]{{0,{limits.NAME_LENGTH - 1}}}$"
@@ -29,6 +31,7 @@ _LEAST = r">=\d{1,9}(\.\d{1,9}){0,7}"
 DEMAND = rf"^({_LEAST}|(!=)?{_VALUE}(\|{_VALUE}){{0,{limits.ALTERNATIVES - 1}}})$"
 TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 SAID = {
+    PLACE: "the id of an entry looks like 1700000000000-0",
     TRACEPARENT: "it is what W3C calls one, such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     DEMAND: f"name a value, up to {limits.ALTERNATIVES} of which one will do as in a|b, values that will not do as in "
     f"!=a, or the least number as in >=2.1; a value is up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -",
@@ -36,6 +39,17 @@ SAID = {
     _NAME: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ + -, beginning with a letter or digit",
     _LABEL: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -, beginning with a letter or digit",
 }
+
+_WORDS = {
+    "model_type": "it has to be an object",
+    "model_attributes_type": "it has to be an object",
+    "dict_type": "it has to be an object",
+    "tuple_type": "it has to be a list",
+    "list_type": "it has to be a list",
+    "too_short": "it needs {min_length} at the least, and has {actual_length}",
+    "json_invalid": "it is not JSON: {error}",
+}
+"""What is said in plainer words than the library's, by the kind of the fault."""
 
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
 """A queue, plan, session or agent: safe in a key, a lane's name and a URL path."""
@@ -155,8 +169,54 @@ else:
 def one_sentence(error: ValidationError) -> str:
     """What is wrong with the input, the first fault first."""
     faults = error.errors(include_url=False)
-    first = faults[0]
-    place = ".".join(str(part) for part in first["loc"][:PLACE_PARTS] if part != "[key]")
-    text = SAID.get(first.get("ctx", {}).get("pattern", ""), first["msg"].removeprefix("Value error, ").rstrip("."))
-    more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-    return f"{place + ': ' if place else ''}{text}{more}."
+    return sentence(place_of(faults[0]["loc"]), said(faults[0], model_of(error.title)), len(faults))
+
+
+def sentence(place: str, text: str, number: int) -> str:
+    """The first of so many faults."""
+    more = f" ({number - 1} more)" if number > 1 else ""
+    end = "" if text.endswith("?") and not more else "."
+    return f"{place + ': ' if place else ''}{text.rstrip('.')}{more}{end}"
+
+
+def place_of(location: Sequence[int | str]) -> str:
+    """Where in the input a fault is."""
+    return ".".join(str(part) for part in location[:PLACE_PARTS] if part != "[key]")
+
+
+def said(fault: Mapping[str, Any], model: type[BaseModel] | None) -> str:
+    """What is said of one fault; of a field that there is none of, which was perhaps meant."""
+    if fault["type"] == "extra_forbidden":
+        return f"there is no such field{_nearest(fault['loc'], model)}"
+    context, words = fault.get("ctx", {}), _WORDS.get(fault["type"], "")
+    return SAID.get(context.get("pattern", "")) or words.format(**context) or fault["msg"].removeprefix("Value error, ")
+
+
+def model_of(title: str) -> type[BaseModel] | None:
+    """The model of that name, which is all that an error tells of it."""
+    found: list[type[BaseModel]] = [BaseModel]
+    for each in found:
+        if each.__name__ == title:
+            return each
+        found += each.__subclasses__()
+    return None
+
+
+def _nearest(location: Sequence[int | str], model: type[BaseModel] | None) -> str:
+    from difflib import get_close_matches
+
+    for part in location[:-1]:
+        if model is not None and isinstance(part, str):
+            field = model.model_fields.get(part)
+            model = None if field is None else next(models_in(field.annotation), None)
+    known = [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
+    close = get_close_matches(str(location[-1]), known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a field may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from models_in(each)

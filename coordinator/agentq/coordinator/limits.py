@@ -175,6 +175,8 @@ TOLD_KEPT = 10_000
 """Events of a session that foreign executors tell."""
 TOLD_BYTES = 256 << 10
 """Of one such event, or of one fact about a session."""
+TOLD_IN_ALL_BYTES = 32 << 20
+"""Of all events of a session."""
 FOREIGN_MS = 31 * 86_400_000
 """How long foreign runners, and what they say of sessions, are remembered after they were last heard of."""
 SHELF_KEPT = 500

@@ -53,7 +53,7 @@ class Queue(Holding):
         """Put one run into the world. With `durable`, return only when it is on the server's disk."""
         if not tracing.is_on():
             return self._submit(spec, run_id, durable=durable)
-        with tracing.sending(spec.queue) as (trace, tell):
+        with tracing.sending(spec.queue, spec.traceparent) as (trace, tell):
             receipt = self._submit(tracing.traced(spec, trace), run_id, durable=durable)
             tell(receipt.id, 1)
             return receipt
@@ -80,9 +80,12 @@ class Queue(Holding):
         if not tracing.is_on():
             yield from self._submit_many(specs, run_ids, batch)
             return
-        with tracing.sending() as (trace, tell):
+        rest = iter(specs)
+        first = list(islice(rest, 1))
+        with tracing.sending(within=first[0].traceparent if first else None) as (trace, tell):
             submitted = 0
-            for receipt in self._submit_many((tracing.traced(spec, trace) for spec in specs), run_ids, batch):
+            traced = (tracing.traced(spec, trace) for spec in chain(first, rest))
+            for receipt in self._submit_many(traced, run_ids, batch):
                 submitted += 1
                 yield receipt
             tell("", submitted)

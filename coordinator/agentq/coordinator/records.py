@@ -128,6 +128,8 @@ class Records:
         """A page of runs, newest first."""
         if not 1 <= limit <= LIST_A_CALL:
             raise Invalid(f"A page has 1 to {LIST_A_CALL} runs, not {limit}.")
+        if cursor is not None and not _BEGINNING.fullmatch(cursor):
+            raise Invalid("cursor: this is none that a list of runs has given.")
         until = "" if which.until_ms is None else run_id_prefix(which.until_ms)
         since = "" if which.since_ms is None else run_id_prefix(which.since_ms)
         return self._page(which, min(cursor, until) if cursor and until else cursor or until, since, limit)

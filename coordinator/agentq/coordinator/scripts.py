@@ -139,12 +139,14 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
     {
         script.name: script
         for script in (
-            Script("admit", "units per_ms burst", "token"),
+            Script("admit", "units per_ms burst", "token shown"),
             Script("adopt", "worker epoch nonce count calls", "lane entry"),
             Script("alias", "alias session keep_ms"),
             Script("attend", "", "runner"),
             Script("alter", "name state why secret overlap_ms op"),
-            Script("attempted", "name owner lasts_ms op message type body at ok status error took_ms gone dice"),
+            Script(
+                "attempted", "name owner lasts_ms op message type body at ok status error took_ms gone wait_ms dice"
+            ),
             Script("audit", "limit"),
             Script("bar", "queue why"),
             Script("begin", "name agent cwd model budgets fork op"),

@@ -43,6 +43,8 @@ class Verdict:
     error: str
     took_ms: int
     gone: bool = False
+    wait_ms: int = 0
+    """How long the receiver asks to be left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Telling:
         """Note what became of an attempt."""
         told = (message.id, message.type, message.body, message.at)
         status = "" if verdict.status is None else verdict.status
-        flags = (int(verdict.ok), status, verdict.error, verdict.took_ms, int(verdict.gone))
+        flags = (int(verdict.ok), status, verdict.error, verdict.took_ms, int(verdict.gone), verdict.wait_ms)
         reply = self.store.call(
             "attempted", HOME, self.name, self.owner, self.held_ms, operation, *told, *flags, self.store.dice()
         )

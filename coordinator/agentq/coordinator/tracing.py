@@ -65,11 +65,11 @@ def traced(spec: RunSpec, traceparent: str | None) -> RunSpec:
 
 
 @contextmanager
-def sending(queue: str = "") -> Iterator[tuple[str | None, Callable[[str, int], None]]]:
-    """While something is submitted, to one queue or several: where in a trace that is, and what to tell of it then: the
-    id of the run if it is one, and how many they are.
+def sending(queue: str = "", within: str | None = None) -> Iterator[tuple[str | None, Callable[[str, int], None]]]:
+    """While something is submitted, to one queue or several, within what it says itself or the environment does: where
+    in a trace that is, and what to tell of it then: the id of the run if it is one, and how many they are.
     """
-    found, around = tracer(), valid(os.environ.get(VARIABLE))
+    found, around = tracer(), within or valid(os.environ.get(VARIABLE))
     if found is None:
         yield around, lambda *_: None
         return
@@ -96,6 +96,29 @@ def sending(queue: str = "") -> Iterator[tuple[str | None, Callable[[str, int], 
         raise
     finally:
         span.end()
+
+
+def serving(method: str, path: str, traceparent: str | None) -> Span | None:
+    """The span of a request, from now on; None where no spans are made."""
+    found = tracer()
+    if found is None:
+        return None
+    from opentelemetry.trace import SpanKind
+
+    attributes = {"http.request.method": method, "url.path": path}
+    context = context_of(valid(traceparent))
+    return found.start_span(method, context=context, kind=SpanKind.SERVER, attributes=attributes)
+
+
+def served(span: Span, method: str, route: str, status: int) -> None:
+    """The end of it, when it is known which route it took and what was answered."""
+    if route:
+        span.update_name(f"{method} {route}")
+        span.set_attribute("http.route", route)
+    span.set_attribute("http.response.status_code", status)
+    if status >= 500:
+        fail(span, f"answered {status}")
+    span.end()
 
 
 def fail(span: Span, error: BaseException | str) -> None:

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound, refusal
-from agentq.coordinator.events import Events
+from agentq.coordinator.events import BEGINNING, Events
 from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.interest import Interest
@@ -138,6 +139,21 @@ class Webhooks:
         self.get(name)
         return list(self._log(name, limit))
 
+    def newest(self, name: str) -> str:
+        """The id of the last attempt that was noted; those after it are still to come."""
+        return next((each.id for each in self._log(_checked(name), 1)), BEGINNING)
+
+    def awaited(self, name: str, message: str, after: str, within_ms: int) -> Delivery | None:
+        """The first attempt at a message after another attempt, as soon as there is one; None when the time is over."""
+        key, deadline_ms = self.store.key(HOME, "deliveries", name), monotonic_ms() + within_ms
+        while (left_ms := deadline_ms - monotonic_ms()) > 0:
+            reply = self.store.connection.block("XREAD", "BLOCK", left_ms, "STREAMS", key, after, timeout_ms=left_ms)
+            for entry, flat in reply[0][1] if reply else ():
+                after, found = entry, _delivery(entry, flat)
+                if found.message == message:
+                    return found
+        return None
+
     def redeliver(self, name: str, message: str, *, operation: str | None = None) -> None:
         """Have a message delivered again, as it was, under the same id. It is tried once."""
         self.get(name)
@@ -166,11 +182,7 @@ class Webhooks:
     def _log(self, name: str, most: int) -> Iterator[Delivery]:
         key = self.store.key(HOME, "deliveries", name)
         for entry, flat in self.store.connection.command("XREVRANGE", key, "+", "-", "COUNT", max(1, most)):
-            fields = fields_of(flat)
-            status, attempt = fields.pop("status") or None, fields.pop("try")
-            yield Delivery.model_validate({"id": entry, "status": status, "attempt": attempt} | fields | {
-                "asked": fields["asked"] == "1"
-            })  # fmt: skip
+            yield _delivery(entry, flat)
 
     def _read(self, *names: str) -> list[Webhook]:
         flat = self.store.call("webhooks", HOME, *names)
@@ -210,6 +222,12 @@ def check_url(url: str) -> None:
         raise Invalid("The address of a webhook has no user or password in it; it is signed instead.")
     if parts.fragment:
         raise Invalid("The address of a webhook has no # in it.")
+
+
+def _delivery(entry: str, flat: list[Any]) -> Delivery:
+    fields = fields_of(flat)
+    told = {"id": entry, "status": fields.pop("status") or None, "attempt": fields.pop("try")}
+    return Delivery.model_validate(told | fields | {"asked": fields["asked"] == "1"})
 
 
 def _webhook(name: str, told: str, again: int) -> Webhook:

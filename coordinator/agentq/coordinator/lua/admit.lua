@@ -1,13 +1,14 @@
 --[[ admit: whether whoever shows these tokens may come in now, and what they may do.
 KEYS   base
 ARGV   now_ms units per_ms burst
-ROWS   token
+ROWS   token shown
 REPLY  [name, kind, digest, scopes, queues, expired or '', wait_ms, ...]
 VERBS
 FLAGS  allow-oom
 Seven values for each token, all empty for one that there is not. `units` in `per_ms`, `burst` at once, is the rate of
 those that have none of their own; empty for none at all. A token that has used up its rate is told how long to wait;
-the rest of a bucket is its `room` at `room_at_ms`. When it was last used is noted once a minute. ]]
+the rest of a bucket is its `room` at `room_at_ms`. When it was last used is noted once a minute. `shown` is the digest of
+the secret that came with it: who knows a token's id alone uses nothing up. ]]
 
 -- How long a token has to wait; 0 if it may go on, and has one request less.
 local function wait_of(key, own, rate)
@@ -19,12 +20,12 @@ local function wait_of(key, own, rate)
 end
 
 local reply = {}
-for token in next_row do
+for token, shown in next_row do
   local key = key_token(token)
   local f = call('HMGET', key, 'name', 'kind', 'digest', 'scopes', 'queues', 'expires_at_ms', 'used_at_ms', 'units',
     'per_ms', 'burst', 'room', 'room_at_ms')
   local wait = ''
-  if f[3] then
+  if f[3] == shown then
     local own = { f[8], f[9], f[10], f[11] or nil, f[12] or nil }
     local rate = own[1] ~= '' and own[1] / own[2] or units ~= '' and units / per_ms
     wait = rate and wait_of(key, own, rate) or 0

@@ -1,12 +1,12 @@
 --[[ attempted: what became of an attempt to deliver a message.
 KEYS   base
-ARGV   now_ms name owner lasts_ms op message type body at ok status error took_ms gone dice
+ARGV   now_ms name owner lasts_ms op message type body at ok status error took_ms gone wait_ms dice
 REPLY  ok, fenced, not_found
 VERBS
 FLAGS  allow-oom
 `at` is the place after the message in the events, or empty for one that somebody asked for, which is tried once. A
-failure keeps the place and sets the time of the next try; after too many for too long, or when the receiver is `gone`,
-the webhook is disabled. It stays in its owner's hands for `lasts_ms` more. `op` names the call: sent again it changes nothing. ]]
+failure keeps the place and sets the time of the next try, which is later if the receiver asked to be left alone for
+`wait_ms`; after too many for too long, or when the receiver is `gone`, the webhook is disabled. It stays in its owner's hands for `lasts_ms` more. `op` names the call: sent again it changes nothing. ]]
 
 local key = key_webhook(name)
 local f = call('HMGET', key, 'state', 'holder', 'told', 'failures', 'failing_since_ms')
@@ -35,7 +35,7 @@ failures = failures + 1
 local since = tonumber(f[5] or nil) or now
 local wait = WEBHOOK_DELAY_MS
 for _ = 2, failures do wait = math.min(wait * WEBHOOK_DELAY_FACTOR, WEBHOOK_DELAY_MS_MAX) end
-wait = wait * (1 + tonumber(dice)) / 2
+wait = math.max(wait * (1 + tonumber(dice)) / 2, math.min(tonumber(wait_ms), WEBHOOK_DELAY_MS_MAX))
 call('HSET', key, 'failures', failures, 'failing_since_ms', string.format('%.0f', since), 'retry_at_ms',
   string.format('%.0f', now + wait), 'why', error)
 if gone == '1' or failures >= WEBHOOK_FAILURES and now - since >= WEBHOOK_FAILING_MS then

@@ -35,6 +35,8 @@ from agentq.coordinator.tokens import HOME, Presented, Rate, Scope, digest_of, p
 if TYPE_CHECKING:
     from agentq.coordinator.server.service import Service
 
+LOOKED_AT = "looked_at"
+"""Under which name it is kept with a request who sends it, until the route asks."""
 STANDING_MS = 5_000
 """How often whoever follows something is looked at again, at the most."""
 REMEMBERED = 10_000
@@ -42,7 +44,8 @@ REMEMBERED_MS = 600_000
 """How long a token that was good is taken to be so while the store cannot be asked."""
 TOKEN_FILE_LENGTH_MIN = 32
 TOGETHER = 500
-FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip")
+FORWARDED = (b"x-forwarded-", b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip")
+"""What the names of the heads begin with that proxies add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class Access:
         self._rate: Rate | None = rate_of(settings.rate) if settings.rate else None
         self._files = file_tokens(settings.token_file)
         self._good: OrderedDict[str, tuple[int, str, Principal]] = OrderedDict()
-        self._admit: Gathering[str, Admitted] = Gathering(self._ask, most=TOGETHER)
+        self._admit: Gathering[Presented, Admitted] = Gathering(self._ask, most=TOGETHER)
 
     async def principal(self, connection: HTTPConnection) -> Principal:
         """Who asks. Refuses a token that is not good, and whoever has none and needs one."""
@@ -117,7 +120,7 @@ class Access:
 
     async def _of_token(self, shown: Presented) -> Principal:
         try:
-            found = await self._admit(shown.id)
+            found = await self._admit(shown)
         except (Unreachable, TryLater):
             remembered = self._remembered(shown)
             if remembered is None:
@@ -149,9 +152,10 @@ class Access:
         good = [hmac.compare_digest(shown, digest) for digest in self._files]
         return Principal("file", "the token file", frozenset({Scope.ADMIN})) if any(good) else None
 
-    async def _ask(self, tokens: list[str]) -> list[Admitted]:
+    async def _ask(self, tokens: list[Presented]) -> list[Admitted]:
         rate = self._rate or ("", "", "")
-        flat = await self._service.ask(self._service.store.call, "admit", HOME, *rate, *tokens)
+        rows = [word for each in tokens for word in (each.id, each.digest)]
+        flat = await self._service.ask(self._service.store.call, "admit", HOME, *rate, *rows)
         width = len(Admitted._fields)
         return [Admitted(*flat[at : at + width]) for at in range(0, len(flat), width)]
 
@@ -159,13 +163,14 @@ class Access:
 class Standing:
     """Whether whoever follows something still may: their token may be revoked, or expire, while they do."""
 
-    def __init__(self, connection: HTTPConnection) -> None:
+    def __init__(self, connection: HTTPConnection, every_ms: int = STANDING_MS) -> None:
         self._connection = connection
+        self._every_ms = every_ms
         self._looked_at_ms = monotonic_ms()
 
     async def check(self) -> None:
         """Refuse who may no longer, now and then; who cannot be told at the moment goes on."""
-        if monotonic_ms() - self._looked_at_ms < STANDING_MS:
+        if monotonic_ms() - self._looked_at_ms < self._every_ms:
             return
         service: Service = self._connection.app.state.service
         with suppress(TryLater, Unreachable):
@@ -182,10 +187,18 @@ class Allowed:
         self.bound = bound
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
+        known: Principal | None = connection.scope.get("state", {}).pop(LOOKED_AT, None)
+        if known is not None:
+            return known
         service: Service = connection.app.state.service
         found = await service.access.principal(connection)
         connection.state.token = found.token
         return self.admit(found)
+
+    async def look(self, connection: HTTPConnection) -> None:
+        """The same ahead of it, once."""
+        found = await self(connection)
+        connection.scope["state"][LOOKED_AT] = found
 
     def admit(self, found: Principal) -> Principal:
         """Let somebody in, or refuse them."""
@@ -218,7 +231,7 @@ def is_loopback(host: str) -> bool:
 def _is_here(connection: HTTPConnection) -> bool:
     """Whether the client is on this machine, and speaks for itself: a proxy speaks for anybody."""
     client = connection.client
-    forwarded = any(name in FORWARDED for name, _ in connection.scope["headers"])
+    forwarded = any(name.startswith(FORWARDED) for name, _ in connection.scope["headers"])
     return client is not None and is_loopback(client.host) and not forwarded
 
 

@@ -69,6 +69,8 @@ def _is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         # It stands for the IPv4 address in it, which is judged by itself.
         return True
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 

@@ -14,9 +14,11 @@ from starlette.types import ASGIApp
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Allowed
 from agentq.coordinator.server.documents import document
+from agentq.coordinator.server.door import fit
 from agentq.coordinator.server.envelope import Envelope
 from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
 from agentq.coordinator.server.foreign.embassy import Embassy
+from agentq.coordinator.server.parameters import after_the_door
 from agentq.coordinator.server.routers import (
     events,
     health,
@@ -106,7 +108,15 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
         await embassy.stop()
         await service.stop()
 
-    app = App(title="agentq", summary=SUMMARY, version=API_VERSION, lifespan=life, redoc_url=None)
+    app = App(
+        title="agentq",
+        summary=SUMMARY,
+        version=API_VERSION,
+        lifespan=life,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # the envelope's spans have no queries in them
+    )
     app.service = app.state.service = service
     app.state.embassy = embassy
     app.state.lines = Lines()
@@ -122,7 +132,11 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
             expose_headers=["etag", "x-request-id", "location", "retry-after"],
         )
     # Not by `include_router`, which would look for each request through one router after the other.
-    app.router.routes += every_route()
+    for route in every_route():
+        after_the_door(route)
+        if isinstance(route, APIRoute):
+            fit(route, needed(route))
+        app.router.routes.append(route)
     return app
 
 

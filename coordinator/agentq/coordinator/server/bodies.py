@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints
 
 from agentq.coordinator import limits as most
+from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.fields import Model, Name, Text, Timeout
 from agentq.coordinator.flow import Rate, WhenFull
 from agentq.coordinator.lifecycle import QUEUED, State
 from agentq.coordinator.plans import OnFailed, Which
 from agentq.coordinator.schedules import Overlap
-from agentq.coordinator.tokens import Kind, Scope
+from agentq.coordinator.tokens import Kind, Scope, rate_of
 from agentq.coordinator.turn import Budgets
 
 Why = Annotated[str, StringConstraints(max_length=most.ERROR_CHARACTERS)]
@@ -125,15 +126,27 @@ class NewLimit(Body):
     """How much there is of a key: so many runs at once, or so many units in a time, or both."""
 
     max: Annotated[int | None, Field(ge=0, examples=[3])] = None
-    rate: Rate | None = None
+    rate: Annotated[Rate | None, BeforeValidator(lambda rate: _spelled(rate))] = None
+    """Or in short, as `100/1m`."""
     when_full: WhenFull = WhenFull.QUEUE
+
+
+def _spelled(rate: Any) -> Any:
+    return rate_of(rate)._asdict() if isinstance(rate, str) else rate
 
 
 class Shut(Body):
     """Until when nobody is let in, and why."""
 
-    until_ms: Annotated[int, Field(ge=0, le=most.DUE_AT_MS_MAX)]
+    until_ms: Annotated[int, Field(le=most.DUE_AT_MS_MAX), AfterValidator(lambda at_ms: _to_come(at_ms))]
+    """A time, in milliseconds since 1970."""
     why: Why = ""
+
+
+def _to_come(at_ms: int) -> int:
+    if at_ms <= wall_ms():
+        raise ValueError("it is a time to come, in milliseconds since 1970")
+    return at_ms
 
 
 class Purge(Body):

@@ -1,8 +1,8 @@
 """What the server writes down of itself: one line of JSON for each thing, in UTC, with nothing secret in it.
 
 Of a request it is who (the id of a token), what (method and path, never the query) and how it ended; requests that
-change something so are an audit as well. Passwords in addresses and tokens are taken out of every text, wherever they
-come from.
+change something so are an audit as well. Passwords in addresses, tokens, and the input that an error repeats are taken
+out of every text, wherever they come from.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _SECRETS = (
     (re.compile(r"(\w+://)[^\s/@]*@"), r"\1…@"),
     (re.compile(r"(aq_[a-z]+_[0-9a-f]{12})_[0-9a-f]+"), r"\1_…"),
     (re.compile(r"(?i)(bearer\s+)(?!aq_)\S+"), r"\1…"),
+    (re.compile(r"(input_value=).*?(, input_type=)"), r"\1…\2"),
 )
 NOISE = ("uvicorn.access",)
 

@@ -3,8 +3,8 @@
 1. It has an id: the client's own, if that is one, or a new one; the answer carries it.
 2. By what name it was called: on loopback only by one that is of loopback, so that no page in a browser reaches it
    through a name of its own (DNS rebinding); and a browser's request only from an origin that may.
-3. Its body is not larger than it may be, and does not take longer to come.
-4. What it was, and how it ended, is written down.
+3. Its body is not larger than it may be, does not take longer to come, and is JSON if it is not said what it is.
+4. What it was, and how it ended, is written down; with traces, it is a span.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from random import getrandbits
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agentq.coordinator import tracing
 from agentq.coordinator.clock import monotonic_ns
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import is_loopback
@@ -27,12 +29,25 @@ from agentq.coordinator.settings import ServerSettings
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
-SAFE = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"), (b"cache-control", b"no-store"))
+SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+)
 """What every answer carries that does not say otherwise."""
 OF_A_BODY = (b"content-length", b"transfer-encoding")
 ID = b"x-request-id"
+ABROAD = (b"cross-site", b"same-site")
+FOREIGN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
 QUIET = ("/health", "/ready", "/metrics")
 """Paths of which every success is written down only in the `debug` diary."""
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+UNSAID = (b"", b"application/x-www-form-urlencoded", b"text/plain")
+"""Content types that tell nothing: `curl -d` calls whatever it sends a form, and browsers call it text."""
+PATH_SHOWN = 500
 CLOSE = {"connection": "close"}
 """What is left of a body that is not wanted is not read."""
 
@@ -49,7 +64,9 @@ class Envelope:
         self._settings = settings
         self._observe = observe
         """Told the route, method, status and seconds of each request."""
-        self._names = LOOPBACK_NAMES | set(settings.hosts)
+        self._names = LOOPBACK_NAMES | set(map(str.lower, settings.hosts))
+        if is_loopback(settings.host):
+            self._names |= {settings.host.strip("[]").lower()}
         self._any_name = "*" in settings.hosts or (not is_loopback(settings.host) and not settings.hosts)
         self._origins = frozenset(origin.rstrip("/") for origin in settings.cors_origins)
 
@@ -58,10 +75,14 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
+        has_body = any(name in headers for name in OF_A_BODY)
+        if has_body:
+            _call_it_json(scope, headers)
         request_id = _id_of(headers)
         scope.setdefault("state", {})["request_id"] = request_id
-        has_body = any(name in headers for name in OF_A_BODY)
         exchange = _Exchange(scope, receive, send, request_id, self._settings, has_body=has_body)
+        if scope["type"] == "http" and scope["path"] not in QUIET:
+            exchange.follow(headers)
         refused = self._refusal(headers, request_id)
         app: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app if refused is None else refused
         try:
@@ -80,8 +101,10 @@ class Envelope:
             return _refused(421, detail, request_id)
         origin = headers.get(b"origin", b"").decode("latin-1").rstrip("/")
         if origin and origin not in self._origins and urlsplit(origin).netloc != host:
-            detail = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
-            return _refused(403, detail, request_id)
+            return _refused(403, FOREIGN, request_id)
+        # Of what a page merely embeds, a browser does not say the origin; nobody is kept from following a link.
+        if not origin and headers.get(b"sec-fetch-site") in ABROAD and headers.get(b"sec-fetch-mode") != b"navigate":
+            return _refused(403, FOREIGN, request_id)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self._settings.body_bytes:
             detail = f"The body has {int(length)} bytes; {self._settings.body_bytes} is the most."
@@ -96,12 +119,14 @@ class Envelope:
         method = scope.get("method", "WS")
         status = exchange.status or (0 if scope["type"] == "http" else 101)
         self._observe(path, method, status, seconds)
+        if exchange.span is not None:
+            tracing.served(exchange.span, method, path, status)
         level = logging.DEBUG if path in QUIET and status < 400 else logging.INFO
         if log.isEnabledFor(level):
             fields = {
                 "request_id": exchange.request_id,
                 "method": method,
-                "path": scope["path"][:500],
+                "path": scope["path"][:PATH_SHOWN],
                 "status": status,
                 "ms": round(seconds * 1000, 1),
                 "token": scope["state"].get("token"),
@@ -126,6 +151,14 @@ class _Exchange:
         self._patience_ns = settings.body_timeout_ms * 1_000_000
         self._taken = 0
         self._whole = scope["type"] != "http" or not has_body
+        self.span: Span | None = None
+
+    def follow(self, headers: dict[bytes, bytes]) -> None:
+        """Have a span of it, if traces go anywhere; what is submitted by it is submitted within."""
+        traceparent = headers.get(b"traceparent", b"").decode("latin-1")
+        self.span = tracing.serving(self.scope["method"], self.scope["path"][:PATH_SHOWN], traceparent)
+        if self.span is not None:
+            self.scope["state"]["traceparent"] = tracing.spelled(self.span.get_span_context())
 
     async def receive(self) -> Message:
         """The next piece of the body, if it comes in time; afterwards, that the client is gone, whenever it is."""
@@ -157,6 +190,13 @@ class _Exchange:
 def _refused(status: int, detail: str, request_id: str) -> Response:
     kind = {413: "too-large", 421: "unknown-host", 403: "foreign-origin"}[status]
     return problems.answer(status, detail, request_id=request_id, kind=kind, headers=CLOSE)
+
+
+def _call_it_json(scope: Scope, headers: dict[bytes, bytes]) -> None:
+    """A body of which nothing is said is JSON, as nearly all are here."""
+    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in UNSAID:
+        others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+        scope["headers"] = [*others, (b"content-type", b"application/json")]
 
 
 def _id_of(headers: dict[bytes, bytes]) -> str:

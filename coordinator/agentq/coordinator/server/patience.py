@@ -1,7 +1,8 @@
 """The protocol of one connection, with an end to its patience: a client that is slow on purpose is cut off.
 
 A head must be whole within a time and a size, from the first moment of a connection on, and again for each request that
-follows on it; and whoever does not read what it asked for is not waited for for ever.
+follows on it; what is neither head nor body, but stands between its pieces or behind it, has the same size at the most;
+and whoever does not read what it asked for is not waited for for ever.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Patience(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._beside_bytes = 0
+        """What has come since the last piece of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -48,11 +51,19 @@ class Patience(HttpToolsProtocol):
             if self._head_bytes - len(data) > HEAD_BYTES:
                 self.transport.abort()
                 return
+        self._beside_bytes += len(data)
         super().data_received(data)
+        if self._head_timer is None and self._beside_bytes > HEAD_BYTES + len(data):
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         self._head_came()
+        self._beside_bytes = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_bytes = 0
+        super().on_body(body)
 
     def pause_writing(self) -> None:
         super().pause_writing()

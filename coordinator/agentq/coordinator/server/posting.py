@@ -1,8 +1,8 @@
 """One POST to an address of somebody else's choosing, with bounds on all that it may do to us.
 
 The connection goes to an address that was checked (see `addresses.py`), while certificate and `Host` are those of the
-name. Nothing is followed, whatever the answer says; of the answer only the status counts, and no more than 64 KiB of it
-are read. All of it has ten seconds.
+name. Nothing is followed, whatever the answer says; of the answer only the status counts, and for how long the receiver
+asks to be left alone, and no more than 64 KiB of it are read. All of it has ten seconds.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.errors import AgentqError, NotAllowed
+from agentq.coordinator.limits import WEBHOOK_DELAY_MS_MAX
 from agentq.coordinator.server.addresses import Reach
 from agentq.coordinator.telling import TIMEOUT_MS, Verdict
 
 ANSWER_BYTES = 64 << 10
 GONE = 410
+DIGITS = 9
+"""Of a number of seconds, as many as make more than the most."""
 
 
 class Unanswered(Exception):
@@ -45,10 +49,10 @@ class Poster:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Verdict:
         """Post, and tell what became of it."""
         began_ms = monotonic_ms()
-        status, error = None, ""
+        status, wait_ms, error = None, 0, ""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                status = await self._posted(url, headers, body)
+                status, wait_ms = await self._posted(url, headers, body)
         except TimeoutError:
             error = f"it did not answer within {self._timeout_ms} ms"
         except AgentqError as refused:
@@ -62,14 +66,14 @@ class Poster:
         took_ms = monotonic_ms() - began_ms
         if status is not None and not 200 <= status < 300:
             error = f"it answered {status}" + (", and redirects are not followed" if 300 <= status < 400 else "")
-        return Verdict(not error, status, error, took_ms, gone=status == GONE)
+        return Verdict(not error, status, error, took_ms, gone=status == GONE, wait_ms=wait_ms)
 
     async def checked(self, url: str) -> None:
         """Refuse an address that could not be told anything now."""
         host, port, _ = self._parts(url)
         await self.reach.pinned(host, port)
 
-    async def _posted(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def _posted(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, int]:
         host, port, tls = self._parts(url)
         address = await self.reach.pinned(host, port)
         reader, writer = await asyncio.open_connection(
@@ -106,8 +110,11 @@ def _request(url: str, headers: Mapping[str, str], body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-async def _status(reader: asyncio.StreamReader) -> int:
-    """The status of the answer; what follows it is read as far as it is reasonable, so that the receiver can finish."""
+async def _status(reader: asyncio.StreamReader) -> tuple[int, int]:
+    """The status of the answer, and how long the receiver asks to be left alone.
+
+    What follows the head is read as far as it is reasonable, so that the receiver can finish.
+    """
     status = 0
     while status < 200:
         try:
@@ -124,4 +131,18 @@ async def _status(reader: asyncio.StreamReader) -> int:
     with suppress(OSError):
         while left > 0 and (piece := await reader.read(left)):
             left -= len(piece)
-    return status
+    return status, _wait_ms(head)
+
+
+def _wait_ms(head: bytes) -> int:
+    """What `Retry-After` says, in seconds or as a date; 0 where it says nothing that can be understood."""
+    fields = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    said = next((value for name, _, value in fields if name.strip().lower() == b"retry-after"), b"")
+    text = said.decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text[:DIGITS]) * 1000, WEBHOOK_DELAY_MS_MAX)
+    try:
+        at_ms = round(parsedate_to_datetime(text).timestamp() * 1000)
+    except (ValueError, TypeError, OverflowError):
+        return 0
+    return min(max(0, at_ms - wall_ms()), WEBHOOK_DELAY_MS_MAX)

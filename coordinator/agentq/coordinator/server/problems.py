@@ -18,9 +18,10 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from agentq.coordinator import errors
-from agentq.coordinator.fields import SAID, one_sentence
+from agentq.coordinator.fields import model_of, models_in, one_sentence, place_of, said, sentence
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
@@ -119,6 +120,7 @@ def answer(
 
 def of_error(error: errors.AgentqError, request_id: str | None = None) -> Response:
     """The answer that an error of ours becomes."""
+    error = _without_address(error)
     status, headers, more = status_of(error), dict[str, str](), dict[str, Any]()
     if isinstance(error, Denied):
         status = error.status
@@ -128,18 +130,25 @@ def of_error(error: errors.AgentqError, request_id: str | None = None) -> Respon
     elif isinstance(error, errors.TryLater) or status == 503:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
     if isinstance(error.__cause__, ValidationError):
-        more["errors"] = faults_of(error.__cause__.errors(include_url=False, include_input=False))
+        cause = error.__cause__
+        more["errors"] = faults_of(cause.errors(include_url=False, include_input=False), model_of(cause.title))
     return answer(status, str(error), request_id=request_id, kind=kind_of(error), headers=headers, **more)
 
 
-def faults_of(found: Any, prefix: str = "") -> list[dict[str, str]]:
-    """What a model finds wrong, each with its place; what was sent is not repeated, since it may be secret."""
-    faults = []
-    for each in list(found)[:FAULTS]:
-        place = ".".join(str(part) for part in each["loc"] if part != "[key]")
-        message = SAID.get(each.get("ctx", {}).get("pattern", ""), each["msg"].removeprefix("Value error, "))
-        faults.append({"at": f"{prefix}{place}", "message": message})
-    return faults
+def _without_address(error: errors.AgentqError) -> errors.AgentqError:
+    """What the store has refused, without its address and its words, which are for the log."""
+    if not isinstance(error, errors.Unreachable) and not str(error).startswith("The server "):
+        return error
+    if isinstance(error, errors.TryLater):
+        return errors.TryLater("The store takes nothing at the moment; try again.")
+    if not isinstance(error, errors.Unreachable):
+        log.warning("the store refuses this server", extra={"fields": {"error": str(error)}})
+    return errors.Unreachable("The store cannot be reached at the moment; try again.")
+
+
+def faults_of(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:
+    """What is wrong, each with its place; what was sent is not repeated, since it may be secret."""
+    return [{"at": place_of(each["loc"]), "message": said(each, model)} for each in list(found)[:FAULTS]]
 
 
 def invalid(error: ValidationError) -> errors.Invalid:
@@ -166,29 +175,46 @@ async def _ours(request: Request, error: Exception) -> Response:
 async def _unreadable(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = list(error.errors())
-    faults = faults_of(found)
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body is None else next(models_in(body.field_info.annotation), None)
+    faults = faults_of(({**each, "loc": _place_in(each)} for each in found), model)
     first = faults[0] if faults else {"at": "", "message": "the request is not valid"}
-    more = f" ({len(found) - 1} more)" if len(found) > 1 else ""
-    detail = f"{first['at']}: {first['message'].rstrip('.')}{more}."
+    detail = sentence(first["at"], first["message"], len(found))
     return answer(422, detail, request_id=id_of(request), kind="invalid", errors=faults)
+
+
+def _place_in(fault: Any) -> tuple[int | str, ...]:
+    """Where in the body, or which parameter; the body, if it is the whole of it."""
+    location: tuple[int | str, ...] = fault["loc"]
+    return location[:1] if len(location) == 1 or fault["type"] == "json_invalid" else location[1:]
 
 
 async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail: JsonValue = error.detail
-    if detail == HTTPStatus(error.status_code).phrase:
-        detail = _sentence(error.status_code, request)
     headers = dict(error.headers or {})
+    if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = _nothing_at(request)
+    elif error.status_code == 405:
+        methods = _methods_of(request, request.url.path)
+        detail = f"{request.url.path[:200]} does not take {request.method[:20]}; it takes {' and '.join(methods)}."
+        headers["Allow"] = ", ".join(methods)
     return answer(error.status_code, detail, request_id=id_of(request), headers=headers)
 
 
-def _sentence(status: int, request: Request) -> str:
-    """What the framework says in a word."""
-    if status == 404:
-        return f"There is nothing at {request.url.path[:200]}; /docs shows what there is."
-    if status == 405:
-        return f"{request.url.path[:200]} does not take {request.method[:20]}."
-    return HTTPStatus(status).phrase
+def _nothing_at(request: Request) -> str:
+    path = request.url.path
+    bare = path.rstrip("/")
+    if bare != path and _methods_of(request, bare):
+        return f"There is nothing at {path[:200]}; it is {bare[:200]}, without a slash at its end."
+    return f"There is nothing at {path[:200]}; /docs shows what there is."
+
+
+def _methods_of(request: Request, path: str) -> list[str]:
+    """What may be asked at a path; nothing, if there is nothing."""
+    scope = {**request.scope, "path": path}
+    found = (route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE)
+    return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
 
 
 async def _departed(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as it is called

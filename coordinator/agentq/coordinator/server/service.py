@@ -143,7 +143,7 @@ class Service:
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that blocks, in a thread."""
         if self._asked >= WAITING_CALLS:
-            raise TryLater("The server has more to do than it can; try again in a moment.")
+            raise TryLater("This server has more to do than it can; try again in a moment.")
         self._asked += 1
         try:
             loop = asyncio.get_running_loop()

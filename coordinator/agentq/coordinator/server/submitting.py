@@ -8,7 +8,7 @@ submitted again, which changes nothing that is there already.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import Principal
+from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import Service, Submit
 
 KEY_LENGTH = 255
@@ -50,6 +51,8 @@ class Asked(NamedTuple):
 
 def read(body: bytes) -> Any:
     """The JSON of a request."""
+    if not body:
+        raise Invalid('There is no body; it is to be JSON, such as {"kind": "command", "argv": ["make", "test"]}.')
     try:
         return from_json(body)
     except ValueError as error:
@@ -58,6 +61,8 @@ def read(body: bytes) -> Any:
 
 def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:
     """The runs in a body that is one run, or, unless there has to be `one`, `{"runs": […]}`."""
+    if not one and isinstance(value, list):
+        value = {"runs": None}
     if not one and isinstance(value, dict) and "runs" in value:
         runs = value["runs"]
         if not isinstance(runs, list) or not runs or value.keys() != {"runs"}:
@@ -84,6 +89,8 @@ async def submit(
     """Submit what was asked for; all of it is checked first."""
     for spec in what.specs:
         caller.check_queue(spec.queue)
+    if caller.queues:
+        await service.ask(_check_others, service, caller, what.specs)
     if run_id is not None:
         _check_id(service, what, run_id)
         return await _submit(service, what, [run_id], durable=durable)
@@ -91,6 +98,27 @@ async def submit(
         ids = [service.queue.address(spec, None)[0] for spec in what.specs]
         return await _submit(service, what, ids, durable=durable)
     return await _once(service, caller, what, key, durable=durable)
+
+
+def _check_others(service: Service, caller: Principal, specs: Sequence[RunSpec]) -> None:
+    """Refuse runs that would reach, through what they name, what is in other queues or in none."""
+    for spec in specs:
+        if spec.session is not None or spec.plan is not None:
+            queues = ", ".join(caller.queues)
+            raise Denied(f"This token is good only for what is in the queues {queues}; a session or a plan is in none.")
+        others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent, _same(service, spec)))}
+        for other in sorted(others):
+            caller.check_queue(service.records.get(other).spec.queue)
+
+
+def _same(service: Service, spec: RunSpec) -> str | None:
+    """The run that has the dedupe key, which this one might take the place of."""
+    if spec.dedupe_key is None:
+        return None
+    key, command = service.store.key, service.store.connection.command
+    held = command("GET", key(service.queue.home(spec) or 0, "dedupe", spec.dedupe_key))
+    found = str(held or "").partition(" ")[0]
+    return found if found and command("EXISTS", key(partition_of(found), "run", found)) else None
 
 
 def _check_id(service: Service, what: Asked, run_id: str) -> None:
@@ -104,19 +132,36 @@ def _check_id(service: Service, what: Asked, run_id: str) -> None:
 
 
 async def _once(service: Service, caller: Principal, what: Asked, key: str, *, durable: bool) -> Answer:
+    body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
+    made = {"ids": [service.queue.address(spec, None)[0] for spec in what.specs]}
+
+    async def act(first: dict[str, Any]) -> Answer:
+        return await _submit(service, what, first["ids"], durable=durable)
+
+    return await once(service, caller, key, body.hexdigest(), made, act)
+
+
+async def once(
+    service: Service,
+    caller: Principal,
+    key: str,
+    body: str,
+    made: dict[str, Any],
+    act: Callable[[dict[str, Any]], Awaitable[Answer]],
+) -> Answer:
+    """Do what a request with a key asks for, once: `made` is what it has made up for that, and acts with only if no
+    other that came before with this key, and this digest of its body, has made up something else."""
     if not 1 <= len(key) <= KEY_LENGTH or not key.isprintable():
         raise Invalid(f"An Idempotency-Key has 1 to {KEY_LENGTH} characters, all of which can be printed.")
     digest = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
-    body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
-    ids = [service.queue.address(spec, None)[0] for spec in what.specs]
-    made = to_json({"ids": ids}).decode()
-    found, told = await service.ask(service.store.call, "promise", HOME, digest, body.hexdigest(), made, ANSWERED_MS)
-    if found != body.hexdigest():
+    words = to_json(made).decode()
+    found, told = await service.ask(service.store.call, "promise", HOME, digest, body, words, ANSWERED_MS)
+    if found != body:
         raise Invalid("This Idempotency-Key was used with another body; each request has a key of its own.")
     first = json.loads(told)
     if "answer" in first:
         return Answer(first["status"], first["answer"])
-    answer = await _submit(service, what, first["ids"], durable=durable)
+    answer = await act(first)
     ended = to_json({"status": answer.status, "answer": answer.body}).decode()
     await service.ask(service.store.call, "promise", HOME, digest, found, ended, "")
     return answer

@@ -23,13 +23,15 @@ from agentq.coordinator.blocking import UNBLOCK_PAUSE_MS
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Word
 from agentq.coordinator.deliveries import Streams, block_words, delivered_to
-from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
 from agentq.coordinator.lifecycle import TERMINAL
+from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.vigil import Vigil
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.transport.grants import Grants
 from agentq.coordinator.transport.kinship import answered
 from agentq.coordinator.transport.messages import (
+    FORBIDDEN,
     REPLACED,
     Answer,
     Await,
@@ -54,6 +56,10 @@ RECHECK_MS = 5_000
 QUESTIONS_MAX = 32
 """Of one connection at a time, beside those that wait for something; it is not read while there are so many."""
 AWAITS_MAX = 1_000
+UNDER_WAY_MAX = AWAITS_MAX + 2 * QUESTIONS_MAX
+"""Beyond so many in all, those that wait take turns, too: the rest stays with the worker, and not in memory here."""
+REASON_BYTES = 120
+"""What a WebSocket may be closed with."""
 
 log = logging.getLogger("agentq.server")
 
@@ -62,7 +68,7 @@ class Lines:
     """The connections of workers to this server."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], Connected] = {}
+        self._lines: dict[tuple[str, str, str | None], Connected] = {}
 
     def enter(self, line: Connected) -> None:
         """It takes the place of an older one."""
@@ -88,7 +94,7 @@ class Connected:
         grants: Grants,
         recheck: Callable[[], Awaitable[object]],
     ) -> None:
-        self.key = (init.worker, init.line)
+        self.key = (init.worker, init.line, grants.bound)
         self._socket = socket
         self._service = service
         self._worker = init.worker
@@ -105,6 +111,7 @@ class Connected:
 
     async def serve(self) -> None:
         """Until it goes, or another takes its place."""
+        looking = asyncio.create_task(self._look_after_its_token())
         try:
             while True:
                 message = await heard(self._socket)
@@ -112,6 +119,7 @@ class Connected:
                     return
                 await self._take(message)
         finally:
+            looking.cancel()
             self._drop()
 
     async def _take(self, message: FromWorker) -> None:
@@ -120,7 +128,7 @@ class Connected:
                 self._wake(number)
             case Init():
                 raise Invalid("A connection begins once.")
-            case Watch() | Await():
+            case Watch() | Await() if len(self._under_way) < UNDER_WAY_MAX:
                 # Waiting takes nobody's turn; of too many it is asked to wait with asking.
                 await self._still_good()
                 self._beside(self._answer(message))
@@ -146,9 +154,24 @@ class Connected:
 
     async def _still_good(self) -> None:
         if monotonic_ms() - self._checked_ms >= RECHECK_MS:
-            with suppress(Unreachable, TryLater):  # a store that cannot be asked cannot be changed either
+            try:
                 await self._recheck()
+            except Denied:
+                raise
+            except (Unreachable, TryLater, NotAllowed):
+                log.debug("a token could not be looked at")  # a store that cannot be asked cannot be changed either
             self._checked_ms = monotonic_ms()
+
+    async def _look_after_its_token(self) -> None:
+        """A worker that waits says nothing for long, and would be given what it waits for."""
+        while True:
+            await asyncio.sleep(max(1, self._checked_ms + RECHECK_MS - monotonic_ms()) / 1000)
+            try:
+                await self._still_good()
+            except Denied as denied:
+                self._drop()
+                await close(self._socket, FORBIDDEN, denied)
+                return
 
     async def _answer(self, question: Question) -> None:
         try:
@@ -286,6 +309,13 @@ def welcome(settings: Settings) -> Welcome:
     """What holds here."""
     times = {name: getattr(settings, name) for name in TIMES}
     return Welcome(version=version("agentq"), namespace=settings.namespace, partitions=settings.partitions, **times)
+
+
+async def close(socket: WebSocket, code: int, error: AgentqError) -> None:
+    """End a connection, and say why."""
+    text = str(error) if not isinstance(error, Unreachable) else "its store cannot be reached at the moment"
+    with suppress(RuntimeError, WebSocketDisconnect):  # it was closed meanwhile
+        await socket.close(code, text.encode()[:REASON_BYTES].decode(errors="ignore"))
 
 
 async def heard(socket: WebSocket) -> FromWorker:

@@ -49,6 +49,8 @@ GIVES = frozenset(("register", "claim", "adopt", "exchange"))
 """Whose replies have runs in them, each before its fence."""
 NOBODYS = "0-"
 """A fence that no attempt has."""
+ROWS_MAX = 10 * limits.CLAIM_A_CALL
+"""Rows of one call: a script has the whole server to itself for as long as it takes."""
 KNOWN_MAX = 20_000
 """Attempts that a connection remembers as its worker's; beyond them it asks again."""
 TOLD_BY = "via"
@@ -75,10 +77,8 @@ class Grants:
 
     def admit(self) -> None:
         """Refuse a worker that somebody else is, with another token or straight from Redis."""
-        for partition in self.store.partitions() if self.bound is not None else ():
-            told = self._record(partition)
-            if told is not None and told.about.get(TOLD_BY) != self._mark:
-                raise NotAllowed(f"The worker {self.worker} is registered by somebody else; start with another name.")
+        for partition in self.store.partitions() if self._is_narrow else ():
+            self._record(partition)
 
     def checked(self, script: str, words: Iterable[Word]) -> list[Word]:
         """The words to call a script with, if the worker may; asks the server where it has to."""
@@ -89,7 +89,12 @@ class Grants:
         rest = len(given) - len(header.arguments)
         if rest < 0 or (rest % len(header.rows) if header.rows else rest):
             raise Invalid(f"The script {script!r} takes other words: {' '.join((*header.arguments, *header.rows))}.")
-        rows = chain.from_iterable([header.rows] * (rest // len(header.rows) if header.rows else 0))
+        number = rest // len(header.rows) if header.rows else 0
+        if number > ROWS_MAX:
+            raise Invalid(f"A call has {ROWS_MAX} rows at the most, not {number}.")
+        if script == "limits" and not number:
+            raise NotAllowed("A worker looks at limits that it names.")
+        rows = chain.from_iterable([header.rows] * number)
         names = [*header.arguments, *rows]
         checked = [self._word(script, name, word) for name, word in zip(names, given, strict=True)]
         return list(self._fenced(names, checked))
@@ -141,10 +146,26 @@ class Grants:
     def _mark(self) -> str:
         return "coordinator" if self.bound is None else f"coordinator by token {self.bound}"
 
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether its token is not good for every worker."""
+        return self.bound is not None or bool(self.queues)
+
     def _record(self, partition: int) -> Identity | None:
+        """The worker as it is registered, if it is; refused where its token is not good for that one."""
         key = self.store.key(partition, "worker", self.worker)
         state, text = self.store.connection.command("HMGET", key, "state", "identity")
-        return Identity.model_validate_json(text) if text and state != "gone" else None
+        if not text or state == "gone":
+            return None
+        told = Identity.model_validate_json(text)
+        if self.bound is not None and told.about.get(TOLD_BY) != self._mark:
+            raise NotAllowed(f"The worker {self.worker} is registered by somebody else; start with another name.")
+        self._check_queues(told.queues)
+        return told
+
+    def _check_queues(self, queues: Iterable[str]) -> None:
+        if self.queues and not set(queues).issubset(self.queues):
+            raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
 
     def _known(self) -> Identity | None:
         if self._identity is None:
@@ -192,6 +213,8 @@ class Grants:
                 self.lanes(text.splitlines(), former=script == "adopt")
             case "limit":
                 self._check_gate(text)
+            case "count" | "calls" if PATTERNS[name].fullmatch(text):
+                return min(int(text), limits.CLAIM_A_CALL)
             case _ if name in PATTERNS:
                 if not PATTERNS[name].fullmatch(text):
                     raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
@@ -202,12 +225,14 @@ class Grants:
     def _check_own(self, worker: str) -> None:
         if worker != self.worker:
             raise NotAllowed(f"This connection is of the worker {self.worker}, not of {worker[:80]!r}.")
+        if self._is_narrow:
+            # It may have been registered by somebody else since this connection was let in.
+            self._known()
 
     def _described(self, text: str) -> str:
         identity = _read(Identity, text, "description of a worker")
         self._check_own(identity.id)
-        if self.queues and not set(identity.queues).issubset(self.queues):
-            raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
+        self._check_queues(identity.queues)
         self.admit()
         self._identity = identity.model_copy(update={"about": {**identity.about, TOLD_BY: self._mark}})
         self._once.update(identity.queues)

@@ -213,6 +213,6 @@ def _child(asked: Bear, kin: Offspring, grants: Grants) -> RunSpec:
         if name in spec.model_fields_set and getattr(spec, name) is not None:
             raise NotAllowed(f"A child has no {name}: that would concern runs of others.")
     grants.check_queue(spec.queue)
-    for other in spec.after:
+    for other in (*spec.after, *spec.inputs.values()):
         kin.get(other)
     return spec

@@ -1,7 +1,7 @@
 """Requests to a coordinator, over connections that are kept. Its tasks:
 
 1. Send a request and return the answer; an answer that refuses is raised as the exception it stands for.
-2. Send it again, a bounded number of times, when the connection broke or the server asks for a moment. Requests may so
+2. Send it again, for a bounded time, when the connection broke or the server asks for a moment. Requests may so
    arrive twice; each that changes something has a key by which the server knows it again.
 3. Open a stream, for whoever listens.
 """
@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import random
@@ -22,10 +23,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, Unreachable
 from agentq.sdk.remote.faults import fault_of
 
 ATTEMPTS = 5
+RESTART_MS = 15_000
+"""For how long a coordinator that has answered before is tried at the least: it may be started again."""
 RETRY_DELAY_MS = 100
 RETRY_DELAY_MS_MAX = 2_000
 RETRY_AFTER_S_MAX = 10.0
@@ -55,6 +59,7 @@ class Wire:
         self._headers = {"User-Agent": "agentq-sdk", **({"Authorization": f"Bearer {shown}"} if shown else {})}
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
+        self._patience_ms = 0
 
     def get(self, path: str, query: Query | None = None) -> Any:
         """What is at a path, read as JSON."""
@@ -91,21 +96,24 @@ class Wire:
         headers = {**self._headers, **{name: value for name, value in beside.items() if value}}
         if body:
             headers["Content-Type"] = "application/json"
-        for attempt in range(1, ATTEMPTS + 1):
+        until_ms = monotonic_ms() + self._patience_ms
+        for attempt in itertools.count(1):
+            over = attempt >= ATTEMPTS and monotonic_ms() >= until_ms
             wait_s = random.uniform(0, min(RETRY_DELAY_MS * 3 ** (attempt - 1), RETRY_DELAY_MS_MAX)) / 1000
             try:
                 status, after, answer = self._exchange(method, target, headers, body)
             except (OSError, http.client.HTTPException) as fault:
-                if attempt == ATTEMPTS or isinstance(fault, ssl.SSLCertVerificationError):
+                if over or isinstance(fault, ssl.SSLCertVerificationError):
                     raise self.unreachable(fault) from fault
             else:
                 if status < 400:
+                    self._patience_ms = RESTART_MS
                     return json.loads(answer) if answer else None
-                if status not in AGAIN or attempt == ATTEMPTS or _is_decided(status, answer):
+                if status not in AGAIN or over or _is_decided(status, answer):
                     raise fault_of(status, answer, self.where)
                 wait_s = max(wait_s, min(after, RETRY_AFTER_S_MAX) if status == 429 else 0)
             time.sleep(wait_s)
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("it goes on until it returns or raises")
 
     def stream(self, path: str, query: Query | None, last: str | None) -> Streaming:
         """Open a stream of events, which goes on after the last one that was seen."""

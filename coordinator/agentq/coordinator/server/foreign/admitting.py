@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 
 from agentq.coordinator.server.access import Allowed, Principal
+from agentq.coordinator.server.problems import TooMany
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.submitting import read
 from agentq.coordinator.tokens import Scope
@@ -22,6 +24,22 @@ class OrRunner(Allowed):
         found = await service_of(connection).access.principal(connection)
         connection.state.token = found.token
         return (WORK if found.bound is not None else self).admit(found)
+
+
+class Polling(Allowed):
+    """The scope of a poll. With a token that has asked too often it is held, and told nothing: refused three times in
+    a row, a runner gives up for good.
+    """
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        try:
+            return await super().__call__(connection)
+        except TooMany as wait:
+            most_s: float = connection.app.state.embassy.timing.runner_poll_timeout
+            # Nothing is ever heard of nobody's run, but that the server is to end.
+            with service_of(connection).tides.of_run("nobody") as watch:
+                await watch.next(min(wait.wait_ms / 1000, most_s))
+            raise HTTPException(204) from None
 
 
 class Beginning(Allowed):

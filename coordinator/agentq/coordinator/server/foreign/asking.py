@@ -13,11 +13,11 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from agentq.coordinator.errors import AgentqError, Duplicate, Invalid, NotFound, Unreachable
+from agentq.coordinator.errors import AgentqError, Duplicate, Invalid, Unreachable
 from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.queue import Queue
@@ -67,6 +67,11 @@ class Asked(BaseModel):
             return "a"
         return "b" if self.parameters is None else "c"
 
+    @property
+    def names_session(self) -> str | None:
+        """The session that a start is to begin, if the request says."""
+        return self.session_name or self.session_id
+
     def given(self) -> dict[str, JsonValue]:
         """The parameters, wherever the dialect has them."""
         if self.parameters is not None:
@@ -98,6 +103,15 @@ class Accepted:
         return 200 if self.dialect == "a" else 201
 
 
+class Made(NamedTuple):
+    """What is made up for a request before anything is done, so that it can be done again and is there once."""
+
+    session: str
+    run: str
+    hook: str
+    """The run of its start hook, if it has one."""
+
+
 class Absent(Invalid):
     """What the request needs is not in it."""
 
@@ -113,38 +127,56 @@ class Asking:
         self.queue = Queue(store)
         self.sessions = Sessions(store)
 
-    def submit(self, body: Any) -> Accepted:
-        """Take in a run."""
-        asked = Asked.read(body)
-        return self._start(asked) if asked.type == START else self._resume(asked)
+    def make(self, asked: Asked) -> Made:
+        """Names for what a request is going to make."""
+        named = asked.names_session if asked.type == START else self._resumed(asked)
+        session = named or self._new_session()
+        partition = partition_of_session(self.store, session)
+        return Made(session, new_run_id(partition), new_run_id(partition))
 
-    def _start(self, asked: Asked) -> Accepted:
+    def submit(self, asked: Asked, promised: Made | None = None) -> Accepted:
+        """Take in a run. What was promised to a request is made under these names, unless it is there already."""
+        if promised is not None and self._is_there(promised.run):
+            return Accepted(promised.run, promised.session, asked.dialect)
+        made = promised or self.make(asked)
+        if asked.type == START:
+            return self._start(asked, made, promised=promised is not None)
+        return self._resume(asked, made)
+
+    def _is_there(self, run_id: str) -> bool:
+        return bool(self.store.connection.command("EXISTS", self.store.key(partition_of(run_id), "run", run_id)))
+
+    def _start(self, asked: Asked, made: Made, *, promised: bool) -> Accepted:
         blueprint = self.shelf.check_agent(asked.agent_name) if asked.agent_name is not None else None
         parameters = asked.given()
         check_parameters(parameters, asked.agent_name, blueprint.parameters_schema if blueprint else None)
         self._check_hooks(blueprint)
         parent = self._parent(asked)
-        session = asked.session_name or asked.session_id or self._new_session()
+        session = made.session
         wanted = self._wanted(asked, blueprint)
         agent = asked.agent_name or self.timing.runner_agent
         spec = self._spec(asked, session, agent, parameters, blueprint, wanted, parent)
         try:
             self.sessions.new(session, agent, cwd=asked.project_dir)
         except Duplicate as taken:
-            raise Duplicate(
-                f"Session '{session}' already exists. Please use a different session name."
-                if asked.session_name is not None
-                else f"Session '{session}' already exists"
-            ) from taken
+            # What was promised may have been begun before, by a request that broke off.
+            own = not asked.names_session or self.conversing.about(session).get("promised") == made.run
+            if not (promised and own):
+                raise Duplicate(
+                    f"Session '{session}' already exists. Please use a different session name."
+                    if asked.session_name is not None
+                    else f"Session '{session}' already exists"
+                ) from taken
         self.conversing.note(
             session,
+            promised=made.run if promised else "",
             project_dir=asked.project_dir or "",
             agent_name=asked.agent_name or "",
             parent=parent or "",
             dialect=asked.dialect,
         )
         try:
-            return self._put(asked, spec, session, blueprint)
+            return self._put(asked, spec, made, blueprint)
         except Unreachable:
             raise  # perhaps it was submitted
         except AgentqError:
@@ -158,13 +190,14 @@ class Asking:
             if hook is not None:
                 self.shelf.check_agent(hook.agent_name)
 
-    def _resume(self, asked: Asked) -> Accepted:
+    def _resumed(self, asked: Asked) -> str:
         named = asked.session_id or asked.session_name
         if named is None:
             raise Absent("session_id is required for resume_session")
-        session = self.conversing.resolve(named)
-        if session is None:
-            raise NotFound("Session not found")
+        return self.conversing.found(named)
+
+    def _resume(self, asked: Asked, made: Made) -> Accepted:
+        session = made.session
         stored = self.sessions.get(session)
         about = self.conversing.about(session)
         blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
@@ -183,26 +216,25 @@ class Asking:
         wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
         spec = self._spec(asked, session, stored.agent, parameters, blueprint, wanted, parent)
         self.conversing.note(session, last_resumed_at=self.conversing.now(), **({"parent": parent} if parent else {}))
-        return self._put(asked, spec, session, blueprint)
+        return self._put(asked, spec, made, blueprint)
 
-    def _put(self, asked: Asked, spec: RunSpec, session: str, blueprint: Blueprint | None) -> Accepted:
+    def _put(self, asked: Asked, spec: RunSpec, made: Made, blueprint: Blueprint | None) -> Accepted:
         """Hand in the run; before it, the hook that it waits for, and that its end is owed to somebody."""
         start = blueprint.hooks.on_run_start if blueprint is not None and blueprint.hooks is not None else None
         if start is not None:
-            spec = self._behind(spec, start, session)
-        run_id = new_run_id(partition_of_session(self.store, session))
+            spec = self._behind(spec, start, made)
         if spec.notes and _owes(spec):
-            self.conversing.owe(run_id)
-        receipt = self.queue.submit(spec, run_id=run_id)
-        return Accepted(receipt.id, session, asked.dialect)
+            self.conversing.owe(made.run)
+        receipt = self.queue.submit(spec, run_id=made.run)
+        return Accepted(receipt.id, made.session, asked.dialect)
 
-    def _behind(self, spec: RunSpec, hook: Hook, session: str) -> RunSpec:
+    def _behind(self, spec: RunSpec, hook: Hook, made: Made) -> RunSpec:
         """The run behind the one of its start hook, which is a run as any other: nobody is kept waiting for it."""
         notes = Notes.of(spec)
         parameters: dict[str, JsonValue] = {**notes.parameters}
         if "prompt" not in parameters and spec.prompt is not None:
             parameters["prompt"] = spec.prompt
-        asked = self.ask_hook(hook, parameters, near=session)
+        asked = self.ask_hook(hook, parameters, near=made.session, run_id=made.hook)
         kept = notes.model_copy(update={"hook": asked}).kept()
         return spec.model_copy(
             update={

@@ -103,6 +103,8 @@ class Attending:
         session = self.conversing.resolve(name)
         taken = Duplicate(f"Session '{name}' already exists. Please use a different session name.")
         if session is None:
+            # Whoever may speak only of what its runner holds has nothing to begin.
+            self._check(bound_to, None)
             try:
                 self.conversing.sessions.new(name, begun.agent_name or self.timing.runner_agent, cwd=begun.project_dir)
             except Duplicate:
@@ -168,10 +170,12 @@ class Attending:
         return self.conversing.tell(session, event.model_dump(mode="json"))
 
     def exited(self, named: str, body: Any) -> None:
-        """The process that waited for the next turn of a session is gone."""
+        """The process that waited for the next turn of a session is gone. Of another runner's it says nothing."""
         session, exited = self.conversing.found(named), _read(Exited, body)
         self.roster.look(exited.runner_id)
         last = self.conversing.last_ended(session)
+        if exited.runner_id not in (self.conversing.about(session).get("idle_at"), _last_holder(last)):
+            return
         self.conversing.note(
             session, idle_run="", idle_at="", exited_as=exited.status, exited_run=last.id if last is not None else ""
         )
@@ -212,6 +216,10 @@ class Attending:
     def _check(self, bound_to: str | None, token: str | None) -> None:
         if bound_to is not None and bound_to != token:
             raise Denied("This token is a runner's, and the session is in no run that this runner holds.")
+
+
+def _last_holder(run: Run | None) -> str | None:
+    return run.attempts[-1].worker if run is not None and run.attempts else None
 
 
 def _read(model: type[Body], body: Any) -> Body:

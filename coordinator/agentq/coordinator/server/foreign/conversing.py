@@ -8,7 +8,7 @@ it (`about`), what they tell of it in a stream of its own (`told`), and another 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -42,8 +42,13 @@ ENDING_EVENTS = ("session_stop", "run_completed")
 EVENTS_A_PAGE = 1000
 TURNS_A_PAGE, PAGES = 100, 20
 """How many of the newest turns of a session are looked through: a page can be short."""
+PAGE_BYTES = 8 << 20
+"""Once a page is so large, the rest is left for the next."""
+EVENTS_A_LOOK = 20
+A_GLANCE = 2
+"""Events of many sessions that are looked at together: a result is mostly the last or the last but one."""
 SEARCHED = 2000
-"""How many of the newest events are looked through for a result."""
+"""How many of the newest events are looked through for a result, a few at a time."""
 RUN_OF = "run"
 """The fact about a session that it is that of a single run."""
 
@@ -205,11 +210,18 @@ class Conversing:
             self.note(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
         return reply.removeprefix("ok ")
 
-    def told(self, session: str, after: str = "", most: int = EVENTS_A_PAGE) -> list[Told]:
-        """The events of a session, the oldest first, after one of them."""
+    def told(self, session: str, after: str = "", most: int = EVENTS_A_PAGE) -> tuple[list[Told], str | None]:
+        """The events of a session after one of them, the oldest first; and the last, if there may be more behind it."""
         key = self.store.key(partition_of_session(self.store, session), "told", session)
-        start = f"({after}" if after else "-"
-        return _told(self.store.connection.command("XRANGE", key, start, "+", "COUNT", most))
+        found, size = list[Told](), 0
+        while len(found) < most and size < PAGE_BYTES:
+            wanted, start = min(EVENTS_A_LOOK, most - len(found)), f"({after}" if after else "-"
+            entries = self.store.connection.command("XRANGE", key, start, "+", "COUNT", wanted)
+            found += _told(entries)
+            if len(entries) < wanted:
+                return found, None
+            after, size = found[-1].id, size + sum(len(text) for _, flat in entries for text in flat)
+        return found, after
 
     def told_one(self, session: str, entry: str) -> dict[str, Any] | None:
         """One event; None if it is not kept any more."""
@@ -217,11 +229,23 @@ class Conversing:
         found = _told(self.store.connection.command("XRANGE", key, entry, entry))
         return found[0].event if found else None
 
-    def told_last(self, *sessions: str) -> list[list[Told]]:
-        """The newest events of each of these sessions, the newest first."""
+    def told_last(self, *sessions: str) -> list[Iterator[Told]]:
+        """The newest events of each of these sessions, the newest first, fetched as far as somebody looks."""
         keys = [self.store.key(partition_of_session(self.store, each), "told", each) for each in sessions]
-        found = self.store.connection.commands([("XREVRANGE", key, "+", "-", "COUNT", SEARCHED) for key in keys])
-        return [_told(entries) for entries in found]
+        looks = [("XREVRANGE", key, "+", "-", "COUNT", A_GLANCE) for key in keys]
+        return list(map(self._told_until, keys, self.store.connection.commands(looks)))
+
+    def _told_until(self, key: str, entries: Sequence[Any]) -> Iterator[Told]:
+        """Some events of a stream, and then those before them."""
+        asked, seen = A_GLANCE, 0
+        while True:
+            found = _told(entries)
+            yield from found
+            seen += len(found)
+            if len(found) < asked or seen >= SEARCHED:
+                return
+            asked = EVENTS_A_LOOK
+            entries = self.store.connection.command("XREVRANGE", key, f"({found[-1].id}", "-", "COUNT", asked)
 
     # ---- its result
 

@@ -100,6 +100,10 @@ class Lobby(Follower):
             if place.called not in ("", "*"):
                 self.call(place.called)
 
+    def has(self, runner: str) -> bool:
+        """Whether a runner stands in the line."""
+        return runner in self._places
+
     def call(self, lane: str) -> None:
         """A run waits in a lane: call the first that serves it and has not been called."""
         for place in self._places.values():

@@ -13,17 +13,18 @@ All of that is read from what the store knows, in each poll anew: nothing has to
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from agentq.coordinator.errors import AgentqError, NotFound, Refused, TryLater, Unreachable
 from agentq.coordinator.identity import created_ms
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, spec_from_wire
@@ -236,7 +237,7 @@ class Orders:
         if notes.hook is not None:
             blocked, parameters = self._hooked(notes.hook)
             if blocked is not None:
-                self._quietly(claim, Outcome(class_=OutcomeClass.REJECTED, error=blocked))
+                self._quietly(claim, Outcome(class_=OutcomeClass.REJECTED, error=blocked[:ERROR_CHARACTERS]))
                 return None
         body, facts = self._given(look, claim, run, parameters)
         self.roster.note(look.runner, **facts)
@@ -322,8 +323,8 @@ def parsed(said: JsonValue) -> dict[str, JsonValue]:
     """An answer as an object, if it is one, or JSON that is one; nothing if it cannot be understood."""
     if isinstance(said, str):
         try:
-            said = json.loads(said)
-        except ValueError:
+            said = from_json(said)
+        except ValueError:  # also of what is nested too deep
             return {}
     return said if isinstance(said, dict) else {}
 

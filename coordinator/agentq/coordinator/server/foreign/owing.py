@@ -35,7 +35,8 @@ AT_ONCE = 500
 CHILDREN = 100
 """Children that one turn tells of, at the most."""
 TOLD_CHARACTERS = 64 << 10
-"""Of each child's result."""
+"""Of each child's result, at the most; of all together, that many times SHARES."""
+SHARES = 12
 LOST_MS = 60_000
 """After so long without its run a debt is of a submit that never came to be."""
 LOOK_S = 30.0
@@ -150,6 +151,9 @@ class Owing(Follower):
             return [each for each in Notes.of(self.records.get(run_id).spec).answers if each in ids]
         except WrongState:
             return ids  # closed a moment ago
+        except Invalid as wrong:
+            # It would be so for ever, and what others are owed would wait behind it.
+            log.warning("a parent cannot be told", extra={"fields": {"session": parent, "error": str(wrong)}})
         return ids
 
     def _text(self, children: list[Run]) -> str:
@@ -157,27 +161,28 @@ class Owing(Follower):
             (run,) = children
             opening = f'<agent-callback session="{session_of(run)}" status="{STATUS[run.state]}">'
             return f"{opening}\n{self._part(run, '##')}\n</agent-callback>\n\n{CLOSING}this result."
+        most = min(TOLD_CHARACTERS, SHARES * TOLD_CHARACTERS // len(children))
         parts = [
-            f"### Child: {session_of(run)} (status: {STATUS[run.state]})\n\n{self._part(run, '####')}"
+            f"### Child: {session_of(run)} (status: {STATUS[run.state]})\n\n{self._part(run, '####', most)}"
             for run in children
         ]
         opening = f'<agent-callback type="aggregated" count="{len(children)}">'
         return "\n".join([opening, "\n\n".join(parts), "</agent-callback>"]) + f"\n\n{CLOSING}these results."
 
-    def _part(self, run: Run, mark: str) -> str:
+    def _part(self, run: Run, mark: str, most: int = TOLD_CHARACTERS) -> str:
         if run.state is not State.COMPLETED:
-            return f"{mark} Error\n\n{_enclosed(error_of(run) or f'The run was {STATUS[run.state]}.')}"
+            return f"{mark} Error\n\n{_enclosed(error_of(run) or f'The run was {STATUS[run.state]}.', most)}"
         found = result_of(run) or {}
         data = found.get("result_data")
         text = json.dumps(data, ensure_ascii=False) if data is not None else str(found.get("result_text") or "")
-        return f"{mark} Child Result\n\n{_enclosed(text)}"
+        return f"{mark} Child Result\n\n{_enclosed(text, most)}"
 
 
 def _owes_parent(notes: Notes) -> bool:
     return notes.parent is not None and notes.mode == "async_callback"
 
 
-def _enclosed(text: str) -> str:
+def _enclosed(text: str, most: int) -> str:
     """A text that cannot end the part that it stands in."""
-    shown = text if len(text) <= TOLD_CHARACTERS else f"{text[:TOLD_CHARACTERS]}\n… ({len(text)} characters in all)"
+    shown = text if len(text) <= most else f"{text[:most]}\n… ({len(text)} characters in all)"
     return shown.replace("</agent-callback", "</ agent-callback")

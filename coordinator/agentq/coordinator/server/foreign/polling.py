@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from agentq.coordinator.clock import monotonic_ms
@@ -31,6 +31,8 @@ HELD_MIN = 0.9
 GRACE_MS = 5_000
 """For how long after its time a poll is taken to be under way, wherever it is held."""
 
+Check = Callable[[], Awaitable[None]]
+
 log = logging.getLogger("agentq.server")
 
 
@@ -44,19 +46,22 @@ class Polling:
         self._rush = rush
         self._elsewhere = elsewhere
 
-    async def poll(self, runner: str, gone: asyncio.Future[None], may_touch: Callable[[str], bool]) -> Body | None:
-        """What the runner is to be told; None if nothing has come in time."""
+    async def poll(
+        self, runner: str, gone: asyncio.Future[None], may_touch: Callable[[str], bool], check: Check
+    ) -> Body | None:
+        """What the runner is to be told; None if nothing has come in time. `check` refuses who may wait no longer."""
         # Not quite as long for all: thousands who came together do not come again together.
         hold_ms = round(1000 * self.roster.timing.runner_poll_timeout * random.uniform(HELD_MIN, 1))
         deadline = monotonic_ms() + hold_ms
         with self.lobby.place(runner) as place:
-            told = await self._next(place, deadline, gone, may_touch)
-            if gone.done() and not place.superseded:
+            told = await self._next(place, deadline, gone, may_touch, check)
+            # Who was never let in has not been there.
+            if gone.done() and not place.superseded and place.who is not None:
                 await self._note_gone(runner)
         return told
 
     async def _next(
-        self, place: Place, deadline: int, gone: asyncio.Future[None], may_touch: Callable[[str], bool]
+        self, place: Place, deadline: int, gone: asyncio.Future[None], may_touch: Callable[[str], bool], check: Check
     ) -> Body | None:
         first = True
         while not (gone.done() or place.superseded):
@@ -64,6 +69,8 @@ class Polling:
             left_ms = deadline - monotonic_ms()
             wait_ms = left_ms
             try:
+                if not first:
+                    await check()
                 found = await self._rush.poll(
                     Ask(place.runner, left_ms + GRACE_MS if first else 0, may_touch), called=not first
                 )
@@ -73,6 +80,10 @@ class Polling:
             except AgentqError as fault:
                 # The store is away, or the lease was lost at this very moment: it is looked again, and nothing said.
                 log.debug("a poll is held", extra={"fields": {"runner": place.runner, "error": str(fault)}})
+                wait_ms, found = min(left_ms, OUTAGE_MS), Nothing()
+            except Exception:
+                # Three answers in a row that say so, and the runner would give up for good.
+                log.exception("a poll failed", extra={"fields": {"runner": place.runner}})
                 wait_ms, found = min(left_ms, OUTAGE_MS), Nothing()
             if isinstance(found, Told):
                 return await self._delivered(place, found, gone)

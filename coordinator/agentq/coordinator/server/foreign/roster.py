@@ -17,10 +17,10 @@ from zlib import crc32
 from pydantic import JsonValue
 
 from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, NotAllowed, NotFound, Refused
+from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Invalid, NotAllowed, NotFound, Refused
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lease import Lease
-from agentq.coordinator.limits import FOREIGN_MS
+from agentq.coordinator.limits import FOREIGN_MS, TOLD_BYTES
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records, WorkerRecord
 from agentq.coordinator.server.foreign.looking import GIVEN, Look, look_of
@@ -108,13 +108,15 @@ class Roster:
         self._check_agents(agents, runner)
         identity = registration.identity(runner)
         identity.check_size()
+        body = registration.model_dump_json(exclude_none=True)
+        if len(body) > TOLD_BYTES:
+            raise Invalid(f"A runner describes itself in {TOLD_BYTES} bytes at the most, not {len(body)}.")
         if before is not None:
             self._oust(before)
         self._kept.pop(runner, None)
         lease = Lease(self.store, identity, self._settings)
         lease.register()
         self.shelf.own(runner, agents)
-        body = registration.model_dump_json(exclude_none=True)
         stale = {each.run: "" for each in before.given} if before is not None else {}
         gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", "polls_until_ms": "", "scripts": ""}
         self.note(runner, **gone, body=body, token=token, registered_at_ms=str(self.store.time_ms()))

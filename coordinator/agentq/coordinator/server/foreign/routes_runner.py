@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
 from agentq.coordinator.server import views
-from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.foreign.admitting import Polling
 from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.foreign.looking import Look
-from agentq.coordinator.server.foreign.registration import Registration
+from agentq.coordinator.server.foreign.registration import Registration, is_runner_id
 from agentq.coordinator.server.foreign.reports import Ended
+from agentq.coordinator.server.foreign.roster import NotRegistered
 from agentq.coordinator.server.foreign.speaking import moment
 from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.quick import Quick
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.server.submitting import read
+from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["foreign runners"], route_class=Quick)
 
 Runner = Annotated[Principal, allowed("work", bound=True)]
+Poller = Annotated[Principal, Depends(Polling(Scope.WORK, bound=True))]
 Fields = dict[str, Any]
 JSON = "application/json"
 OK = b'{"ok":true}'
@@ -49,6 +54,13 @@ def runner_in(fields: Fields) -> str:
     runner = fields.get("runner_id")
     if not isinstance(runner, str) or not runner:
         raise Invalid("runner_id: the id that the registration was answered with.")
+    return _as_given(runner)
+
+
+def _as_given(runner: str) -> str:
+    """Refuse what is no runner's id before it becomes part of a key."""
+    if not is_runner_id(runner):
+        raise NotRegistered("Runner not registered")
     return runner
 
 
@@ -91,15 +103,19 @@ def _number(seconds: float) -> float:
 
 
 @router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
-async def poll(request: Request, caller: Runner, runner_id: str) -> Response:
+async def poll(request: Request, caller: Poller, runner_id: str) -> Response:
     """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
     embassy = embassy_of(request)
+    if embassy.lobby.has(_as_given(runner_id)):
+        # Its poll that is under way ends with this one, so that nobody else may send it.
+        with suppress(Unreachable, TryLater):  # a poll is never answered that
+            await _admitted(embassy, service_of(request), caller, runner_id)
 
     def may_touch(token: str) -> bool:
         return caller.may_touch(token or None)
 
     async with departing(request) as gone:
-        told = await embassy.polling.poll(runner_id, gone, may_touch)
+        told = await embassy.polling.poll(runner_id, gone, may_touch, Standing(request, every_ms=0).check)
     return Response(status_code=204) if told is None else JSONResponse(told)
 
 
@@ -202,6 +218,8 @@ async def deregister(
 ) -> Response:
     """By itself it is gone at once, and what it holds goes to others. By others it is told so with its next poll."""
     embassy, service = embassy_of(request), service_of(request)
+    if not is_runner_id(runner_id):
+        raise NotFound("Runner not found")
     look = await service.ask(embassy.roster.known, runner_id)
     check_owner(caller, look)
     if self_:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -11,10 +12,13 @@ from agentq.coordinator.server import sse, views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.foreign import live
 from agentq.coordinator.server.foreign.admitting import OrRunner
-from agentq.coordinator.server.foreign.asking import Asked
+from agentq.coordinator.server.foreign.asking import Asked, Made
 from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
+from agentq.coordinator.server.foreign.speaking import RESUME
+from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import service_of
+from agentq.coordinator.server.submitting import Answer, once
 from agentq.coordinator.sessions import Shelf
 from agentq.coordinator.tokens import Scope
 
@@ -85,9 +89,9 @@ async def events(
     conversing, attending = embassy_of(request).conversing, embassy_of(request).attending
 
     def look() -> dict[str, Any]:
-        told = conversing.told(attending.permitted(session_id, caller.bound), after, limit)
+        told, last = conversing.told(attending.permitted(session_id, caller.bound), after, limit)
         page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in told]
-        return {"events": page, "next": told[-1].id if len(told) == limit else None}
+        return {"events": page, "next": last}
 
     return views.told(await service_of(request).ask(look))
 
@@ -158,11 +162,26 @@ async def follow(
     return sse.EventStream(live.sessions(service, conversing, places, session, init=init), Standing(request))
 
 
-async def submitted(request: Request, caller: Principal, body: Any) -> Response:
-    """The answer to a body of `POST /runs` that is in a dialect."""
-    caller.check_queue(Asked.read(body).queue)
-    accepted = await service_of(request).ask(embassy_of(request).asking.submit, body)
-    return JSONResponse(accepted.body(), accepted.status, {"location": f"/runs/{accepted.run_id}"})
+async def submitted(request: Request, caller: Principal, body: Any, key: str | None) -> Response:
+    """The answer to a body of `POST /runs` that is in a dialect; with a key, it is done once."""
+    asked = Asked.read(body)
+    caller.check_queue(asked.queue)
+    if caller.queues and (asked.type == RESUME or asked.parent_session_id or asked.parent_session_name):
+        raise Denied("This token is good only for what is in some queues; a session is in none.")
+    service, asking = service_of(request), embassy_of(request).asking
+
+    async def act(first: dict[str, Any]) -> Answer:
+        accepted = await service.ask(asking.submit, asked, Made(**first))
+        return Answer(accepted.status, accepted.body())
+
+    if key is None:
+        accepted = await service.ask(asking.submit, asked)
+        answer = Answer(accepted.status, accepted.body())
+    else:
+        made = await service.ask(asking.make, asked)
+        digest = sha256(asked.model_dump_json().encode()).hexdigest()
+        answer = await once(service, caller, key, digest, made._asdict(), act)
+    return JSONResponse(answer.body, answer.status, {"location": f"/runs/{answer.body['run_id']}"})
 
 
 async def begun(request: Request, caller: Principal, body: Any) -> Response:

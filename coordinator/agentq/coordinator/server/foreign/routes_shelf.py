@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import io
 import json
 import tarfile
+import zlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic_core import from_json
 from starlette.responses import Response
 
 from agentq.coordinator.errors import Invalid
@@ -27,6 +31,7 @@ READ = allowed("read")
 LOOK = Depends(OrRunner(Scope.READ))
 ADMIN = allowed("admin")
 ARCHIVE = "application/gzip"
+PACKED: dict[int | str, dict[str, Any]] = {200: {"content": {ARCHIVE: {}}}}
 UNPACKED_BYTES = 64 << 20
 """What an archive may hold in all, unpacked."""
 LISTS: dict[Kind, str] = {
@@ -66,7 +71,12 @@ async def status(request: Request, name: str) -> Response:
     return views.told(await service_of(request).ask(_shelf(request).change, "agents", name, {"status": wanted}))
 
 
-@router.get("/scripts/{name}/download", summary="A script and what is known of it, as an archive", dependencies=[LOOK])
+@router.get(
+    "/scripts/{name}/download",
+    summary="A script and what is known of it, as an archive",
+    dependencies=[LOOK],
+    responses=PACKED,
+)
 async def download(request: Request, name: str) -> Response:
     script = await service_of(request).ask(_shelf(request).get, "scripts", name)
     about = {field: value for field, value in script.items() if field != "script_content"}
@@ -77,7 +87,12 @@ async def download(request: Request, name: str) -> Response:
     return Response(_archive(files), media_type=ARCHIVE)
 
 
-@router.get("/config/export", summary="All blueprints and what belongs to them, as an archive", dependencies=[ADMIN])
+@router.get(
+    "/config/export",
+    summary="All blueprints and what belongs to them, as an archive",
+    dependencies=[ADMIN],
+    responses=PACKED,
+)
 async def export(request: Request) -> Response:
     everything = await service_of(request).ask(_shelf(request).everything)
     files = {f"{path}.json": json.dumps(body, indent=2) for path, body in sorted(everything.items())}
@@ -88,7 +103,8 @@ async def export(request: Request) -> Response:
 @router.post("/config/import", summary="Put an archive in the place of everything", dependencies=[ADMIN])
 async def import_(request: Request) -> Response:
     """The archive as the body, or as the first file of a form."""
-    everything = _unpacked(_file_of(await request.body(), request.headers.get("content-type", "")))
+    file = _file_of(await request.body(), request.headers.get("content-type", ""))
+    everything = await asyncio.to_thread(_unpacked, file)
     counts = await service_of(request).ask(_shelf(request).replace, everything)
     return views.told({"ok": True, "imported": {LISTS[kind]: count for kind, count in counts.items()}})
 
@@ -118,17 +134,20 @@ def _file_of(body: bytes, content_type: str) -> bytes:
 def _unpacked(body: bytes) -> dict[str, Any]:
     """What an archive holds, by kind and name; nothing of it is ever written to a disk."""
     everything: dict[str, Any] = {}
-    taken = 0
     try:
-        with tarfile.open(fileobj=io.BytesIO(body), mode="r:gz") as archive:
+        # Unpacked first: what stands before an entry may itself be of any size.
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
+            unpacked = packed.read(UNPACKED_BYTES + 1)
+        if len(unpacked) > UNPACKED_BYTES:
+            raise Invalid("The archive holds more than can be kept.")
+        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
             for entry in archive:
-                taken += entry.size
-                if taken > UNPACKED_BYTES or len(everything) > SHELF_KEPT or entry.size > 2 * SHELF_BYTES:
+                if len(everything) > SHELF_KEPT or entry.size > 2 * SHELF_BYTES:
                     raise Invalid("The archive holds more than can be kept.")
                 file = archive.extractfile(entry) if entry.isfile() and entry.name.endswith(".json") else None
                 if file is not None:
-                    everything[_path(entry.name)] = json.loads(file.read())
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+                    everything[_path(entry.name)] = from_json(file.read())
+    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
         raise Invalid(f"The archive cannot be read: {error}.") from error
     return everything
 

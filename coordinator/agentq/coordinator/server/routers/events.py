@@ -12,12 +12,13 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import Invalid, NotAllowed, TryLater, Unreachable
+from agentq.coordinator.errors import NotAllowed, TryLater, Unreachable
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.server import live, sse
 from agentq.coordinator.server.access import Principal, Standing, allowed
+from agentq.coordinator.server.parameters import only
 from agentq.coordinator.server.service import Service, service_of
 
 router = APIRouter(tags=["events"])
@@ -60,7 +61,7 @@ async def events(
     the client has not seen, because the store keeps only so many.
     """
     service = service_of(request)
-    _only(request.query_params.keys(), (*PARTS, "after", "follow"))
+    only(request.query_params, (*PARTS, "after", "follow"))
     asked = dict(zip(PARTS, (event, run, queue, plan, session, state), strict=True))
     interest = Interest.asked(asked).within(principal.queues or None)
     places = await service.feed.places(last_event_id or after)
@@ -83,6 +84,7 @@ async def events_of(
 ) -> Response:
     """All that has happened to a run and is kept, and what does until it has ended; `end` is the last event."""
     service = service_of(request)
+    only(request.query_params, ("after", "follow"))
     found = await service.ask(service.records.get, run_id)
     principal.check_queue(found.spec.queue)
     birth = f"{max(0, found.submitted_at_ms - 1)}-0"
@@ -103,7 +105,7 @@ async def events_ws(socket: WebSocket, principal: Reader) -> None:
     """The same as messages: `{"id", "event", "data"}`, the first of them `ready`; `gap` and `alive` as there."""
     service = service_of(socket)
     query = socket.query_params
-    _only(query.keys(), (*PARTS, "after"))
+    only(query, (*PARTS, "after"))
     interest = Interest.asked({part: query.getlist(part) for part in PARTS}).within(principal.queues or None)
     places = await service.feed.places(socket.headers.get("last-event-id") or query.get("after"))
     await socket.accept()
@@ -158,9 +160,3 @@ async def _send(socket: WebSocket, name: str, place: str, data: str = "null") ->
             await socket.send_text(text)
     except (TimeoutError, RuntimeError) as error:
         raise WebSocketDisconnect(1006) from error
-
-
-def _only(given: Any, known: tuple[str, ...]) -> None:
-    for name in given:
-        if name not in known:
-            raise Invalid(f"There is no parameter {name[:40]!r} here; there are {', '.join(known)}.")

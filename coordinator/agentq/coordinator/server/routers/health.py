@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from typing import Any
+
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
@@ -9,12 +13,16 @@ from starlette.responses import Response
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.server import views
 from agentq.coordinator.server.access import allowed
-from agentq.coordinator.server.service import service_of
+from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.server.tides import FOLLOW_MS, OUTAGE_MS
 from agentq.coordinator.store import MARKER
 
+log = logging.getLogger("agentq.server")
 router = APIRouter(tags=["health"])
 
+TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {CONTENT_TYPE_LATEST: {}}}}
+STORE_S = 2
+"""How long the store may take to answer: whoever asks whether the server is of use does not wait for long."""
 QUIET_MS_MAX = 3 * (FOLLOW_MS + OUTAGE_MS)
 """A reader of the events that is not heard of for longer does not work."""
 
@@ -26,7 +34,7 @@ async def health() -> Response:
     return views.told({"status": "healthy"})
 
 
-@router.get("/metrics", summary="What Prometheus reads", dependencies=[allowed("read")])
+@router.get("/metrics", summary="What Prometheus reads", dependencies=[allowed("read")], responses=TEXT)
 async def metrics(request: Request) -> Response:
     """How much waits where, how fast it goes, and how the server is."""
     service = service_of(request)
@@ -38,17 +46,31 @@ async def metrics(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """Whether the store answers and fits, its events are followed, and the duties are done. 503 if one is not so."""
     service = service_of(request)
-    found: dict[str, str] = {}
-    try:
-        await service.ask(service.store.guard)
-        await service.ask(service.store.connection.command, "PING")
-        found["store"] = "ok"
-    except AgentqError as fault:
-        found["store"] = str(fault)
+    found = {"store": await _store(service)}
     quiet_ms = service.tides.quiet_ms()
     found["events"] = "ok" if quiet_ms <= QUIET_MS_MAX else f"not heard of for {quiet_ms} ms"
     undone = service.ticker.fault if service.server.duties else None
-    found["duties"] = "off" if not service.server.duties else "ok" if undone is None else str(undone)
+    found["duties"] = "off" if not service.server.duties else "ok"
+    if undone is not None:
+        found["duties"] = _noted("a duty is not done", undone)
     found["server"] = "ok" if not service.tides.closing else "it is to end"
     good = all(word in ("ok", "off") for word in found.values())
     return views.told({"ready": good, "schema": MARKER, "checks": found}, 200 if good else 503)
+
+
+async def _store(service: Service) -> str:
+    try:
+        async with asyncio.timeout(STORE_S):
+            await service.ask(service.store.guard)
+            await service.ask(service.store.connection.command, "PING")
+    except TimeoutError:
+        return f"it has not answered within {STORE_S} s"
+    except AgentqError as fault:
+        return _noted("the store cannot be used", fault)
+    return "ok"
+
+
+def _noted(what: str, fault: AgentqError) -> str:
+    """Anybody may ask whether it is ready; why it is not is for whoever reads the log."""
+    log.warning(what, extra={"fields": {"error": str(fault)}})
+    return f"{what}; the log of the server tells why"

@@ -11,10 +11,11 @@ from agentq.coordinator.errors import NotFound
 from agentq.coordinator.flow import Limit
 from agentq.coordinator.server import bodies, views
 from agentq.coordinator.server.access import allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.shapes import limit_record
 
-router = APIRouter(prefix="/limits", tags=["limits"])
+router = APIRouter(prefix="/limits", tags=["limits"], dependencies=[KNOWN])
 
 Key = Annotated[str, Path(description="A key, such as repo:acme, queue:NAME or global.", examples=["repo:acme"])]
 READ = allowed("read")

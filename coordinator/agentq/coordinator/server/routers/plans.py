@@ -14,17 +14,19 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.identity import check_run_id
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.limits import LIST_A_CALL, NAME_LENGTH
 from agentq.coordinator.plans import Plan, Plans, Task
 from agentq.coordinator.server import bodies, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.routers.runs import Wait
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.shapes import plan_record, task_record
 
-router = APIRouter(prefix="/plans", tags=["plans"])
+router = APIRouter(prefix="/plans", tags=["plans"], dependencies=[KNOWN])
 
 Id = Annotated[str, Path(description="The id of a plan.", examples=["release-3f09c2ab4"])]
 Submitter = Annotated[Principal, allowed("submit")]
@@ -104,7 +106,11 @@ async def tasks(
 ) -> Response:
     """A page of them, each with its run; the last has no `next`."""
     plans, service = plans_of(request), service_of(request)
+    if cursor is not None:
+        check_run_id(cursor)
     found, following = await service.ask(plans.tasks, plan, *(state or ()), limit=limit, cursor=cursor)
+    if not found:
+        await service.ask(plans.get, plan)  # there may be no such plan
     return views.told({"tasks": [task_record(each) for each in found], "next": following})
 
 

@@ -13,10 +13,11 @@ from agentq.coordinator.lifecycle import QUEUED
 from agentq.coordinator.overview import Overview
 from agentq.coordinator.server import bodies, views
 from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.shapes import queue_record
 
-router = APIRouter(prefix="/queues", tags=["queues"])
+router = APIRouter(prefix="/queues", tags=["queues"], dependencies=[KNOWN])
 
 Name = Annotated[str, Path(description="The name of a queue.", examples=["default"])]
 OrAll = Annotated[str, Path(description="The name of a queue; `*` is all of them, those to come as well.")]

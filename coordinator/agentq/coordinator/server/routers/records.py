@@ -20,9 +20,10 @@ from agentq.coordinator.link import fields_of
 from agentq.coordinator.run import lane_parts
 from agentq.coordinator.server import problems, views
 from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
 
-router = APIRouter(prefix="/records", tags=["records"])
+router = APIRouter(prefix="/records", tags=["records"], dependencies=[KNOWN])
 
 IDS = 500
 ANSWER_BYTES = 8 << 20

@@ -10,21 +10,22 @@ from starlette.responses import Response
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.explanation import Explanation
+from agentq.coordinator.fields import PLACE
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.logs import Logs, Stream
 from agentq.coordinator.server import foreign, live, sse, views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.departing import departing
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.routers.runs import RunId, Wait, check_queue, visible
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.shapes import attempt_record, log_record, outcome_record
 
-router = APIRouter(prefix="/runs/{run_id}", tags=["runs"])
+router = APIRouter(prefix="/runs/{run_id}", tags=["runs"], dependencies=[KNOWN])
 
 Caller = Annotated[Principal, allowed("read", by_queue=True)]
 ENTRIES = 500
-PLACE = r"^\d{1,20}-\d{1,20}$"
 Place = Annotated[str, Query(pattern=PLACE, description="The `id` of an entry.")]
 
 

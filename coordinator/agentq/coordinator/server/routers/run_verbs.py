@@ -11,10 +11,11 @@ from starlette.responses import Response
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.server import bodies, views
 from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.routers.runs import RunId, check_queue, visible
 from agentq.coordinator.server.service import service_of
 
-router = APIRouter(prefix="/runs/{run_id}", tags=["runs"])
+router = APIRouter(prefix="/runs/{run_id}", tags=["runs"], dependencies=[KNOWN])
 
 Caller = Annotated[Principal, allowed("submit", by_queue=True)]
 Operation = Annotated[

@@ -17,10 +17,11 @@ from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.foreign import check_run_id
 from agentq.coordinator.server.foreign.routes_session import submitted
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.quick import Quick
 from agentq.coordinator.server.service import Service, service_of
 
-router = APIRouter(prefix="/runs", tags=["runs"], route_class=Quick)
+router = APIRouter(prefix="/runs", tags=["runs"], route_class=Quick, dependencies=[KNOWN])
 
 WAIT_S_MAX = 60
 RunId = Annotated[str, Path(description="The id of a run.", examples=["run_01k9zq3c5007m2x4c8r1tnq"])]
@@ -58,8 +59,9 @@ async def submit(
     service, body = service_of(request), await request.body()
     value = submitting.read(body)
     if foreign.is_foreign(value):
-        return await submitted(request, caller, value)
-    what = submitting.asked(body, value)._replace(trace=tracing.valid(request.headers.get("traceparent")))
+        return await submitted(request, caller, value, idempotency_key)
+    trace = request.scope["state"].get("traceparent") or tracing.valid(request.headers.get("traceparent"))
+    what = submitting.asked(body, value)._replace(trace=trace)
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)

@@ -13,10 +13,11 @@ from agentq.coordinator.moments import iso
 from agentq.coordinator.schedules import Schedule, rule_of
 from agentq.coordinator.server import bodies, submitting, views
 from agentq.coordinator.server.access import allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.shapes import happening_record
 
-router = APIRouter(prefix="/schedules", tags=["schedules"])
+router = APIRouter(prefix="/schedules", tags=["schedules"], dependencies=[KNOWN])
 
 Name = Annotated[str, Path(description="The name of a schedule.")]
 READ = allowed("read")

@@ -15,10 +15,11 @@ from agentq.coordinator.server import bodies, problems, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.foreign.admitting import Beginning, OrRunner, is_executors
 from agentq.coordinator.server.foreign.routes_session import begun, named, shelved
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.tokens import Scope
 
-router = APIRouter(prefix="/sessions", tags=["sessions"])
+router = APIRouter(prefix="/sessions", tags=["sessions"], dependencies=[KNOWN])
 
 Name = Annotated[str, Path(description="The name of a session.")]
 READ = allowed("read")

@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from agentq.coordinator.server import bodies, views
 from agentq.coordinator.server.access import allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.shapes import token_record
 from agentq.coordinator.tokens import Tokens
 
-router = APIRouter(prefix="/tokens", tags=["tokens"])
+router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[KNOWN])
 
 ADMIN = allowed("admin")
 

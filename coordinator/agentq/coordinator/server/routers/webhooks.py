@@ -12,10 +12,11 @@ from starlette.responses import Response
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.limits import DELIVERIES_KEPT, SECRET_OVERLAP_MS, URL_CHARACTERS
 from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.webhooks import Delivery, Webhook, Webhooks, check_url
 
-router = APIRouter(tags=["webhooks"], prefix="/webhooks")
+router = APIRouter(tags=["webhooks"], prefix="/webhooks", dependencies=[KNOWN])
 
 Admin = Annotated[Principal, allowed("admin")]
 Name = Annotated[str, Path(description="the name of a webhook")]

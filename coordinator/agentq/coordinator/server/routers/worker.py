@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
 from agentq.coordinator.server.access import Allowed, Principal
-from agentq.coordinator.server.worker_line import Connected, Lines, heard, welcome
+from agentq.coordinator.server.worker_line import REASON_BYTES, Connected, Lines, close, heard, welcome
 from agentq.coordinator.tokens import Scope
 from agentq.coordinator.transport.grants import Grants
 from agentq.coordinator.transport.messages import (
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from agentq.coordinator.server.service import Service
 
 INIT_S = 5.0
-REASON_BYTES = 120
-"""What a WebSocket may be closed with."""
 
 router = APIRouter()
 may_work = Allowed(Scope.WORK, by_queue=True, bound=True)
@@ -48,13 +46,13 @@ async def _closed_well(socket: WebSocket, principal: Principal) -> None:
     try:
         await _serve(socket, principal)
     except TimeoutError:
-        await _close(socket, TOO_SLOW, TryLater(f"A worker says who it is within {INIT_S:g} s."))
+        await close(socket, TOO_SLOW, TryLater(f"A worker says who it is within {INIT_S:g} s."))
     except (Unreachable, TryLater) as error:
-        await _close(socket, RESTARTS, error)
+        await close(socket, RESTARTS, error)
     except NotAllowed as error:
-        await _close(socket, FORBIDDEN, error)
+        await close(socket, FORBIDDEN, error)
     except AgentqError as error:
-        await _close(socket, MISUNDERSTOOD, error)
+        await close(socket, MISUNDERSTOOD, error)
 
 
 async def _serve(socket: WebSocket, principal: Principal) -> None:
@@ -77,9 +75,3 @@ async def _serve(socket: WebSocket, principal: Principal) -> None:
         await line.serve()
     finally:
         lines.leave(line)
-
-
-async def _close(socket: WebSocket, code: int, error: AgentqError) -> None:
-    text = str(error) if not isinstance(error, Unreachable) else "its store cannot be reached at the moment"
-    with suppress(RuntimeError):  # it was closed meanwhile
-        await socket.close(code, text.encode()[:REASON_BYTES].decode(errors="ignore"))

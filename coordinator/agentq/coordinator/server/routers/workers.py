@@ -13,11 +13,12 @@ from agentq.coordinator.lease import order_drain
 from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, allowed
+from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.shapes import everyone, worker_record, worker_state
 from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY
 
-router = APIRouter(tags=["workers"])
+router = APIRouter(tags=["workers"], dependencies=[KNOWN])
 
 Id = Annotated[str, Path(description="The id of a worker.")]
 READ = allowed("read")

@@ -1,0 +1,41 @@
+"""The parameters of a request: those that a route does not know are refused, rather than passed over.
+
+A list that was to be filtered by a parameter with a slip in its name would else be a list of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute, APIWebSocketRoute
+
+from agentq.coordinator.errors import Invalid
+
+NAME_SHOWN = 40
+
+
+async def _known(request: Request) -> None:
+    if request.scope["query_string"]:
+        only(request.query_params, [field.alias for field in request.scope["route"].dependant.query_params])
+
+
+KNOWN = Depends(_known)
+"""For routers whose routes declare each of their parameters."""
+
+
+def after_the_door(route: APIRoute | APIWebSocketRoute) -> None:
+    """Look at the parameters of a request only when it is known who asks: of its router's dependencies, too."""
+    route.dependant.dependencies.sort(key=lambda each: each.call is _known)
+
+
+def only(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse what is none of these."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            there_are = f"there are {', '.join(names)}" if names else "there are none"
+            near = get_close_matches(name, names, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise Invalid(f"There is no parameter {name[:NAME_SHOWN]!r} here; {there_are}.{hint}")

@@ -1,0 +1,132 @@
+"""What pages in a browser, proxies, and clients that mean ill can do to a server: nothing, and others are served."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from servers import Server
+from serving import COMMAND, Serving
+
+from agentq.coordinator.server.problems import MEDIA_TYPE
+
+
+def test_a_name_that_is_not_of_loopback_is_refused(serving: Serving) -> None:
+    """A page that has its own name resolved to this machine would else read all that is here."""
+    with serving.client() as client:
+        refused = client.get("/runs", headers={"host": f"evil.example:{serving.port}"})
+        good = [
+            client.get("/runs", headers={"host": host})
+            for host in ("localhost", f"127.0.0.1:{serving.port}", "[::1]:1")
+        ]
+
+    assert (refused.status_code, refused.headers["content-type"]) == (421, MEDIA_TYPE)
+    assert [each.status_code for each in good] == [200, 200, 200]
+
+
+def test_a_page_of_another_origin_is_refused_unless_it_may(serving: Serving, make_serving: Callable[..., Serving],
+                                                           valkey: Server) -> None:  # fmt: skip
+    friendly = make_serving(valkey, "--cors-origin", "https://ui.example")
+    page = {"origin": "https://ui.example"}
+    with serving.client() as client, friendly.client() as other:
+        assert client.post("/runs", json=COMMAND, headers=page).status_code == 403
+        assert "access-control-allow-origin" not in client.get("/health", headers=page).headers
+        assert client.post("/runs", json=COMMAND, headers={"origin": serving.url}).status_code == 201
+        assert other.get("/runs", headers=page).headers["access-control-allow-origin"] == "https://ui.example"
+        assert other.get("/runs", headers={"origin": "https://evil.example"}).status_code == 403
+
+
+def test_what_a_page_of_another_origin_embeds_is_refused_and_a_link_is_followed(serving: Serving) -> None:
+    """A browser tells no origin then: `<img src="http://127.0.0.1:8765/runner/runs?runner_id=…">`."""
+    with serving.client() as client:
+        embedded = client.get("/runs", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"})
+        followed = client.get("/runs", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})
+        own = client.get("/runs", headers={"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"})
+        sent = client.post("/runs", content=b'{"kind":"command","argv":["true"]}',
+                           headers={"origin": "null", "content-type": "text/plain"})  # fmt: skip
+
+    assert [each.status_code for each in (embedded, followed, own, sent)] == [403, 200, 200, 403]
+
+
+def test_a_server_answers_to_the_address_that_it_listens_at(
+    valkey: Server, make_serving: Callable[..., Serving]
+) -> None:
+    with make_serving(valkey, host="127.0.0.2").client() as client:
+        assert client.get("/runs").status_code == 200
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip", "x-forwarded-host", "via"])
+def test_who_comes_through_a_proxy_on_this_machine_needs_a_token(serving: Serving, header: str) -> None:
+    with serving.client() as client:
+        assert client.get("/runs", headers={header: "203.0.113.7"}).status_code == 401
+
+
+def test_an_answer_says_nothing_of_what_made_it(serving: Serving) -> None:
+    with serving.client() as client:
+        answer = client.get("/health", headers={"x-request-id": "mine-1"})
+        other = client.get("/health", headers={"x-request-id": "not\tone"})
+
+    assert "server" not in answer.headers
+    assert (answer.headers["x-request-id"], answer.headers["x-content-type-options"]) == ("mine-1", "nosniff")
+    assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+    assert other.headers["x-request-id"].startswith("req_")
+
+
+def test_a_large_body_is_refused_before_it_is_read(serving: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as client:
+        client.sendall(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_a_body_of_no_said_length_is_cut_off_where_it_is_too_large(make_serving: Callable[..., Serving],
+                                                                   valkey: Server) -> None:  # fmt: skip
+    small = make_serving(valkey, environment={"AGENTQ_SERVER_BODY_BYTES": "2048"})
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(10):
+            yield b"x" * 1000
+
+    with small.client() as client:
+        answer = client.post("/runs", content=pieces())
+
+    assert answer.status_code == 413
+    assert answer.json()["detail"].startswith("The body is larger than 2048 bytes")
+
+
+@pytest.mark.parametrize(("begin", "more"), [(b"1;", b"x"), (b"0\r\n", b"X: y\r\n"), (b"0\r\nX: ", b"y")])
+def test_what_stands_beside_a_body_has_an_end(serving: Serving, begin: bytes, more: bytes) -> None:
+    """Behind its last piece, or with one; it would else be kept, or looked at, without end."""
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as client:
+        client.sendall(
+            b"POST /runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n" + begin
+        )
+        with pytest.raises(ConnectionError):
+            client.sendall(more * (16 << 20 >> (len(more) // 2)))
+
+
+def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[..., Serving], valkey: Server) -> None:
+    """Who sends half a head, half a body, or nothing at all, does not keep its connection."""
+    times = {"AGENTQ_SERVER_HEAD_TIMEOUT_MS": "500", "AGENTQ_SERVER_BODY_TIMEOUT_MS": "500"}
+    serving = make_serving(valkey, environment=times)
+    begun = (
+        b"",
+        b"GET /health HT",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 200_000,
+    )
+    clients = [socket.create_connection(("127.0.0.1", serving.port), timeout=10) for _ in begun]
+    for client, piece in zip(clients, begun, strict=True):
+        client.sendall(piece)
+    with serving.client() as other:
+        assert other.get("/health").status_code == 200
+    ends = []
+    for client in clients:
+        try:
+            ends.append(client.recv(100)[:12])
+        except ConnectionResetError:
+            ends.append(b"")
+        client.close()
+
+    assert ends == [b"", b"", b"", b"HTTP/1.1 408", b""]
