@@ -13,7 +13,7 @@ import pytest
 from coordinator.test_topologies import Cluster
 from crew import Crew
 from servers import Server, until
-from serving import Serving
+from serving import MakeServing, Serving
 
 from agentq.cli.main import main
 from agentq.coordinator.identity import partition_of
@@ -157,6 +157,26 @@ def test_a_killed_workers_runs_go_on_with_another_within_its_lease(serving: Serv
 
     assert {crew.records.get(run).crashes for run in runs} == {1}
     crew.check()
+
+
+def test_whoever_started_a_worker_is_told_when_its_coordinator_is_away_and_when_it_is_back(
+    make_serving: MakeServing, make_crew: MakeCrew, valkey: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    serving = make_serving(valkey)
+    crew = make_crew(valkey, namespace=serving.settings.namespace)
+    crew.worker_through(serving.url)
+    crew.wait([crew.submit()])
+    said: list[str] = []
+
+    def heard(sentence: str) -> bool:
+        said.append(capfd.readouterr().err)
+        return sentence in "".join(said)
+
+    serving.stop_process()
+    until(lambda: heard("What runs here goes on meanwhile."), "it to be told")
+    serving.start()
+    until(lambda: heard("agentq: the server answers again.\n"), "it to be told, too")
+    crew.close()
 
 
 def test_a_run_in_a_worktree_is_merged_and_its_outcome_stands_in_the_next_one(

@@ -37,6 +37,8 @@ class Listener:
     """The lease may have ended: stop everything, report what was stopped as given back."""
     failed: Callable[[AgentqError], None]
     """The server refuses this worker for good."""
+    answering: Callable[[AgentqError | None], None] = lambda _: None
+    """The server does not answer any more, and why; or, with None, it does again."""
 
 
 class Pulse:
@@ -50,6 +52,7 @@ class Pulse:
         self._told: set[str] = set()
         self.answering_since_ms: int | None = None
         """Since when the server has answered without a break; None if it did not the last time."""
+        self._silent = False
         self._become: Identity | None = None
         """What the worker is to be from the next registration on."""
         self._lock = threading.Lock()
@@ -90,9 +93,8 @@ class Pulse:
                 pause_ms = self._register_again() if self._become is not None else self._beat()
             except Evicted:
                 pause_ms = self._register_again()
-            except (Unreachable, TryLater):
-                self.answering_since_ms = None
-                pause_ms = self._retry_ms()
+            except (Unreachable, TryLater) as fault:
+                pause_ms = self._unheard(fault)
             except AgentqError as error:
                 self.listener.failed(error)
                 return
@@ -110,6 +112,9 @@ class Pulse:
         self._pass_on(beat)
         if self.answering_since_ms is None:
             self.answering_since_ms = monotonic_ms()
+        if self._silent:
+            self._silent = False
+            self.listener.answering(None)
         # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
         return min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
 
@@ -129,9 +134,8 @@ class Pulse:
             self.lease.identity = become
         try:
             mine = set(self.lease.register())
-        except (Unreachable, TryLater, Refused):
-            self.answering_since_ms = None
-            return self._retry_ms()
+        except (Unreachable, TryLater, Refused) as fault:
+            return self._unheard(fault)
         with self._lock:
             # It may have been changed once more meanwhile.
             self._become = None if self._become is become else self._become
@@ -143,7 +147,11 @@ class Pulse:
             self.listener.changed()
         return 0
 
-    def _retry_ms(self) -> float:
+    def _unheard(self, fault: AgentqError) -> float:
+        self.answering_since_ms = None
+        if not self._silent:
+            self._silent = True
+            self.listener.answering(fault)
         return random.uniform(RETRY_MS / 2, RETRY_MS)
 
     def _watch_trust(self) -> None:

@@ -79,7 +79,8 @@ class Worker:
         )
         self.lease = self.reach.lease(self.queue, self.identity)
         self.hands = Hands(options.slots, options.max_runs)
-        self.tracing = Tracing.found(reload.say if reload is not None else lambda _: None)
+        self._say = reload.say if reload is not None else lambda _: None
+        self.tracing = Tracing.found(self._say)
         self.narration = Narration(self.queue, Spill(home / "spill"), lambda: self.pulse.answering_since_ms)
         self.reports = Reports(self.queue, Spill(home / "spill"), self._heard, self.narration.told)
         self.narration.on_told(self.reports.look)
@@ -89,6 +90,7 @@ class Worker:
             changed=lambda: self.claims.look_anew(),
             distrusted=self._on_loop(self._stop_all_distrusted),
             failed=self._on_loop(self._fail),
+            answering=self._on_loop(self._tell),
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
         self.surroundings = self._surroundings(home)
@@ -352,6 +354,11 @@ class Worker:
         """It can take runs of other agents than before."""
         self.identity = self.identity.model_copy(update={"labels": self.offering.labels(self.options.labels)})
         self.pulse.change(self.identity)
+
+    def _tell(self, fault: AgentqError | None) -> None:
+        """Whoever started the worker knows that the server is away, and when it is back."""
+        with suppress(OSError):
+            self._say("the server answers again." if fault is None else f"{fault} What runs here goes on meanwhile.")
 
     def _fail(self, fault: AgentqError) -> None:
         self._fault = fault

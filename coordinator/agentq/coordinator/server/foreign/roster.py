@@ -30,6 +30,7 @@ from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.serving import Identity
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
+from agentq.coordinator.tokens import Tokens
 
 LEASES_KEPT = 20_000
 ACTIVE_MS = 5_000
@@ -100,8 +101,8 @@ class Roster:
         """
         runner = registration.runner_id()
         before = self._glance(runner)
-        if before is not None and token and before.fields.get("token", "") != token:
-            raise NotAllowed("This identity was registered with another token.")
+        if before is not None and token and before.fields.get("token", "") != token and self._is_owned(before):
+            raise NotAllowed(f"This identity was registered with another token; DELETE /runners/{runner} lets it go.")
         if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
             raise Occupied(runner, registration)
         agents = [agent.name for agent in registration.agents]
@@ -122,6 +123,17 @@ class Roster:
         self.note(runner, **gone, body=body, token=token, registered_at_ms=str(self.store.time_ms()))
         self._kept[runner] = _Kept(lease, body)
         return runner
+
+    def _is_owned(self, look: Look) -> bool:
+        """Whether the token that a runner was registered with is still good; one without a token is somebody's, too."""
+        token = look.fields.get("token", "")
+        if not token:
+            return True
+        try:
+            expires_at_ms = Tokens(self.store).get(token).expires_at_ms
+        except NotFound:
+            return False
+        return expires_at_ms is None or expires_at_ms > look.now_ms
 
     def _check_agents(self, agents: Iterable[str], runner: str) -> None:
         """Refuse agents that another runner, which is there, has brought along."""
