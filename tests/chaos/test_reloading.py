@@ -51,9 +51,13 @@ class Reader:
     def reload(self, worker: Popen, text: str, words: str) -> None:
         """Change the settings, and wait until the worker has said what became of it."""
         self.configure(text)
-        before = self.said.read_text().count(words)
+        before = self._lines(words)
         worker.send_signal(signal.SIGHUP)
-        until(lambda: self.said.read_text().count(words) > before, f"the worker to say {words!r}")
+        until(lambda: self._lines(words) > before, f"the worker to say {words!r}")
+
+    def _lines(self, words: str) -> int:
+        """How many whole lines hold these words."""
+        return sum(words in line and line.endswith("\n") for line in self.said.read_text().splitlines(keepends=True))
 
     def record(self) -> WorkerRecord:
         (record,) = self.crew.records.workers()

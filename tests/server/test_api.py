@@ -169,6 +169,7 @@ def test_a_schedule_is_made_looked_at_and_removed(serving: Serving) -> None:
             == "nightly"
         )
         assert client.get("/schedules/nightly/history").json()["history"]
+        assert client.post("/schedules/nightly:history/pause").status_code == 422, "which is another key"
         assert client.put("/schedules/bad", json={**body, "cron": "61 * * * *"}).status_code == 422
         assert client.delete("/schedules/nightly").status_code == 204
         assert client.get("/schedules/nightly").status_code == 404

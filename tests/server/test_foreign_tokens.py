@@ -90,6 +90,18 @@ def test_what_another_runner_has_left_idle_and_its_poll_that_waits_are_its_own(g
         party.http.close()
 
 
+def test_a_runner_whose_token_is_revoked_comes_back_with_another(guarded: Serving) -> None:
+    parties, tokens = Parties(guarded), [runners_token(guarded, name) for name in ("old", "new")]
+    old = parties.hand(token=tokens[0])
+    new = guarded.client(tokens[1])
+
+    assert new.post("/runner/register", json=PROFILE).status_code == 403
+    Tokens(guarded.store).revoke("old")
+    assert new.post("/runner/register", json=PROFILE).json()["runner_id"] == old.id
+    for http in (old.http, new):
+        http.close()
+
+
 def waiting(serving: Serving, runner: str) -> bool:
     """Whether a poll of a runner is held."""
     return bool(serving.store.connection.command("HGET", serving.store.key(0, "runner", runner), "polls_until_ms"))

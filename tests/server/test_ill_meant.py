@@ -9,7 +9,8 @@ import pytest
 from servers import Server
 from serving import COMMAND, Serving
 
-from agentq.coordinator.server.problems import MEDIA_TYPE
+from agentq.coordinator.errors import AgentqError, NotAllowed, TryLater, Unreachable
+from agentq.coordinator.server.problems import MEDIA_TYPE, of_error
 
 
 def test_a_name_that_is_not_of_loopback_is_refused(serving: Serving) -> None:
@@ -130,3 +131,20 @@ def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[.
         client.close()
 
     assert ends == [b"", b"", b"", b"HTTP/1.1 408", b""]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Unreachable("The server redis://10.1.2.3 cannot be reached; check its address."), 503),
+        (TryLater("The server redis://10.1.2.3 is loading its data."), 503),
+        (NotAllowed("The server redis://10.1.2.3 does not accept the user and password in its address."), 503),
+        (AgentqError("The server redis://10.1.2.3 answered: WRONGTYPE."), 500),
+    ],
+)
+def test_what_the_store_says_is_not_told_to_clients(error: AgentqError, status: int) -> None:
+    answer = of_error(error, "req_1")
+
+    assert answer.status_code == status
+    assert b"10.1.2.3" not in answer.body
+    assert ("retry-after" in answer.headers) is (status == 503)

@@ -156,7 +156,7 @@ def test_whatever_a_receiver_does_has_an_end_and_a_name(
     [
         ("120", 120_000, 120_000),
         ("Fri, 31 Dec 1999 23:59:59 GMT", 0, 0),
-        (formatdate(time.time() + 100, usegmt=True), 80_000, 101_000),
+        ("a date", 80_000, 101_000),
         ("9" * 4000, 3_600_000, 3_600_000),
         ("Fri, 31 Dec 9999 23:59:59 GMT", 3_600_000, 3_600_000),
         ("-5", 0, 0),
@@ -166,7 +166,7 @@ def test_whatever_a_receiver_does_has_an_end_and_a_name(
 )
 def test_a_receiver_says_how_long_it_is_to_be_left_alone_within_bounds(said: str, least: int, most: int) -> None:
     with receiving() as receiver:
-        receiver.retry_after = said
+        receiver.retry_after = formatdate(time.time() + 100, usegmt=True) if said == "a date" else said
         verdict = posted(receiver, 503)
 
     assert verdict.status == 503

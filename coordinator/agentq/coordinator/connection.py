@@ -20,6 +20,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from agentq.coordinator.blocking import Blocking, answers
 from agentq.coordinator.call import Call, Source, by_digest, evaluate
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.faults import NoGroup
-from agentq.coordinator.link import Ask, Link, Place, Word, exchange, exchange_asking, link_like, send
+from agentq.coordinator.link import Ask, Link, Place, Word, exchange, exchange_all, exchange_asking, link_like, send
 from agentq.coordinator.overlap import Overlap
 from agentq.coordinator.topology import Cluster, key_of, redirected, topology
 from agentq.coordinator.url import parse
@@ -43,7 +44,8 @@ RETRY_DELAY_MS_MAX = 2000
 REDIRECTS_MAX = 5
 IDLE_LINKS_MAX = 32
 
-Exchange = Callable[[Link, tuple[Word, ...]], Any]
+Exchange = Callable[[Link, Any], Any]
+"""Sends a command, or several, and returns what came back."""
 
 
 class Connection:
@@ -88,6 +90,13 @@ class Connection:
         """One command that is harmless to send twice."""
         return self._send(key_of(words), lambda ask: ask(words))
 
+    def commands(self, many: Sequence[tuple[Word, ...]]) -> list[Any]:
+        """Several commands that are harmless to send twice, written at once; their replies."""
+        if isinstance(self._topology, Cluster) or len(many) < 2:
+            return [self.command(*words) for words in many]
+        replies: list[Any] = self._send(None, lambda ask: ask(many), exchange_all)  # type: ignore[arg-type]
+        return replies
+
     def script(self, source: Source, key: str, args: Sequence[Word]) -> Any:
         """One script, by its digest; the server that does not know it gets it along with the call."""
         return self._send(key, lambda ask: evaluate(ask, (source, key, args)))
@@ -103,6 +112,26 @@ class Connection:
             # Each key may live on a node of its own, so that there is no one link to write to.
             yield from (self.script(*call) for call in calls)
             return
+        with self._overlap(window) as overlap:
+            for call in calls:
+                overlap.send(call)
+                while overlap.due:
+                    yield overlap.receive()
+            while overlap:
+                yield overlap.receive()
+
+    def together(self, calls: Sequence[Call]) -> Iterator[Any]:
+        """The same of a few that are at hand, all of them written at once."""
+        if isinstance(self._topology, Cluster) or len(calls) < 2:
+            yield from (self.script(*call) for call in calls)
+            return
+        with self._overlap(len(calls)) as overlap:
+            overlap.send(*calls)
+            while overlap:
+                yield overlap.receive()
+
+    @contextmanager
+    def _overlap(self, window: int) -> Iterator[Overlap]:
         place: Place = ("", 0)
 
         def take() -> Link:
@@ -113,12 +142,7 @@ class Connection:
 
         overlap = Overlap(take, lambda call: self.script(*call), window)
         try:
-            for call in calls:
-                overlap.send(call)
-                while overlap.due:
-                    yield overlap.receive()
-            while overlap:
-                yield overlap.receive()
+            yield overlap
         except RedisError as fault:
             raise faults.translated(fault, str(self._address)) from fault
         finally:
@@ -181,11 +205,11 @@ class Connection:
         self._drop_idle()
         self._blocking.close()
 
-    def _send(self, key: str | None, act: Callable[[Ask], Any]) -> Any:
+    def _send(self, key: str | None, act: Callable[[Ask], Any], ask: Exchange = exchange) -> Any:
         """Try until it works, is refused, or has been tried often enough."""
         for attempt in range(1, self._attempts + 1):
             try:
-                return self._follow(key, act)
+                return self._follow(key, act, ask)
             except RedisError as fault:
                 if faults.misleads(fault):
                     self._drop_idle()
@@ -196,12 +220,12 @@ class Connection:
             time.sleep(random.uniform(0, min(RETRY_DELAY_MS * 3 ** (attempt - 1), RETRY_DELAY_MS_MAX)) / 1000)
         raise AssertionError("the last attempt returns or raises")
 
-    def _follow(self, key: str | None, act: Callable[[Ask], Any]) -> Any:
+    def _follow(self, key: str | None, act: Callable[[Ask], Any], ask: Exchange) -> Any:
         """Go where a cluster says that the key is."""
         place = self._topology.place(key)
         for _ in range(REDIRECTS_MAX):
             try:
-                return self._once(place, act)
+                return self._once(place, act, ask)
             except MovedError as redirect:
                 if not isinstance(self._topology, Cluster):
                     raise Invalid(
@@ -212,7 +236,7 @@ class Connection:
                 return self._once(redirected(redirect, place), act, exchange_asking)
         raise redis.ConnectionError("the nodes of the cluster send each other's clients around")
 
-    def _once(self, place: Place, act: Callable[[Ask], Any], ask: Exchange = exchange) -> Any:
+    def _once(self, place: Place, act: Callable[[Ask], Any], ask: Exchange) -> Any:
         self._check_process()
         link = self._idle_link(place)
         if link is not None:

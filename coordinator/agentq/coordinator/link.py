@@ -7,12 +7,13 @@ Cluster clients) is left aside: its retries are not ours to bound, and its callb
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import hiredis
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 Word = str | bytes | int | float
@@ -41,6 +42,23 @@ def exchange(link: Link, words: tuple[Word, ...]) -> Any:
     """Send one command and read its reply."""
     send(link, words)
     return link.read_response()
+
+
+def exchange_all(link: Link, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
+    """Send several commands at once and read their replies; the first that is refused is raised after that."""
+    send(link, *commands)
+    replies = [_reply(link) for _ in commands]
+    refused = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
+    if refused is not None:
+        raise refused
+    return replies
+
+
+def _reply(link: Link) -> Any:
+    try:
+        return link.read_response()
+    except ResponseError as refusal:
+        return refusal
 
 
 def fields_of(flat: list[Any]) -> dict[Any, Any]:

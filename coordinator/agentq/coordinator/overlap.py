@@ -40,16 +40,16 @@ class Overlap:
         """Whether a reply should be taken before the next call is sent: the window is full, or something went wrong."""
         return len(self._under_way) >= self._window or (bool(self) and (self._link is None or bool(self._outcomes)))
 
-    def send(self, call: Call) -> None:
-        """Send a call without waiting. That it failed comes out when its reply is taken."""
+    def send(self, *calls: Call) -> None:
+        """Send calls, at once and without waiting. That one failed comes out when its reply is taken."""
         assert not self.due
         try:
             if self._link is None:
                 self._link = self._take()
-            send(self._link, by_digest(call))
+            send(self._link, *map(by_digest, calls))
         except RedisError:
             self._cut()
-        self._under_way.append(call)
+        self._under_way.extend(calls)
 
     def receive(self) -> Any:
         """The reply to the oldest call, or the refusal of it."""

@@ -136,7 +136,7 @@ class Schedules:
 
     def pause(self, name: str, why: str = "") -> Schedule:
         """Let no tick come until the schedule is resumed; the runs that it made go on."""
-        self._say(name, self._call("suspend", name, why[:ERROR_CHARACTERS]))
+        self._say(name, self._call("suspend", self._checked(name), why[:ERROR_CHARACTERS]))
         return self.get(name)
 
     def resume(self, name: str) -> Schedule:

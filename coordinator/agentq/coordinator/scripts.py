@@ -142,7 +142,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("admit", "units per_ms burst", "token shown"),
             Script("adopt", "worker epoch nonce count calls", "lane entry"),
             Script("alias", "alias session keep_ms"),
-            Script("attend", "runner"),
+            Script("attend", "", "runner"),
             Script("alter", "name state why secret overlap_ms op"),
             Script(
                 "attempted", "name owner lasts_ms op message type body at ok status error took_ms gone wait_ms dice"
@@ -188,7 +188,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("line_up", "id fence line commit ref"),
             Script("list", "plan session before after count class since_ms until_ms", "queue state"),
             Script("log", "id fence number", "stream text"),
-            Script("note", "kind id keep_ms", "name value"),
+            Script("note", "kind keep_ms", "id name value"),
             Script("oust", "worker epoch"),
             Script("owe", "what", "id"),
             Script("measured", "", "id"),

@@ -105,6 +105,11 @@ class Store:
         source, base, now = self._scripts.source(SCRIPTS[script]), self.keyspace.base, self.now
         return self.connection.scripts((source, base(partition), (now(), *words)) for partition, words in calls)
 
+    def call_together(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> list[Any]:
+        """The same of a few, all of them sent at once."""
+        self.guard()
+        return list(self.connection.together([self.worded(script, partition, *words) for partition, words in calls]))
+
     def now(self) -> Word:
         """The time that scripts are told: none, so that they ask the server, unless a test moves the clock."""
         return "" if self._clock is None else self._clock()

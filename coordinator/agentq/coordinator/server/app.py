@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from agentq.coordinator.server import problems
@@ -39,6 +38,7 @@ from agentq.coordinator.server.routers import (
 )
 from agentq.coordinator.server.service import Service
 from agentq.coordinator.server.worker_line import Lines
+from agentq.coordinator.server.zipping import Zipping
 from agentq.coordinator.settings import ServerSettings, Settings
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -63,8 +63,6 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 """Those of the API, in the order in which the documents show them: what is asked most often stands first. The first
 route that matches a path answers."""
-GZIP_BYTES = 1400
-"""What fits into one packet gains nothing."""
 
 
 class App(FastAPI):
@@ -124,7 +122,7 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
     app.state.lines = Lines()
     problems.install(app)
     refusing.install(app)
-    app.add_middleware(GZipMiddleware, minimum_size=GZIP_BYTES, compresslevel=4)
+    app.add_middleware(Zipping)
     if server.cors_origins:
         app.add_middleware(
             CORSMiddleware,

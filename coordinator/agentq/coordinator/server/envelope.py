@@ -17,7 +17,6 @@ from random import getrandbits
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,11 +30,14 @@ from agentq.coordinator.settings import ServerSettings
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 SAFE = (
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
-    ("cache-control", "no-store"),
-    ("content-security-policy", "frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
 )
+"""What every answer carries that does not say otherwise."""
+OF_A_BODY = (b"content-length", b"transfer-encoding")
+ID = b"x-request-id"
 ABROAD = (b"cross-site", b"same-site")
 FOREIGN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
 QUIET = ("/health", "/ready", "/metrics")
@@ -73,11 +75,12 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        if b"content-length" in headers or b"transfer-encoding" in headers:
+        has_body = any(name in headers for name in OF_A_BODY)
+        if has_body:
             _call_it_json(scope, headers)
         request_id = _id_of(headers)
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(scope, receive, send, request_id, self._settings)
+        exchange = _Exchange(scope, receive, send, request_id, self._settings, has_body=has_body)
         if scope["type"] == "http" and scope["path"] not in QUIET:
             exchange.follow(headers)
         refused = self._refusal(headers, request_id)
@@ -135,7 +138,9 @@ class Envelope:
 class _Exchange:
     """One request and its answer, as they pass."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str, settings: ServerSettings) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, request_id: str, settings: ServerSettings, *, has_body: bool
+    ) -> None:
         self.scope = scope
         self.request_id = request_id
         self.status = 0
@@ -145,7 +150,7 @@ class _Exchange:
         self._most = settings.body_bytes
         self._patience_ns = settings.body_timeout_ms * 1_000_000
         self._taken = 0
-        self._whole = scope["type"] != "http"
+        self._whole = scope["type"] != "http" or not has_body
         self.span: Span | None = None
 
     def follow(self, headers: dict[bytes, bytes]) -> None:
@@ -174,10 +179,11 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self.request_id
-            for name, value in SAFE:
-                headers.setdefault(name, value)
+            headers = message.setdefault("headers", [])
+            names = {name for name, _ in headers}
+            message["headers"] = [
+                *headers, *((name, value) for name, value in SAFE if name not in names), (ID, self.request_id.encode())
+            ]  # fmt: skip
         await self._send(message)
 
 
@@ -194,7 +200,7 @@ def _call_it_json(scope: Scope, headers: dict[bytes, bytes]) -> None:
 
 
 def _id_of(headers: dict[bytes, bytes]) -> str:
-    own = headers.get(b"x-request-id", b"").decode("latin-1")
+    own = headers.get(ID, b"").decode("latin-1")
     return own if REQUEST_ID.fullmatch(own) else f"req_{getrandbits(60):015x}"
 
 

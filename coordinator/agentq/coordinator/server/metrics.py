@@ -49,6 +49,8 @@ class Metrics:
         self.request = self._histogram(
             "agentq_http_request_duration_seconds", "How long requests took.", REQUEST_S, "route"
         )
+        self._observed: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        """What each kind of request is counted with, since finding that out takes longer than to count."""
         self.call = self._histogram("agentq_redis_call_seconds", "Round trips to the store.", CALL_S)
         self.waiters = self._gauge("agentq_waiters", "Requests that wait for something to happen.")
         self.keeper = self._gauge("agentq_duties_kept", "Partitions whose duties this server does at the moment.")
@@ -65,8 +67,12 @@ class Metrics:
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self.requests.labels(method, route or "none", str(status)).inc()
-        self.request.labels(route or "none").observe(seconds)
+        known = self._observed.get((route, method, status))
+        if known is None:
+            child = self.requests.labels(method, route or "none", str(status)), self.request.labels(route or "none")
+            known = self._observed[route, method, status] = child
+        known[0].inc()
+        known[1].observe(seconds)
 
     def refused(self, reply: object) -> None:
         """Count the attempts that a call refused because they were superseded."""

@@ -29,6 +29,7 @@ RETRY_AFTER_S = 2
 FAULTS = 20
 """Wrong fields that are listed one by one."""
 NO_BODY = (204, 304)
+MISTAKE = "The server made a mistake; its log tells more under the id of this request."
 
 log = logging.getLogger("agentq.server")
 
@@ -120,7 +121,7 @@ def answer(
 
 def of_error(error: errors.AgentqError, request_id: str | None = None) -> Response:
     """The answer that an error of ours becomes."""
-    error = _without_address(error)
+    error = _without_address(error, request_id)
     status, headers, more = status_of(error), dict[str, str](), dict[str, Any]()
     if isinstance(error, Denied):
         status = error.status
@@ -135,15 +136,18 @@ def of_error(error: errors.AgentqError, request_id: str | None = None) -> Respon
     return answer(status, str(error), request_id=request_id, kind=kind_of(error), headers=headers, **more)
 
 
-def _without_address(error: errors.AgentqError) -> errors.AgentqError:
+def _without_address(error: errors.AgentqError, request_id: str | None) -> errors.AgentqError:
     """What the store has refused, without its address and its words, which are for the log."""
     if not isinstance(error, errors.Unreachable) and not str(error).startswith("The server "):
         return error
     if isinstance(error, errors.TryLater):
         return errors.TryLater("The store takes nothing at the moment; try again.")
-    if not isinstance(error, errors.Unreachable):
-        log.warning("the store refuses this server", extra={"fields": {"error": str(error)}})
-    return errors.Unreachable("The store cannot be reached at the moment; try again.")
+    if isinstance(error, errors.Unreachable):
+        return errors.Unreachable("The store cannot be reached at the moment; try again.")
+    log.error("the store refuses this server", extra={"fields": {"error": str(error), "request_id": request_id}})
+    if isinstance(error, errors.NotAllowed):
+        return errors.Unreachable("The store does not let this server in at the moment; its log tells more.")
+    return errors.AgentqError(MISTAKE)
 
 
 def faults_of(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:
@@ -224,8 +228,7 @@ async def _departed(request: Request, error: Exception) -> Response:  # noqa: AR
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
     log.error("a request failed", exc_info=error, extra={"fields": {"request_id": id_of(request)}})
-    return answer(500, "The server made a mistake; its log tells more under the id of this request.",
-                  request_id=id_of(request), kind="internal")  # fmt: skip
+    return answer(500, MISTAKE, request_id=id_of(request), kind="internal")
 
 
 def id_of(request: Request) -> str | None:

@@ -60,6 +60,8 @@ BATCH_BYTES = 4 << 20
 COUNTED_LATER = 50_000
 """Events that may wait to be counted."""
 COUNT_S = 5.0
+COUNTED_TOGETHER_S = 0.1
+"""Nobody waits for a metric: what happens in so short a time is counted at once."""
 OUTAGE_S = 0.5
 """How long a wait lets pass before it looks again at a store that was out of reach."""
 
@@ -172,6 +174,7 @@ class Service:
                 except AgentqError as fault:
                     log.warning("events were not counted", extra={"fields": {"error": str(fault)}})
                     self.metrics.missed.inc()
+                await asyncio.sleep(COUNTED_TOGETHER_S)
 
     def read_metrics(self) -> bytes:
         """The metrics as Prometheus reads them; to be called in a thread."""

@@ -32,6 +32,10 @@ OUTAGE_MS = 1000
 KEPT = 64
 """Events that wait to be taken by a watch that does not say how many."""
 WATCHES = 20_000
+DENSE_MS = 10
+TOGETHER_S = 0.003
+"""Where one thing happens after the other, what happens in so short a time is told together; what happens alone is told
+at once."""
 ACK_S = 30.0
 """How long the loop may take to hear of a batch before the next is read all the same."""
 
@@ -239,7 +243,8 @@ class _Reader(threading.Thread):
     def _read(self) -> None:
         keys = (self._events.key, self._bell_key, self._after, self._bell_after)
         words = ("XREAD", "COUNT", ENTRIES_A_READ, "BLOCK", FOLLOW_MS, "STREAMS", *keys)
-        for key, entries in self._connection.block(*words, timeout_ms=FOLLOW_MS) or ():
+        told = self._connection.block(*words, timeout_ms=FOLLOW_MS) or ()
+        for key, entries in told:
             if key == self._bell_key:
                 self._bell_after = entries[-1][0]
                 self._tides.belled()
@@ -249,6 +254,8 @@ class _Reader(threading.Thread):
             events = [event for entry in entries for event in self._events.of_entry(entry)]
             self._after = entries[-1][0]
             self._tell(self._tides.flow, events)
+        if told and monotonic_ms() - self.heard_at_ms < DENSE_MS:
+            self._stopped.wait(TOGETHER_S)
 
     def _tell(self, what: Callable[..., None], *words: Any) -> None:
         """Say it on the loop, and wait until it was heard, so that a loop that is busy is not buried."""

@@ -79,8 +79,9 @@ class Agent:
 
     def _struck(self, code: int) -> None:
         if self.at_work:
-            self.at_work.actor.end_tool()
-        os._exit(code)
+            self.at_work.actor.strike(lambda: os._exit(code))
+        else:
+            os._exit(code)
 
     # ---- the wire
 

@@ -42,6 +42,8 @@ class Actor:
         self.interrupted = threading.Event()
         """Somebody took the turn back; what waits is over at once."""
         self.tool: subprocess.Popen[bytes] | None = None
+        self._starting = False
+        self._end: Callable[[], None] | None = None
         self._said = ""
 
     def act(self, prompt: str) -> Over:
@@ -157,18 +159,28 @@ class Actor:
 
     def _ran(self, command: str) -> tuple[str, bool]:
         """A session of its own: whoever kills only the agent leaves it running."""
-        out = subprocess.PIPE
-        with subprocess.Popen(
-            ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as self.tool:  # fmt: skip
+        with self._started(command) as tool:
             if self.interrupted.is_set():
                 self.end_tool()
-            text = self.tool.communicate()[0].decode(errors="replace")
-        code, self.tool = self.tool.returncode, None
+            text = tool.communicate()[0].decode(errors="replace")
+        code, self.tool = tool.returncode, None
         if self.interrupted.is_set():
             raise Over("interrupted")
         return (f"Exit code {code}\n{text}", False) if code else (text, True)
+
+    def _started(self, command: str) -> subprocess.Popen[bytes]:
+        """It runs before it has a name here: a signal that comes meanwhile has to wait for that."""
+        self._starting = True
+        try:
+            self.tool = subprocess.Popen(
+                ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        finally:
+            self._starting = False
+            if self._end is not None:
+                self.strike(self._end)
+        return self.tool
 
     def _ask(self, tool: str) -> None:
         about = {"command": tool}
@@ -234,6 +246,13 @@ class Actor:
             ["sleep", str(seconds)], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
         )
         self._say(f"I leave process {child.pid} behind.")
+
+    def strike(self, end: Callable[[], None]) -> None:
+        """A signal: the tool goes, and the process after it."""
+        self._end = end
+        if not self._starting:
+            self.end_tool()
+            end()
 
     def end_tool(self) -> None:
         """End the tool that is at work, with all that it has started in its session."""

@@ -117,9 +117,9 @@ class Claude:
 
     def live(self) -> int:
         """From the prompt to the exit code."""
-        signal.signal(signal.SIGTERM, lambda *_: self._struck(128 + signal.SIGTERM))
-        signal.signal(signal.SIGHUP, lambda *_: self._struck(128 + signal.SIGHUP))
-        signal.signal(signal.SIGINT, lambda *_: self._interrupted())
+        signal.signal(signal.SIGTERM, lambda *_: self.actor.strike(lambda: self._end(128 + signal.SIGTERM)))
+        signal.signal(signal.SIGHUP, lambda *_: self.actor.strike(lambda: self._end(128 + signal.SIGHUP)))
+        signal.signal(signal.SIGINT, lambda *_: self.actor.strike(self._interrupted))
         prompt = self.turn.prompt
         while True:
             self.talk.add("user", message={"role": "user", "content": prompt})
@@ -134,9 +134,8 @@ class Claude:
             threading.Event().wait(self.actor.lingers_ms / 1000 or None)
         return int(over.why != "done")
 
-    def _struck(self, code: int) -> None:
-        """A signal: the tools go, and it with them, without another word."""
-        self.actor.end_tool()
+    def _end(self, code: int) -> None:
+        """Without another word."""
         with suppress(RuntimeError):  # it was writing when the signal came
             sys.stdout.flush()
         os._exit(code)
@@ -145,7 +144,7 @@ class Claude:
         """As it is: it says so, and ends as if all were well."""
         text = [{"type": "text", "text": "[Request interrupted by user]"}]
         self._event("user", message={"role": "user", "content": text}, parent_tool_use_id=None)
-        self._struck(0)
+        self._end(0)
 
     # ---- the tongue
 

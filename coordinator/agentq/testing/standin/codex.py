@@ -109,8 +109,8 @@ class Codex:
 
     def live(self) -> int:
         """From the prompt to the exit code."""
-        signal.signal(signal.SIGINT, lambda *_: self._struck(signal.SIGINT))
-        signal.signal(signal.SIGTERM, lambda *_: self._struck(signal.SIGTERM))
+        signal.signal(signal.SIGINT, lambda *_: self.actor.strike(lambda: self._end(signal.SIGINT)))
+        signal.signal(signal.SIGTERM, lambda *_: self.actor.strike(lambda: self._end(signal.SIGTERM)))
         self.talk.add("user", message={"role": "user", "content": self.turn.prompt})
         over = self.actor.act(self.turn.prompt)
         self._ended(over)
@@ -118,9 +118,7 @@ class Codex:
             threading.Event().wait(self.actor.lingers_ms / 1000 or None)
         return int(over.why != "done")
 
-    def _struck(self, number: signal.Signals) -> None:
-        """Its tools go with it."""
-        self.actor.end_tool()
+    def _end(self, number: signal.Signals) -> None:
         sys.stdout.flush()
         if number == signal.SIGINT:
             os._exit(1)

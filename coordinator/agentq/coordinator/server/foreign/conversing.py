@@ -45,6 +45,8 @@ TURNS_A_PAGE, PAGES = 100, 20
 PAGE_BYTES = 8 << 20
 """Once a page is so large, the rest is left for the next."""
 EVENTS_A_LOOK = 20
+A_GLANCE = 2
+"""Events of many sessions that are looked at together: a result is mostly the last or the last but one."""
 SEARCHED = 2000
 """How many of the newest events are looked through for a result, a few at a time."""
 RUN_OF = "run"
@@ -122,8 +124,8 @@ class Conversing:
         """Keep facts about a session; an empty one goes."""
         if any(len(value) > TOLD_BYTES for value in facts.values()):
             raise Invalid(f"A fact about a session has {TOLD_BYTES} characters at the most.")
-        words = [word for pair in facts.items() for word in pair]
-        self.store.call("note", partition_of_session(self.store, session), "about", session, FOREIGN_MS, *words)
+        words = [word for pair in facts.items() for word in (session, *pair)]
+        self.store.call("note", partition_of_session(self.store, session), "about", FOREIGN_MS, *words)
 
     def affinity(self, about: Mapping[str, str]) -> Wanted:
         """Where a conversation is, as demands."""
@@ -227,32 +229,34 @@ class Conversing:
         found = _told(self.store.connection.command("XRANGE", key, entry, entry))
         return found[0].event if found else None
 
-    def told_last(self, session: str) -> Iterator[Told]:
-        """The newest events of a session, the newest first."""
-        key = self.store.key(partition_of_session(self.store, session), "told", session)
-        end = "+"
-        for _ in range(0, SEARCHED, EVENTS_A_LOOK):
-            found = _told(self.store.connection.command("XREVRANGE", key, end, "-", "COUNT", EVENTS_A_LOOK))
+    def told_last(self, *sessions: str) -> list[Iterator[Told]]:
+        """The newest events of each of these sessions, the newest first, fetched as far as somebody looks."""
+        keys = [self.store.key(partition_of_session(self.store, each), "told", each) for each in sessions]
+        looks = [("XREVRANGE", key, "+", "-", "COUNT", A_GLANCE) for key in keys]
+        return list(map(self._told_until, keys, self.store.connection.commands(looks)))
+
+    def _told_until(self, key: str, entries: Sequence[Any]) -> Iterator[Told]:
+        """Some events of a stream, and then those before them."""
+        asked, seen = A_GLANCE, 0
+        while True:
+            found = _told(entries)
             yield from found
-            if len(found) < EVENTS_A_LOOK:
+            seen += len(found)
+            if len(found) < asked or seen >= SEARCHED:
                 return
-            end = f"({found[-1].id}"
+            asked = EVENTS_A_LOOK
+            entries = self.store.connection.command("XREVRANGE", key, f"({found[-1].id}", "-", "COUNT", asked)
 
     # ---- its result
 
     def answer_of(self, session: str, run_id: str | None = None) -> JsonValue:
         """What executors told as the result of a run, or of the session; None where they told nothing."""
-        said: JsonValue = None
-        for told in self.told_last(session):
-            if run_id is not None and told.run != run_id:
-                continue
-            kind = told.event.get("event_type")
-            if kind == "result":
-                data = told.event.get("result_data")
-                return data if data is not None else told.event.get("result_text")
-            if kind == "message" and said is None and told.event.get("role") == "assistant":
-                said = _text_of(told.event)
-        return said
+        return self.answers_of([(session, run_id)])[0]
+
+    def answers_of(self, asked: Sequence[tuple[str, str | None]]) -> list[JsonValue]:
+        """The same of several, together."""
+        told = self.told_last(*(session for session, _ in asked))
+        return [_answer_in(each, run) for each, (_, run) in zip(told, asked, strict=True)]
 
     def result(self, session: str) -> dict[str, JsonValue]:
         """The newest result of a session: a turn that failed afterwards does not take it away."""
@@ -332,6 +336,21 @@ def _told(entries: Sequence[Any]) -> list[Told]:
         fields = fields_of(flat)
         found.append(Told(place, fields["run"], json.loads(fields["event"])))
     return found
+
+
+def _answer_in(told: Iterable[Told], run_id: str | None) -> JsonValue:
+    """The result among events, the newest first: of a run, or of any."""
+    said: JsonValue = None
+    for each in told:
+        if run_id is not None and each.run != run_id:
+            continue
+        kind = each.event.get("event_type")
+        if kind == "result":
+            data = each.event.get("result_data")
+            return data if data is not None else each.event.get("result_text")
+        if kind == "message" and said is None and each.event.get("role") == "assistant":
+            said = _text_of(each.event)
+    return said
 
 
 def _text_of(event: Mapping[str, Any]) -> str | None:

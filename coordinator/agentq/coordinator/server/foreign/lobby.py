@@ -166,6 +166,7 @@ class Lobby(Follower):
 
     def _lanes(self, runs: Sequence[str]) -> list[str]:
         """The lanes that these runs wait in, those that still do."""
-        command, key = self.store.connection.command, self.store.key
-        found = (command("HMGET", key(partition_of(run), "run", run), "state", "lane") for run in runs)
+        key = self.store.key
+        asked = [("HMGET", key(partition_of(run), "run", run), "state", "lane") for run in runs]
+        found = self.store.connection.commands(asked)
         return [lane for state, lane in found if state == State.PENDING]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from agentq.coordinator.queue import Claim
@@ -11,6 +12,7 @@ from agentq.coordinator.server.foreign.registration import Dialect, Registration
 
 HEAD = 6
 """Values of the script's reply before the fields."""
+REMEMBERED = 5_000
 GIVEN = "run:"
 """What the fields begin with that name the runs a runner was given and has not reported the end of."""
 
@@ -76,7 +78,7 @@ def look_of(runner: str, replies: Sequence[Any], home: int) -> Look | None:
     return Look(
         runner,
         int(told[0]),
-        Registration.model_validate_json(fields["body"]),
+        _registration(fields["body"]),
         fields,
         tuple(reply[2] for reply in replies),
         all(reply[1] in ("ready", "draining") for reply in replies),
@@ -86,6 +88,12 @@ def look_of(runner: str, replies: Sequence[Any], home: int) -> Look | None:
         holds,
         tuple(_given(fields)),
     )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _registration(body: str) -> Registration:
+    """The same words come with each of a runner's polls."""
+    return Registration.model_validate_json(body)
 
 
 def _pairs(flat: list[str]) -> list[tuple[str, str]]:

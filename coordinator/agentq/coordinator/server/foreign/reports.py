@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from agentq.coordinator.errors import AgentqError, Fenced, Invalid, NotFound, Stopping, WrongState
 from agentq.coordinator.fields import one_sentence
@@ -72,7 +72,7 @@ class Reports:
             return
         if session_status == IDLE:
             self.conversing.note(session, idle_run=run_id, idle_at=runner)
-        outcome = self._outcome(session, run_id)
+        outcome = _outcome(self.conversing.answer_of(session, run_id))
         self._say(runner, claim, lambda held: _refused(self.queue.finish([(held, outcome)])))
 
     def started_of_all(self, told: Sequence[Ended]) -> list[AgentqError | None]:
@@ -91,11 +91,10 @@ class Reports:
         claims = [self.roster.at_hand(each.runner, each.run) if each.status != IDLE else None for each in told]
         plain = [(each, claim) for each, claim in zip(told, claims, strict=True) if claim is not None]
         self.roster.note_all([(each.runner, {f"{GIVEN}{each.run}": ""}) for each, _ in plain])
-        ended = []
-        for each, claim in plain:
-            session = self.roster.forget(each.runner, each.run) or session_of(self._run(each.run))
-            ended.append((claim, self._outcome(session, each.run)))
-        refusals = iter(self.queue.finish(ended))
+        sessions = [self.roster.forget(each.runner, each.run) or session_of(self._run(each.run)) for each, _ in plain]
+        asked = [(session, each.run) for session, (each, _) in zip(sessions, plain, strict=True)]
+        outcomes = map(_outcome, self.conversing.answers_of(asked))
+        refusals = iter(self.queue.finish([(claim, next(outcomes)) for _, claim in plain]))
         return [
             None
             if claim is not None and next(refusals) is None
@@ -185,14 +184,14 @@ class Reports:
             return True
         return True
 
-    def _outcome(self, session: str, run_id: str) -> Outcome:
-        """How the run ended, with what its executor told of it."""
-        said = self.conversing.answer_of(session, run_id)
-        text = said[-TAIL_CHARACTERS:] if isinstance(said, str) else None
-        try:
-            return Outcome(result=said, tail=text)
-        except ValidationError as error:
-            return Outcome(tail=text, error=f"Its result is not kept: {one_sentence(error)}"[:ERROR_CHARACTERS])
+
+def _outcome(said: JsonValue) -> Outcome:
+    """How a run ended, with what its executor told of it."""
+    text = said[-TAIL_CHARACTERS:] if isinstance(said, str) else None
+    try:
+        return Outcome(result=said, tail=text)
+    except ValidationError as error:
+        return Outcome(tail=text, error=f"Its result is not kept: {one_sentence(error)}"[:ERROR_CHARACTERS])
 
 
 def _why(act: Callable[[], None]) -> AgentqError | None:

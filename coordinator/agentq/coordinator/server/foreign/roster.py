@@ -12,8 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
 from zlib import crc32
 
 from pydantic import JsonValue
@@ -32,6 +30,7 @@ from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.serving import Identity
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
+from agentq.coordinator.tokens import Tokens
 
 LEASES_KEPT = 20_000
 ACTIVE_MS = 5_000
@@ -102,8 +101,8 @@ class Roster:
         """
         runner = registration.runner_id()
         before = self._glance(runner)
-        if before is not None and token and before.fields.get("token", "") != token:
-            raise NotAllowed("This identity was registered with another token.")
+        if before is not None and token and before.fields.get("token", "") != token and self._is_owned(before):
+            raise NotAllowed(f"This identity was registered with another token; DELETE /runners/{runner} lets it go.")
         if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
             raise Occupied(runner, registration)
         agents = [agent.name for agent in registration.agents]
@@ -124,6 +123,17 @@ class Roster:
         self.note(runner, **gone, body=body, token=token, registered_at_ms=str(self.store.time_ms()))
         self._kept[runner] = _Kept(lease, body)
         return runner
+
+    def _is_owned(self, look: Look) -> bool:
+        """Whether the token that a runner was registered with is still good; one without a token is somebody's, too."""
+        token = look.fields.get("token", "")
+        if not token:
+            return True
+        try:
+            expires_at_ms = Tokens(self.store).get(token).expires_at_ms
+        except NotFound:
+            return False
+        return expires_at_ms is None or expires_at_ms > look.now_ms
 
     def _check_agents(self, agents: Iterable[str], runner: str) -> None:
         """Refuse agents that another runner, which is there, has brought along."""
@@ -180,17 +190,11 @@ class Roster:
 
     def look_all(self, runners: Sequence[str]) -> list[Look | None]:
         """All that is known of several, together."""
-        partitions = self.store.partitions()
-        calls = ((partition, (runner,)) for runner in runners for partition in partitions)
-        replies = list(self.store.call_many("attend", calls))
-        width = len(partitions)
-        return [self._seen(runner, replies[at * width : (at + 1) * width]) for at, runner in enumerate(runners)]
+        told = self.store.call_together("attend", ((each, runners) for each in self.store.partitions()))
+        return [look_of(runner, of_it, self.home(runner)) for runner, *of_it in zip(runners, *told, strict=True)]
 
     def _glance(self, runner: str) -> Look | None:
-        return self._seen(runner, [self.store.call("attend", each, runner) for each in self.store.partitions()])
-
-    def _seen(self, runner: str, replies: Sequence[Any]) -> Look | None:
-        return look_of(runner, replies, self.home(runner))
+        return self.look_all([runner])[0]
 
     def home(self, runner: str) -> int:
         """The partition that a runner's own key lives in."""
@@ -202,12 +206,12 @@ class Roster:
 
     def note_all(self, facts: Sequence[tuple[str, Mapping[str, str]]]) -> None:
         """The same of several, together."""
-        calls: list[tuple[int, tuple[Word, ...]]] = [
-            (self.home(runner), ("runner", runner, FOREIGN_MS, *chain.from_iterable(fields.items())))
-            for runner, fields in facts
-        ]
-        for _ in self.store.call_many("note", calls):
-            pass  # there is nothing that it refuses
+        rows: dict[int, list[Word]] = {}
+        for runner, fields in facts:
+            for fact in fields.items():
+                rows.setdefault(self.home(runner), []).extend((runner, *fact))
+        # There is nothing that it refuses.
+        self.store.call_together("note", ((home, ("runner", FOREIGN_MS, *words)) for home, words in rows.items()))
 
     # ---- acting for it
 
@@ -287,7 +291,7 @@ class Roster:
         """A run for each of these runners, in the only partition; or why there is none."""
         leases = [self.lease(look) for look in looks]
         before = [lease.lanes(0) for lease in leases]
-        replies = list(self.store.call_many("claim", ((0, lease.claiming(1)) for lease in leases)))
+        replies = self.store.call_together("claim", [(0, lease.claiming(1)) for lease in leases])
         found: list[list[Claim] | AgentqError] = []
         for lease, lanes, reply in zip(leases, before, replies, strict=True):
             try:

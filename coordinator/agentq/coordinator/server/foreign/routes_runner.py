@@ -30,7 +30,8 @@ router = APIRouter(tags=["foreign runners"], route_class=Quick)
 Runner = Annotated[Principal, allowed("work", bound=True)]
 Poller = Annotated[Principal, Depends(Polling(Scope.WORK, bound=True))]
 Fields = dict[str, Any]
-OK = {"ok": True}
+JSON = "application/json"
+OK = b'{"ok":true}'
 SELF, EXTERNAL = "self", "external"
 
 
@@ -102,7 +103,7 @@ def _number(seconds: float) -> float:
 
 
 @router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
-async def poll(request: Request, caller: Poller, runner_id: Annotated[str, Query(max_length=128)]) -> Response:
+async def poll(request: Request, caller: Poller, runner_id: str) -> Response:
     """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
     embassy = embassy_of(request)
     if embassy.lobby.has(_as_given(runner_id)):
@@ -131,35 +132,35 @@ async def heartbeat(request: Request, caller: Runner) -> Response:
         embassy.reports.overdue(look)
 
     await service.ask(beat)
-    return JSONResponse(OK)
+    return Response(OK, media_type=JSON)
 
 
 @router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
 async def started(request: Request, caller: Runner, run_id: str) -> Response:
     embassy, _, (runner, _) = await _reporting(request, caller)
     await embassy.rush.started(Ended(runner, run_id))
-    return JSONResponse(OK)
+    return Response(OK, media_type=JSON)
 
 
 @router.post("/runner/runs/{run_id}/completed", summary="A run is done")
 async def completed(request: Request, caller: Runner, run_id: str) -> Response:
     embassy, _, (runner, fields) = await _reporting(request, caller)
     await embassy.rush.completed(Ended(runner, run_id, _text(fields, "session_status") or None))
-    return JSONResponse(OK)
+    return Response(OK, media_type=JSON)
 
 
 @router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
 async def failed(request: Request, caller: Runner, run_id: str) -> Response:
     embassy, service, (runner, fields) = await _reporting(request, caller)
     await service.ask(embassy.reports.failed, runner, run_id, _text(fields, "error"))
-    return JSONResponse(OK)
+    return Response(OK, media_type=JSON)
 
 
 @router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
 async def stopped(request: Request, caller: Runner, run_id: str) -> Response:
     embassy, service, (runner, fields) = await _reporting(request, caller)
     await service.ask(embassy.reports.stopped, runner, run_id, _text(fields, "signal", "SIGTERM"))
-    return JSONResponse(OK)
+    return Response(OK, media_type=JSON)
 
 
 async def _reporting(request: Request, caller: Principal) -> tuple[Embassy, Service, tuple[str, Fields]]:
@@ -174,7 +175,7 @@ async def _reporting(request: Request, caller: Principal) -> tuple[Embassy, Serv
 async def exited(request: Request, caller: Runner, session_id: str) -> Response:
     embassy, service, (_, fields) = await _reporting(request, caller)
     await service.ask(embassy.attending.exited, session_id, fields)
-    return JSONResponse(OK)
+    return Response(OK, media_type=JSON)
 
 
 @router.get("/runners", summary="List foreign runners")
