@@ -103,7 +103,7 @@ def _look(service: Service, caller: Principal, asked: Looked) -> dict[str, Any]:
 def _told(fields: dict[str, str]) -> dict[str, str]:
     """The hash, but for what is secret of it."""
     spec = fields["spec"]
-    if spec.startswith("{") and ('"env"' in spec or '"scope"' in spec):
+    if spec.startswith("{") and any(mark in spec for mark in ('"env"', '"scope"', '"workspace"')):
         shown = foreign.concealed({"spec": hidden(json.loads(spec))})
         fields["spec"] = to_json(shown["spec"]).decode()
     return {name: value for name, value in fields.items() if name not in SECRET}
