@@ -233,6 +233,7 @@ def test_a_server_refuses_to_listen_to_others_while_nobody_needs_a_token(valkey:
 
     assert refused.returncode == 4
     assert "agentq token new" in refused.stderr
+    assert "without TLS" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentq.cli.door import Door
+from agentq.cli.afar import afar
 from agentq.cli.options import Json, RunIds
 from agentq.cli.server import reach
 from agentq.cli.verb import say_to_all
@@ -26,7 +26,7 @@ def cancel(
     Example: agentq cancel RUN
     Example: agentq cancel RUN --reason "not needed any more"
     """
-    if door := Door.here(ctx):
-        raise typer.Exit(say_to_all(run, lambda run_id: door.cancel(run_id, reason), json=json).code)
+    if there := afar(ctx):
+        raise typer.Exit(say_to_all(run, lambda run_id: there.cancel(run_id, reason), json=json).code)
     server = reach(ctx)
     raise typer.Exit(say_to_all(server.find(run), lambda run_id: server.queue.cancel(run_id, reason), json=json).code)

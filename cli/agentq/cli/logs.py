@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from agentq.cli.afar import Afar, afar
 from agentq.cli.doings import Teller
-from agentq.cli.door import Door
 from agentq.cli.options import Json, RunId
 from agentq.cli.render import clean_lines, print_json
 from agentq.cli.server import Server, home_of, note, reach
@@ -42,8 +42,10 @@ def logs(
     """
     if full and (follow or json or raw):
         raise Invalid("--full prints a file as it is; leave --follow, --json and --raw away.")
-    if door := Door.here(ctx):
-        print_at(door, run, follow=follow, raw=raw, json=json)
+    if there := afar(ctx):
+        if full:
+            raise Invalid("--full prints a file of the worker's, which is for those who reach its server.")
+        print_at(there, run, follow=follow, raw=raw, json=json)
         return
     server = reach(ctx)
     (run_id,) = server.find([run])
@@ -53,10 +55,10 @@ def logs(
         print_log(server, run_id, follow=follow, json=json, raw=raw)
 
 
-def print_at(door: Door, run_id: str, *, follow: bool, raw: bool = False, json: bool = False) -> None:
-    """The same, within an agent's run."""
-    entries = door.log(run_id, follow=follow)
-    if not raw and door.get(run_id).spec.kind == "agent":
+def print_at(there: Afar, run_id: str, *, follow: bool, raw: bool = False, json: bool = False) -> None:
+    """The same, where the server is not reached itself."""
+    entries = there.log(run_id, follow=follow)
+    if not raw and there.get(run_id).spec.kind == "agent":
         print_doings(entries, json=json)
     else:
         _print_entries(entries, json=json)

@@ -63,11 +63,14 @@ def serve(
         raise Invalid("--insecure-no-tokens and --require-tokens contradict each other.")
 
     from agentq.coordinator.server import listening
+    from agentq.coordinator.server.access import is_loopback
 
     listening.check(server)
     settings = located(ctx, start=True)
     if insecure_no_tokens:
         note(f"INSECURE: whoever reaches {server.host} may do everything, also run any command on the workers.")
+    elif not is_loopback(server.host) and not server.tls_cert:
+        note("without TLS whoever is between reads tokens and prompts: give --tls-cert, or put a proxy before it.")
     ctx.call_on_close(tracing.export("agentq-server", note))
     listening.serve(
         settings, server, insecure=insecure_no_tokens, ready=lambda url: note(f"serving at {url}; Ctrl-C ends it.")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
+from agentq.cli.afar import afar
 from agentq.cli.doings import Teller, shown_width
-from agentq.cli.door import Door
 from agentq.cli.options import Json, RunIds
 from agentq.cli.record import ending, what
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
@@ -40,9 +40,9 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     Example: agentq show RUN
     Example: agentq show RUN --json
     """
-    if door := Door.here(ctx):
+    if there := afar(ctx):
         for run_id in run:
-            found = door.get(run_id)
+            found = there.get(run_id)
             print_json(run_record(found)) if json else print_run(found)
         return
     server = reach(ctx)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +19,7 @@ from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
 
 if TYPE_CHECKING:
+    from agentq.cli.afar import Coordinator
     from agentq.cli.door import Door
 
 Opt = typer.Option
@@ -125,6 +126,9 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         if "AGENTQ_DOOR" in os.environ and (door := _door(ctx)) is not None:
             asked = spec_of({**fields, "after": after, "parent": parent} if parent else fields)
             raise typer.Exit(_submit_at(door, asked, how, wait=wait, json=json))
+        if (there := _coordinator(ctx)) is not None:
+            whole = spec_of({**fields, "after": after, **({"parent": parent} if parent else {})})
+            raise typer.Exit(_submit_to(there, [whole], how, wait=wait, json=json))
         server = reach(ctx, start=True)
         family: dict[str, Any] = {"after": server.find(after)} if after else {}
         family |= {"parent": server.find([parent])[0]} if parent else {}
@@ -133,6 +137,8 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
         specs = _many(path, given)
         if how["follow"] and len(specs) > 1:
             raise Invalid("--follow follows one run; use --wait for several.")
+        if (there := _coordinator(ctx)) is not None:
+            raise typer.Exit(_submit_to(there, specs, how, wait=wait, json=json))
         server = reach(ctx, start=True)
     check_agents(server, specs)
     ids, code = _send(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
@@ -162,6 +168,27 @@ def _submit_at(door: Door, spec: RunSpec, how: dict[str, Any], *, wait: bool, js
     if how["follow"]:
         print_at(door, child, follow=True)
     return wait_at(door, [child], json=json) if wait else 0
+
+
+def _coordinator(ctx: typer.Context) -> Coordinator | None:
+    if not settings_of(ctx).settings.url.strip().startswith("http"):
+        return None
+    from agentq.cli.afar import Coordinator
+
+    return Coordinator.here(ctx)
+
+
+def _submit_to(there: Coordinator, specs: list[RunSpec], how: dict[str, Any], *, wait: bool, json: bool) -> int:
+    """The same, through a coordinator."""
+    from agentq.cli.logs import print_at
+    from agentq.cli.wait import wait_at
+
+    receipts = there.submit(specs, durable=how["durable"])
+    ids, code = _told(specs, receipts, {}, quiet=how["follow"] or (wait and json), json=json)
+    if how["follow"] and ids:
+        note(ids[0])
+        print_at(there, ids[0], follow=True)
+    return max(code, wait_at(there, ids, json=json)) if wait else code
 
 
 def _parent(given: dict[str, Any]) -> str | None:
@@ -194,11 +221,18 @@ def check_folder(ctx: typer.Context, folder: str | None, *, asked: bool) -> None
 
 def _send(server: Server, specs: list[RunSpec], *, durable: bool, quiet: bool, json: bool) -> tuple[list[str], int]:
     """Submit, and tell what became of each; the ids, and the exit code of the first refusal."""
-    ids: list[str] = []
-    code = 0
     one_by_one = durable or len(specs) == 1
     lacks = _lacks(server, specs)
     receipts = _receipts(server, specs, durable) if one_by_one else server.queue.submit_many(specs)
+    return _told(specs, receipts, lacks, quiet=quiet, json=json)
+
+
+def _told(
+    specs: list[RunSpec], receipts: Iterable[Receipt], lacks: dict[str, list[str]], *, quiet: bool, json: bool
+) -> tuple[list[str], int]:
+    """Say what became of each run; the ids, and the exit code of the first refusal."""
+    ids: list[str] = []
+    code = 0
     for spec, receipt in zip(specs, receipts, strict=True):
         if receipt.refused is not None:
             note(str(receipt.refused))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentq.cli.door import Door
+from agentq.cli.afar import Afar, afar
 from agentq.cli.options import Json, RunIds
 from agentq.cli.record import ending
 from agentq.cli.render import paint, print_json
@@ -32,8 +32,8 @@ def wait(
     Example: agentq wait RUN --timeout 10m --json
     """
     timeout_ms = None if timeout is None else duration_ms(timeout)
-    if door := Door.here(ctx):
-        raise typer.Exit(wait_at(door, run, timeout_ms, json=json))
+    if there := afar(ctx):
+        raise typer.Exit(wait_at(there, run, timeout_ms, json=json))
     server = reach(ctx)
     raise typer.Exit(wait_for(server, server.find(run), timeout_ms, json=json))
 
@@ -53,12 +53,12 @@ def wait_for(server: Server, ids: list[str], timeout_ms: int | None = None, *, j
     return code
 
 
-def wait_at(door: Door, ids: list[str], timeout_ms: int | None = None, *, json: bool = False) -> int:
-    """The same, within an agent's run."""
+def wait_at(there: Afar, ids: list[str], timeout_ms: int | None = None, *, json: bool = False) -> int:
+    """The same, where the server is not reached itself."""
     deadline = None if timeout_ms is None else monotonic_ms() + timeout_ms
     code = 0
     for run_id in ids:
-        run = door.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
+        run = there.wait(run_id, None if deadline is None else max(0, deadline - monotonic_ms()))
         code = max(code, _told(run, json=json))
     return code
 

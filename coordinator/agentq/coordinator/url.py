@@ -65,8 +65,9 @@ def parse(url: str) -> Address:
     match = PARTS.fullmatch(url.strip())
     if url.strip().startswith(("http://", "https://")):
         raise _invalid(
-            "it must begin with redis://, and this is a coordinator's, through which only the Python SDK, "
-            "`agentq worker --connect` and the API itself go; everything else needs the Redis behind it"
+            "it must begin with redis://, and this is a coordinator's, through which only `agentq submit`, `wait`, "
+            "`logs`, `show`, `cancel` and `worker --connect` go, and the Python SDK; everything else needs the Redis "
+            "behind it"
         )
     if match is None:
         raise _invalid("it must begin with redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
