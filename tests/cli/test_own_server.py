@@ -95,7 +95,7 @@ def test_ctrl_c_while_waiting_is_code_130_and_the_run_goes_on(user: dict[str, st
 
 def test_ctrl_c_while_models_are_made_is_code_130_and_no_other_fault_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are made when they are first used; pydantic answers an interrupt there with an error of its own."""
-    told = ["Error building \"model\" validator:\n  KeyboardInterrupt: ", "Error building \"model\" validator"]
+    told = ['Error building "model" validator:\n  KeyboardInterrupt: ', 'Error building "model" validator']
 
     def make(_: object) -> None:
         raise SchemaError(told.pop(0))
