@@ -6,6 +6,8 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from foreign import Parties
+from pydantic import JsonValue
 from servers import Server
 from serving import COMMAND, Serving
 
@@ -131,6 +133,21 @@ def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[.
         client.close()
 
     assert ends == [b"", b"", b"", b"HTTP/1.1 408", b""]
+
+
+@pytest.mark.parametrize("notes", [{"dialect": "zzz"}, {"parameters": 1}, {"hook": "nonsense"}, {"hook": "../"}])
+def test_notes_that_look_foreign_and_are_not_stop_no_runner(
+    serving: Serving, parties: Parties, notes: JsonValue
+) -> None:
+    """A submitter may write down what it likes; runners of others are given the run all the same."""
+    runner, client = parties.hand(), parties.client()
+    body = {"kind": "agent", "agent": "claude", "prompt": "x", "notes": {"foreign": notes}}
+    run = client.http.post("/runs", json=body).json()["id"]
+
+    assert client.http.get(f"/runs/{run}").status_code == 200
+    assert runner.take()["run_id"] == run
+    runner.report(run, "completed")
+    assert serving.records.get(run).state == "completed"
 
 
 @pytest.mark.parametrize(
