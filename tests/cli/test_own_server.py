@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
+from pydantic_core import SchemaError
 from servers import until
 
+from agentq.cli.main import main
 from agentq.coordinator.embedded import Embedded
 
 AGENTQ = [sys.executable, "-m", "agentq.cli.main"]
@@ -88,6 +91,20 @@ def test_ctrl_c_while_waiting_is_code_130_and_the_run_goes_on(user: dict[str, st
     assert waiting.returncode == 130
     assert last == f"agentq: {run_id} goes on; `agentq cancel` ends a run.\n"
     assert "pending" in run(user, "ls")[0]
+
+
+def test_ctrl_c_while_models_are_made_is_code_130_and_no_other_fault_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made when they are first used; pydantic answers an interrupt there with an error of its own."""
+    told = ['Error building "model" validator:\n  KeyboardInterrupt: ', 'Error building "model" validator']
+
+    def make(_: object) -> None:
+        raise SchemaError(told.pop(0))
+
+    monkeypatch.setattr(typer.main, "get_command", make)
+
+    assert main(["ls"]) == 130
+    with pytest.raises(SchemaError):
+        main(["ls"])
 
 
 def test_help_imports_neither_redis_nor_pydantic(user: dict[str, str]) -> None:

@@ -140,6 +140,15 @@ def test_parameters_that_do_not_fit_are_refused_with_their_schema(parties: Parti
     assert detail["parameters_schema"]["required"] == ["prompt"]
 
 
+def test_a_schema_without_end_refuses_what_comes_and_breaks_nothing(parties: Parties) -> None:
+    http = parties.client().http
+    assert http.post("/agents", json={"name": "endless", "parameters_schema": {"$ref": "#"}}).status_code == 201
+    body = {"type": "start_session", "agent_name": "endless", "parameters": {"prompt": "x"}}
+
+    assert "without end" in http.post("/runs", json=body).json()["detail"]
+    http.delete("/agents/endless")
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -209,7 +209,10 @@ def test_nothing_that_a_request_brings_is_expanded(parties: Parties) -> None:
         "auth": "${env.HOME}",
         "key": "s3cret",
     }
-    assert "s3cret" not in client.http.get(f"/runs/{run}").text
+    record = client.http.post("/records/runs", json={"ids": [run]})
+    assert run in record.json()["runs"]
+    for told in (client.http.get(f"/runs/{run}"), record, client.http.get(f"/sessions/{given['session_id']}/turns")):
+        assert "s3cret" not in told.text
     client.http.delete("/agents/curious")
 
 

@@ -17,7 +17,7 @@ from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.run import Outcome
 from agentq.coordinator.server.counting import PENDING, Counting
-from agentq.coordinator.server.metrics import Metrics, Stock, names
+from agentq.coordinator.server.metrics import NAMES_MAX, Metrics, Stock, names
 
 
 def value(text: str, name: str, **labels: str) -> float:
@@ -86,6 +86,19 @@ def test_every_metric_is_documented(world: World) -> None:
     for name in families | names(world.store).keys():
         if not name.endswith("_created"):
             assert f"`{name}`" in page, name
+
+
+def test_names_that_submitters_make_up_do_not_grow_without_end(world: World) -> None:
+    metrics = Metrics(Stock(world.store))
+
+    told = [metrics.named("queue", f"q-{number}") for number in range(NAMES_MAX + 5)]
+
+    assert told[NAMES_MAX:] == ["other"] * 5
+    assert (told[NAMES_MAX - 1], metrics.named("queue", "q-0"), metrics.named("agent", "new")) == (
+        "q-999",
+        "q-0",
+        "new",
+    )
 
 
 def test_a_server_without_its_store_lives_and_says_that_it_is_of_no_use(

@@ -32,13 +32,15 @@ def test_a_receiver_is_told_in_order_signed_again_after_a_no_and_once_more_on_re
     valkey: Server, make_serving: MakeServing, receiver: Receiver
 ) -> None:
     serving = make_serving(valkey, environment=AT_HOME)
-    receiver.answers = [204, 500, "hang"]
+    receiver.answers, receiver.retry_after = [204, 500, "hang"], "120"
     with serving.client() as client:
         secret = hooked(client, receiver, filter={"event": ["submitted,cancelled"], "queue": ["mail"]})
         serving.submit(queue="other")
         runs = [serving.submit(queue="mail") for _ in range(3)]
         serving.queue.cancel(runs[0])
         until(lambda: len(receiver.got) == 2, "the first no")
+        until(lambda: client.get("/webhooks/hook").json()["failures"] == 1, "the no to be noted")
+        assert client.get("/webhooks/hook").json()["retry_at_ms"] - serving.store.time_ms() > 100_000
         client.post("/webhooks/hook/resume")  # which does not wait for the time of the next try
         until(lambda: len(receiver.got) == 3, "the try that hangs")
         until(lambda: client.get("/webhooks/hook").json()["failures"] == 1, "the end of its patience")

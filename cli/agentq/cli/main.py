@@ -166,7 +166,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read us, such as `head`, has had enough; Python must not try to flush to them again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except Exception as error:
+        if not _is_interrupt(error):
+            raise
+        return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Whether it is what pydantic makes of a Ctrl-C that comes while it builds a model."""
+    return type(error).__name__ == "SchemaError" and "KeyboardInterrupt" in str(error)
 
 
 def _say(sentence: str, code: int, who: str = "agentq: ") -> int:

@@ -60,7 +60,7 @@ words=$(
         esac
     done
 )
-stop() {{ mkdir {mark} 2>/dev/null && kill -STOP $$; }}
+stop() {{ mkdir {mark} 2>/dev/null && echo $$ > {mark}/pid && kill -STOP $$; }}
 case $words in {words}*) {before}{real} "$@"; code=$?; {after}exit $code;; esac
 exec {real} "$@"
 """
@@ -219,6 +219,7 @@ def test_a_frozen_worker_that_wakes_when_another_has_merged_adds_nothing(
     begin(yard.crew, queue="move")
     (ended,) = yard.done(run)
 
+    os.kill(int((scene.tools / "stopped" / "pid").read_text()), signal.SIGCONT)
     frozen.send_signal(signal.SIGCONT)
     until(lambda: len(yard.crew.records.workers()) == 2, "it to be back", 40)
     after = yard.done(yard.submit("echo more > more.txt", queue="move"))[0]

@@ -49,7 +49,7 @@ class Scale:
     submits: int = 20
 
 
-QUICK = Scale(pings=20, bulk=100, settle_s=0.5, idle_s=5, seats=40, processes=2, submits=5)
+QUICK = Scale(pings=20, bulk=100, settle_s=0.5, idle_s=1, seats=40, processes=2, submits=5)
 
 
 class Bench:

@@ -74,13 +74,14 @@ class Counting:
             return
         parts = lane_parts(lane)
         agents = [name.removeprefix(AGENT_LABEL) for name in parts["demands"] if name.startswith(AGENT_LABEL)]
-        agent, queue = "".join(agents[:1]), parts["queue"]
+        named = self._metrics.named
+        agent, queue = named("agent", "".join(agents[:1])), named("queue", parts["queue"])
         outcome = class_ if state in (State.COMPLETED, State.FAILED) and class_ else state
         self._metrics.runs.labels(queue, agent, outcome).inc()
         if started and finished:
             self._metrics.duration.labels(queue).observe(max(0, int(finished) - int(started)) / 1000)
         if spent and agent:
-            spending = spending_of(spent)
+            spending, model = spending_of(spent), named("model", model)
             self._metrics.cost.labels(agent, model).inc(spending.cost_usd or spending.known_usd or 0)
             for kind in ("input", "cached", "output"):
                 self._metrics.tokens.labels(agent, model, kind).inc(getattr(spending, f"{kind}_tokens"))

@@ -27,10 +27,16 @@ REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 
 CALL_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 
 
+NAMES_MAX = 1000
+"""Queues, agents and models that are told apart: whoever submits makes up names, and each costs memory for good."""
+OTHERS = "other"
+
+
 class Metrics:
     """The metrics of one server."""
 
     def __init__(self, stock: Stock) -> None:
+        self._names: dict[str, set[str]] = {}
         self.registry = CollectorRegistry()
         self.registry.register(stock)
         self.runs = self._counter("agentq_runs_total", "Runs that ended, by how.", "queue", "agent", "outcome")
@@ -73,6 +79,14 @@ class Metrics:
             known = self._observed[route, method, status] = child
         known[0].inc()
         known[1].observe(seconds)
+
+    def named(self, label: str, name: str) -> str:
+        """A name that somebody has made up, as the value of a label."""
+        known = self._names.setdefault(label, set())
+        if name not in known and len(known) >= NAMES_MAX:
+            return OTHERS
+        known.add(name)
+        return name
 
     def refused(self, reply: object) -> None:
         """Count the attempts that a call refused because they were superseded."""

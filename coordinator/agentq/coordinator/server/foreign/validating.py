@@ -46,6 +46,8 @@ def check_parameters(parameters: Mapping[str, Any], agent: str | None, schema: M
         faults = sorted(validator.iter_errors(parameters), key=lambda fault: list(map(str, fault.path)))
     except Unresolvable as error:
         raise Invalid(f"The schema of {agent or 'the agent'} refers to what it does not have: {error}.") from error
+    except RecursionError:
+        raise Invalid(f"The schema of {agent or 'the agent'} refers to itself without end.") from None
     if not faults:
         return
     raise Mistaken(
