@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 
@@ -148,6 +149,19 @@ def test_notes_that_look_foreign_and_are_not_stop_no_runner(
     assert runner.take()["run_id"] == run
     runner.report(run, "completed")
     assert serving.records.get(run).state == "completed"
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-1E+400", "1" + "0" * 400 + ".5"])
+def test_what_cannot_be_told_again_in_json_does_not_come_in(parties: Parties, number: str) -> None:
+    client = parties.client()
+    session = client.start()["session_id"]
+    told = {"event_type": "post_tool", "tool_output": 1234567}
+    body = json.dumps(told).replace("1234567", number)
+
+    refused = client.http.post(f"/sessions/{session}/events", content=body)
+
+    assert (refused.status_code, "not JSON" in refused.json()["detail"]) == (422, True)
+    assert client.http.post(f"/sessions/{session}/events", json={**told, "tool_output": "1e999"}).status_code == 201
 
 
 @pytest.mark.parametrize(
