@@ -134,6 +134,7 @@ def test_a_home_in_a_file_is_relative_to_the_file(near: Path) -> None:
         ("tick_ms = 'often'", "A setting in {path} is wrong: tick_ms: Input should be a valid integer"),
         ("namespace = 3", "A setting in {path} is wrong: namespace"),
         ("partitions = 0", "A setting in {path} is wrong: partitions"),
+        ("[server]\ncors_origins = ['ui']", "A setting in {path} is wrong: cors_origins: 'ui' is no origin; one looks"),
         ("lease_ms = 1000", "A setting is wrong: lease_ms must be at least three times heartbeat_ms"),
     ],
 )

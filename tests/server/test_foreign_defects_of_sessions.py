@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from foreign import Client, Hand, Parties, is_polling
+from pydantic import JsonValue
 from servers import until
 from serving import Serving
 
@@ -56,6 +57,20 @@ def test_a_parent_is_told_of_every_child_though_a_turn_of_it_failed(parties: Par
     a_child(client, parent)
     done(runner, runner.take(), "second answer")
     assert "second answer" in runner.take()["parameters"]["prompt"]
+
+
+@pytest.mark.parametrize("content", [5, {"type": "text"}, [{"type": "text", "text": 5}, "x", None], "said"])
+def test_a_run_ends_whatever_shape_its_messages_had(parties: Parties, content: JsonValue) -> None:
+    runner, client = parties.hand(), parties.client()
+    client.start()
+    run = runner.take()
+    told = {"event_type": "message", "role": "assistant", "content": content}
+    assert runner.http.post(f"/sessions/{run['session_id']}/events", json=told).status_code == 201
+
+    runner.report(run["run_id"], "completed")
+
+    found = client.http.get(f"/runs/{run['run_id']}/result").json()
+    assert found.get("result") == ("said" if content == "said" else None)
 
 
 def test_a_parent_is_told_of_its_children_however_much_they_say_in_all(parties: Parties) -> None:
@@ -209,7 +224,10 @@ def test_nothing_that_a_request_brings_is_expanded(parties: Parties) -> None:
         "auth": "${env.HOME}",
         "key": "s3cret",
     }
-    assert "s3cret" not in client.http.get(f"/runs/{run}").text
+    record = client.http.post("/records/runs", json={"ids": [run]})
+    assert run in record.json()["runs"]
+    for told in (client.http.get(f"/runs/{run}"), record, client.http.get(f"/sessions/{given['session_id']}/turns")):
+        assert "s3cret" not in told.text
     client.http.delete("/agents/curious")
 
 

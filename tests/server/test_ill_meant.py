@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from foreign import Parties
+from pydantic import JsonValue
 from servers import Server
 from serving import COMMAND, Serving
 
@@ -131,6 +134,34 @@ def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[.
         client.close()
 
     assert ends == [b"", b"", b"", b"HTTP/1.1 408", b""]
+
+
+@pytest.mark.parametrize("notes", [{"dialect": "zzz"}, {"parameters": 1}, {"hook": "nonsense"}, {"hook": "../"}])
+def test_notes_that_look_foreign_and_are_not_stop_no_runner(
+    serving: Serving, parties: Parties, notes: JsonValue
+) -> None:
+    """A submitter may write down what it likes; runners of others are given the run all the same."""
+    runner, client = parties.hand(), parties.client()
+    body = {"kind": "agent", "agent": "claude", "prompt": "x", "notes": {"foreign": notes}}
+    run = client.http.post("/runs", json=body).json()["id"]
+
+    assert client.http.get(f"/runs/{run}").status_code == 200
+    assert runner.take()["run_id"] == run
+    runner.report(run, "completed")
+    assert serving.records.get(run).state == "completed"
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-1E+400", "1" + "0" * 400 + ".5"])
+def test_what_cannot_be_told_again_in_json_does_not_come_in(parties: Parties, number: str) -> None:
+    client = parties.client()
+    session = client.start()["session_id"]
+    told = {"event_type": "post_tool", "tool_output": 1234567}
+    body = json.dumps(told).replace("1234567", number)
+
+    refused = client.http.post(f"/sessions/{session}/events", content=body)
+
+    assert (refused.status_code, "not JSON" in refused.json()["detail"]) == (422, True)
+    assert client.http.post(f"/sessions/{session}/events", json={**told, "tool_output": "1e999"}).status_code == 201
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,14 @@ from agentq.sdk import connect
 
 def test_a_record_tells_everything_but_secrets_and_fences(valkey: Server, make_serving: MakeServing) -> None:
     serving = make_serving(valkey, "--require-tokens")
-    run = serving.submit(env={"API_KEY": "s3cret", "SHOWN": "yes"}, queue="mail")
+    workspace = {"repository": "https://ann:s3cret@git.example/shop", "base": "main"}
+    run = serving.submit(env={"API_KEY": "s3cret", "SHOWN": "yes"}, queue="mail", workspace=workspace)
     serving.store.connection.command("HSET", serving.store.key(0, "run", run), "fence", "1-abc")
     with connect(serving.url, token=serving.token("read", queues=["mail"])) as client:
         record = client.run(run).record()
         assert record.spec.env == {"API_KEY": "…", "SHOWN": "yes"}
+        assert record.spec.workspace is not None
+        assert record.spec.workspace.repository == "https://ann:…@git.example/shop"
         assert (record.fence, record.spec.queue) == ("", "mail")
         with pytest.raises(NotAllowed, match="not for other"):
             client.run(serving.submit(queue="other")).record()

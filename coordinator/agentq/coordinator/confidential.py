@@ -1,4 +1,4 @@
-"""Which variables of a run are secret: those that are called so, and those that the run itself names."""
+"""What of a run is secret: variables that are called so, those that the run itself names, passwords in addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def is_called_secret(name: str) -> bool:
 
 
 def hidden(spec: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a spec, for those who may read it: the values of secret variables are not told."""
+    """The fields of a spec, for those who may read it: the values of secret variables are not told, nor passwords."""
+    workspace: dict[str, Any] = spec.get("workspace") or {}
+    if workspace.get("repository"):
+        spec = {**spec, "workspace": {**workspace, "repository": PASSWORD.sub(_without, workspace["repository"])}}
     env: dict[str, str] = spec.get("env") or {}
     if not env:
         return spec

@@ -7,6 +7,7 @@ the user's own `~/.config/agentq/config.toml`, and that above the default.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,14 @@ class ServerSettings(BaseModel):
     @classmethod
     def _one_line(cls, value: object) -> object:
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for each in origins:
+            if not re.fullmatch(r"https?://[^/?#\s*@]+/?", each):
+                raise ValueError(f"{each[:80]!r} is no origin; one looks like https://ui.example")
+        return origins
 
 
 def _given(labels: dict[str, str]) -> dict[str, str]:

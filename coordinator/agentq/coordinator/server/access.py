@@ -187,8 +187,9 @@ class Allowed:
         self.bound = bound
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
-        known: Principal | None = connection.scope.get("state", {}).pop(LOOKED_AT, None)
-        if known is not None:
+        looked_at = connection.scope.get("state", {}).pop(LOOKED_AT, None)
+        if looked_at is not None and looked_at[0] is self:
+            known: Principal = looked_at[1]
             return known
         service: Service = connection.app.state.service
         found = await service.access.principal(connection)
@@ -198,7 +199,7 @@ class Allowed:
     async def look(self, connection: HTTPConnection) -> None:
         """The same ahead of it, once."""
         found = await self(connection)
-        connection.scope["state"][LOOKED_AT] = found
+        connection.scope["state"][LOOKED_AT] = self, found
 
     def admit(self, found: Principal) -> Principal:
         """Let somebody in, or refuse them."""

@@ -8,8 +8,10 @@ submitted again, which changes nothing that is there already.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
+from math import isinf
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -30,6 +32,9 @@ from agentq.coordinator.server.service import Service, Submit
 KEY_LENGTH = 255
 HOME = 0
 """The partition that the answers of keys live in."""
+NUMBER_SHOWN = 40
+_LARGE = re.compile(rb"[eE]\+?\d{3}|\d{300}")
+"""What a number that is too large has in it, at the least."""
 
 
 class Answer(NamedTuple):
@@ -54,9 +59,19 @@ def read(body: bytes) -> Any:
     if not body:
         raise Invalid('There is no body; it is to be JSON, such as {"kind": "command", "argv": ["make", "test"]}.')
     try:
-        return from_json(body)
-    except ValueError as error:
+        if _LARGE.search(body):
+            json.loads(body, parse_float=_finite)
+        return from_json(body, allow_inf_nan=False)
+    except (ValueError, RecursionError) as error:
         raise Invalid(f"The body is not JSON: {error}.") from error
+
+
+def _finite(text: str) -> float:
+    """What is too large to be a number becomes infinite, which JSON has no word for when it is told again."""
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text[:NUMBER_SHOWN]} is too large for a number")
+    return number
 
 
 def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:

@@ -195,7 +195,7 @@ def _of_children(queue: Queue, claim: Claim, grants: Grants, asked: OfHeld) -> A
 
 def _of_others(run: Run) -> Run:
     """Without what is only for the worker that it was executed by."""
-    return run.model_copy(update={"spec": run.spec.model_copy(update={"env": {}, "stdin": None})})
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"env": {}, "stdin": None, "notes": {}})})
 
 
 def _told(run: Run) -> Any:

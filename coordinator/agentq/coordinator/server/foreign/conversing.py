@@ -358,5 +358,6 @@ def _text_of(event: Mapping[str, Any]) -> str | None:
     content = event.get("content")
     if isinstance(content, str):
         return content
-    parts = [part.get("text") for part in content or () if isinstance(part, dict) and part.get("type") == "text"]
-    return "".join(filter(None, parts)) or None
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(text for text in texts if isinstance(text, str)) or None

@@ -234,7 +234,8 @@ class Orders:
         """A run as its runner is to get it; None if its start hook forbids it."""
         run = self.records.get(claim.id)
         notes, parameters = Notes.of(run.spec), None
-        if notes.hook is not None:
+        # A hook is what the run has waited for; what else its submitter may have written down is none.
+        if notes.hook is not None and notes.hook in run.spec.after:
             blocked, parameters = self._hooked(notes.hook)
             if blocked is not None:
                 self._quietly(claim, Outcome(class_=OutcomeClass.REJECTED, error=blocked[:ERROR_CHARACTERS]))

@@ -11,7 +11,6 @@ import zlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic_core import from_json
 from starlette.responses import Response
 
 from agentq.coordinator.errors import Invalid
@@ -23,6 +22,7 @@ from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_o
 from agentq.coordinator.server.foreign.shelf import KINDS, SINGULAR, Kind, Shelf
 from agentq.coordinator.server.routers import workers
 from agentq.coordinator.server.service import service_of
+from agentq.coordinator.server.submitting import read
 from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["blueprints"])
@@ -146,7 +146,7 @@ def _unpacked(body: bytes) -> dict[str, Any]:
                     raise Invalid("The archive holds more than can be kept.")
                 file = archive.extractfile(entry) if entry.isfile() and entry.name.endswith(".json") else None
                 if file is not None:
-                    everything[_path(entry.name)] = from_json(file.read())
+                    everything[_path(entry.name)] = read(file.read())
     except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
         raise Invalid(f"The archive cannot be read: {error}.") from error
     return everything

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.fields import Name
@@ -79,9 +80,11 @@ class Notes(BaseModel):
 
     @classmethod
     def of(cls, spec: RunSpec) -> Notes:
-        """The notes of a run, or what can be said of one that came in another way."""
+        """The notes of a run, or what can be said of one that came in another way, whatever is written in it."""
         told = spec.notes.get(NOTES)
-        return cls.model_validate(told) if isinstance(told, dict) else cls(agent=spec.agent)
+        with suppress(ValidationError):
+            return cls.model_validate(told)
+        return cls(agent=spec.agent)
 
     def kept(self) -> dict[str, JsonValue]:
         """As the notes of a spec."""

@@ -18,7 +18,7 @@ from agentq.coordinator.lifecycle import TERMINAL
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.run import lane_parts
-from agentq.coordinator.server import problems, views
+from agentq.coordinator.server import foreign, problems, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
@@ -103,6 +103,7 @@ def _look(service: Service, caller: Principal, asked: Looked) -> dict[str, Any]:
 def _told(fields: dict[str, str]) -> dict[str, str]:
     """The hash, but for what is secret of it."""
     spec = fields["spec"]
-    if spec.startswith("{") and '"env"' in spec:
-        fields["spec"] = to_json(hidden(json.loads(spec))).decode()
+    if spec.startswith("{") and any(mark in spec for mark in ('"env"', '"scope"', '"workspace"')):
+        shown = foreign.concealed({"spec": hidden(json.loads(spec))})
+        fields["spec"] = to_json(shown["spec"]).decode()
     return {name: value for name, value in fields.items() if name not in SECRET}

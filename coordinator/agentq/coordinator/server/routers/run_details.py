@@ -17,7 +17,7 @@ from agentq.coordinator.logs import Logs, Stream
 from agentq.coordinator.server import foreign, live, sse, views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.departing import departing
-from agentq.coordinator.server.parameters import KNOWN
+from agentq.coordinator.server.parameters import APART, KNOWN
 from agentq.coordinator.server.routers.runs import RunId, Wait, check_queue, visible
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.shapes import attempt_record, log_record, outcome_record
@@ -38,7 +38,7 @@ async def logs(
     before: Place | None = None,
     limit: Annotated[int, Query(ge=1, le=ENTRIES, description="At most so many entries.")] = ENTRIES,
     tail: Annotated[int | None, Query(ge=1, le=ENTRIES, description="The newest so many entries instead.")] = None,
-    stream: Annotated[list[Stream] | None, Query(description="Only these streams.")] = None,
+    stream: Annotated[list[Stream] | None, APART, Query(description="Only these streams.")] = None,
     wait: Wait = 0,
     follow: Annotated[bool, Query(description="As server-sent events, until the run has ended.")] = False,
     last_event_id: Annotated[
