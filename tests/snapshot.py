@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.connection import Connection, Word
 from agentq.coordinator.keys import GROUP, KEYS, Key
 from agentq.coordinator.link import fields_of
 
@@ -28,6 +29,15 @@ class Snapshot:
     pending: dict[str, dict[str, str]] = field(default_factory=dict)
     """Lane → entry → consumer that it was delivered to."""
 
+    def put(self, name: str, kind: str, ttl: int, value: Any, pending: Sequence[Any]) -> None:
+        """Take in a key as the server tells of it; of a lane, what is delivered as well."""
+        line, parts = kind_of(name.removeprefix(self.base))
+        assert kind == line.type, f"{name} is a {kind}, keys.py says {line.type}"
+        self.types[name], self.ttls[name] = kind, ttl
+        self.values.setdefault(line.name, {})[parts] = _VALUES[kind](value)
+        if line.name == "lane":
+            self.pending[parts[0]] = {item[0]: item[1] for item in pending}
+
     def of(self, kind: str) -> dict[tuple[str, ...], Any]:
         return self.values.get(kind, {})
 
@@ -35,10 +45,11 @@ class Snapshot:
         return self.of(kind).get((), {})
 
 
-def kind_of(name: str, base: str) -> tuple[Key, tuple[str, ...]]:
-    """Which line of keys.py a key belongs to."""
+@lru_cache(10_000)
+def kind_of(name: str) -> tuple[Key, tuple[str, ...]]:
+    """Which line of keys.py a key belongs to; its name without the base."""
     for kind, pattern in _PATTERNS:
-        found = pattern.fullmatch(name.removeprefix(base))
+        found = pattern.fullmatch(name)
         if found:
             return kind, found.groups()
     raise AssertionError(f"keys.py does not know the key {name}")
@@ -55,30 +66,39 @@ def take_snapshot(connection: Connection, base: str) -> Snapshot:
         names.update(found)
         if str(cursor) == "0":
             break
-    for name in names:
-        _read_key(connection, snapshot, name)
+    about = connection.commands([(word, name) for name in names for word in ("TYPE", "PTTL")])
+    there = [
+        (name, kind, ttl) for name, kind, ttl in zip(names, about[::2], about[1::2], strict=True) if kind != "none"
+    ]
+    values = connection.commands([_read(name, kind) for name, kind, _ in there])
+    for (name, kind, ttl), value in zip(there, values, strict=True):
+        is_lane = kind_of(name.removeprefix(base))[0].name == "lane"
+        pending = connection.command("XPENDING", name, GROUP, "-", "+", 100_000) if is_lane else ()
+        snapshot.put(name, kind, ttl, value, pending)
     return snapshot
 
 
-def _read_key(connection: Connection, snapshot: Snapshot, name: str) -> None:
-    kind, parts = kind_of(name, snapshot.base)
-    snapshot.types[name] = connection.command("TYPE", name)
-    snapshot.ttls[name] = connection.command("PTTL", name)
-    read: dict[str, Callable[[], Any]] = {
-        "string": lambda: connection.command("GET", name),
-        "hash": lambda: fields_of(connection.command("HGETALL", name)),
-        "set": lambda: set(connection.command("SMEMBERS", name)),
-        "zset": lambda: fields_of(connection.command("ZRANGE", name, 0, -1, "WITHSCORES")),
-        "list": lambda: connection.command("LRANGE", name, 0, -1),
-        "stream": lambda: {entry: fields_of(flat) for entry, flat in connection.command("XRANGE", name, "-", "+")},
+def _read(name: str, kind: str) -> tuple[Word, ...]:
+    words: dict[str, tuple[Word, ...]] = {
+        "string": ("GET", name),
+        "hash": ("HGETALL", name),
+        "set": ("SMEMBERS", name),
+        "zset": ("ZRANGE", name, 0, -1, "WITHSCORES"),
+        "list": ("LRANGE", name, 0, -1),
+        "stream": ("XRANGE", name, "-", "+"),
     }
-    if snapshot.types[name] == "none":
-        return
-    assert snapshot.types[name] == kind.type, f"{name} is a {snapshot.types[name]}, keys.py says {kind.type}"
-    snapshot.values.setdefault(kind.name, {})[parts] = read[kind.type]()
-    if kind.name == "lane":
-        found = connection.command("XPENDING", name, GROUP, "-", "+", 100_000)
-        snapshot.pending[parts[0]] = {item[0]: item[1] for item in found}
+    return words[kind]
+
+
+_VALUES: Mapping[str, Callable[[Any], Any]] = {
+    "string": str,
+    "hash": fields_of,
+    "set": set,
+    "zset": fields_of,
+    "list": list,
+    "stream": lambda entries: {entry: fields_of(flat) for entry, flat in entries},
+}
+"""What is read of a key, by its type, as the invariants want it."""
 
 
 def runs(snapshot: Snapshot) -> dict[str, dict[str, str]]:

@@ -96,6 +96,17 @@ def test_pages_lead_to_every_run_once(serving: Serving) -> None:
     assert (sorted(found), set(found)) == (sorted(made), made)
 
 
+def test_a_filter_of_several_states_takes_them_one_by_one_or_with_commas(serving: Serving) -> None:
+    runs = [serving.submit(queue="filtered") for _ in range(2)]
+    serving.queue.cancel(runs[0])
+    with api(serving) as client:
+        for states in ({"state": "pending,cancelled"}, {"state": ["pending", "cancelled"]}):
+            found = client.get("/runs", params={"queue": "filtered", **states}).json()["runs"]
+            assert {each["id"] for each in found} == set(runs)
+        assert len(client.get("/runs", params={"queue": "filtered", "state": "pending"}).json()["runs"]) == 1
+        assert client.get("/runs", params={"state": "pending,done"}).status_code == 422
+
+
 def test_a_run_is_cancelled_retried_signalled_and_explained(serving: Serving) -> None:
     with api(serving) as client:
         run = post(client, "/runs", {**COMMAND, "queue": "verbs"}, 201)["id"]

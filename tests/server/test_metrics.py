@@ -101,6 +101,16 @@ def test_names_that_submitters_make_up_do_not_grow_without_end(world: World) -> 
     )
 
 
+def test_methods_that_clients_make_up_are_counted_as_one(world: World) -> None:
+    metrics = Metrics(Stock(world.store))
+
+    for method in ("GET", "BREW", "WHEN"):
+        metrics.observe("", method, 405, 0.1)
+
+    counted = re.findall(r'agentq_http_requests_total\{method="(\w+)".*\} (\S+)', metrics.text().decode())
+    assert counted == [("GET", "1.0"), ("other", "2.0")]
+
+
 def test_a_server_without_its_store_lives_and_says_that_it_is_of_no_use(
     make_serving: Callable[..., Serving], durable: Server
 ) -> None:

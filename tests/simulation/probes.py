@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from hashlib import sha1
 from typing import Any
 
-from snapshot import Snapshot, kind_of
+from snapshot import Snapshot
 
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Source, Word
@@ -95,12 +93,7 @@ class Probes:
         """Everything, as the invariants want it."""
         snapshot = Snapshot(self._base)
         for name, kind, ttl, flat, pending in self._run(READ, GROUP):
-            line, parts = _kind_of(name.removeprefix(self._base))
-            assert kind == line.type, f"{name} is a {kind}, keys.py says {line.type}"
-            snapshot.types[name], snapshot.ttls[name] = kind, ttl
-            snapshot.values.setdefault(line.name, {})[parts] = _VALUES[kind](flat)
-            if line.name == "lane":
-                snapshot.pending[parts[0]] = {item[0]: item[1] for item in pending}
+            snapshot.put(name, kind, ttl, flat, pending)
         return snapshot
 
     def keep(self) -> None:
@@ -125,21 +118,3 @@ class Probes:
 
     def _run(self, source: Source, *words: Word) -> Any:
         return self._connection.script(source, self._base, words)
-
-
-@lru_cache(10_000)
-def _kind_of(name: str) -> tuple[Any, tuple[str, ...]]:
-    return kind_of(name, "")
-
-
-def _pairs(flat: list[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-_VALUES: dict[str, Callable[[Any], Any]] = {
-    "string": str,
-    "hash": _pairs,
-    "set": set,
-    "zset": _pairs,
-    "stream": lambda entries: {entry: _pairs(flat) for entry, flat in entries},
-}

@@ -66,9 +66,9 @@ def serve(
 ) -> None:
     """Listen until a signal says to end; `ready` is told the address once it is there."""
     check(server)
+    diary.keep(server.log_level)
     app = create_app(settings, server, open_to_all=insecure)
     _check_who_may_come(app, server, insecure=insecure)
-    diary.keep(server.log_level)
     _allow_many_files(server.connections)
     listener = _listen(server)
     host, port = listener.getsockname()[:2]
@@ -116,7 +116,7 @@ def _listen(server: ServerSettings) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         raise AgentqError(
-            f"It cannot listen at {server.host} port {server.port}: {error.strerror or error}."
+            f"It cannot listen at {server.host} port {server.port}: {error.strerror or error}. --port takes another."
         ) from error
     return listener
 

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute, APIWebSocketRoute
+from pydantic import BeforeValidator
 
 from agentq.coordinator.errors import Invalid
 
@@ -28,6 +29,16 @@ KNOWN = Depends(_known)
 def after_the_door(route: APIRoute | APIWebSocketRoute) -> None:
     """Look at the parameters of a request only when it is known who asks: of its router's dependencies, too."""
     route.dependant.dependencies.sort(key=lambda each: each.call is _known)
+
+
+def _apart(given: object) -> object:
+    if not isinstance(given, list):
+        return given
+    return [word for each in given for word in (each.split(",") if isinstance(each, str) else [each])]
+
+
+APART = BeforeValidator(_apart)
+"""For parameters that are lists: given several times, or once with commas."""
 
 
 def only(given: Iterable[str], known: Iterable[str]) -> None:

@@ -22,7 +22,25 @@ class Example(NamedTuple):
     asked: dict[str, Any] | None = None
 
 
+def _shelf(kind: str, name: str) -> dict[tuple[str, str], Example]:
+    """What is asked and answered of one kind of thing that is kept for runners."""
+    said = {"name": "researcher", "description": "Finds out what is known of something."}
+    one, kept = f"/{kind}/{{name}}", {"name": "researcher", "created_at": AT, "modified_at": AT}
+    return {
+        ("GET", f"/{kind}"): Example({name: [kept]}),
+        ("POST", f"/{kind}"): Example(kept, said),
+        ("GET", one): Example(kept),
+        **{(method, one): Example(kept, {"description": "Finds out more."}) for method in ("PATCH", "PUT")},
+    }
+
+
 EXAMPLES: dict[tuple[str, str], Example] = {
+    **_shelf("agents", "agents"),
+    **_shelf("capabilities", "capabilities"),
+    **_shelf("scripts", "scripts"),
+    **_shelf("mcp-servers", "mcp_servers"),
+    ("PATCH", "/agents/{name}/status"): Example({"name": "researcher", "status": "inactive"}, {"status": "inactive"}),
+    ("POST", "/config/import"): Example({**OK, "imported": {"agents": 1, "capabilities": 0}}),
     ("POST", "/runner/register"): Example(
         {
             "runner_id": RUNNER,

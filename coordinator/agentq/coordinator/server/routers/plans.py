@@ -21,7 +21,7 @@ from agentq.coordinator.plans import Plan, Plans, Task
 from agentq.coordinator.server import bodies, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
-from agentq.coordinator.server.parameters import KNOWN
+from agentq.coordinator.server.parameters import APART, KNOWN
 from agentq.coordinator.server.routers.runs import Wait
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.shapes import plan_record, task_record
@@ -100,7 +100,7 @@ async def get(request: Request, plan: Id, wait: Wait = 0) -> Response:
 async def tasks(
     request: Request,
     plan: Id,
-    state: Annotated[list[State] | None, Query(description="Only those in these states.")] = None,
+    state: Annotated[list[State] | None, APART, Query(description="Only those in these states.")] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> Response:

@@ -17,7 +17,7 @@ from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.departing import departing
 from agentq.coordinator.server.foreign import check_run_id
 from agentq.coordinator.server.foreign.routes_session import submitted
-from agentq.coordinator.server.parameters import KNOWN
+from agentq.coordinator.server.parameters import APART, KNOWN
 from agentq.coordinator.server.quick import Quick
 from agentq.coordinator.server.service import Service, service_of
 
@@ -71,7 +71,7 @@ async def submit(
 async def page(
     request: Request,
     caller: Annotated[Principal, allowed("read", by_queue=True)],
-    state: Annotated[list[State] | None, Query(description="Only those in these states.")] = None,
+    state: Annotated[list[State] | None, APART, Query(description="Only those in these states.")] = None,
     queue: Annotated[str | None, Query(description="Only those of a queue.")] = None,
     plan: Annotated[str | None, Query(description="Only those of a plan.")] = None,
     session: Annotated[str | None, Query(description="Only those of a session.")] = None,
