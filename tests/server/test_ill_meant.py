@@ -40,6 +40,8 @@ def test_a_page_of_another_origin_is_refused_unless_it_may(serving: Serving, mak
         assert client.post("/runs", json=COMMAND, headers={"origin": serving.url}).status_code == 201
         assert other.get("/runs", headers=page).headers["access-control-allow-origin"] == "https://ui.example"
         assert other.get("/runs", headers={"origin": "https://evil.example"}).status_code == 403
+        for odd in ("null", "http://[", "http://[::1", "://", "x" * 5000, "http://localhost@evil.example"):
+            assert client.get("/runs", headers={"origin": odd}).status_code == 403, odd
 
 
 def test_what_a_page_of_another_origin_embeds_is_refused_and_a_link_is_followed(serving: Serving) -> None:

@@ -15,7 +15,6 @@ import re
 from collections.abc import Awaitable, Callable
 from random import getrandbits
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -100,7 +99,7 @@ class Envelope:
             detail = "This server is not called by that name; the setting `hosts` tells it others."
             return _refused(421, detail, request_id)
         origin = headers.get(b"origin", b"").decode("latin-1").rstrip("/")
-        if origin and origin not in self._origins and urlsplit(origin).netloc != host:
+        if origin and origin not in self._origins and origin.partition("://")[2] != host:
             return _refused(403, FOREIGN, request_id)
         # Of what a page merely embeds, a browser does not say the origin; nobody is kept from following a link.
         if not origin and headers.get(b"sec-fetch-site") in ABROAD and headers.get(b"sec-fetch-mode") != b"navigate":
