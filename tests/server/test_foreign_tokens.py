@@ -108,20 +108,22 @@ def waiting(serving: Serving, runner: str) -> bool:
 
 
 def test_a_runner_whose_token_is_revoked_while_it_waits_gets_no_run(guarded: Serving) -> None:
+    """But whoever stands behind it does, at once."""
     parties = Parties(guarded)
-    token = runners_token(guarded, "one")
-    one, client = parties.hand(token=token), parties.client(guarded.token("submit", "read"))
-    params = {"runner_id": one.id}
+    tokens = [runners_token(guarded, name) for name in ("one", "two")]
+    one, two = parties.hand(token=tokens[0]), parties.hand(token=tokens[1], hostname="host-2")
+    client = parties.client(guarded.token("submit", "read"))
     with ThreadPoolExecutor() as pool:
-        waits = pool.submit(lambda: one.http.get("/runner/runs", params=params))
+        first = pool.submit(lambda: one.http.get("/runner/runs", params={"runner_id": one.id}))
         until(lambda: waiting(guarded, one.id), "the poll to be held")
-        Tokens(guarded.store).revoke(token.split("_")[2])
+        second = pool.submit(two.run)
+        until(lambda: waiting(guarded, two.id), "the other's, too")
+        Tokens(guarded.store).revoke(tokens[0].split("_")[2])
         run = client.start()
-        answer = waits.result(20)
 
-    assert answer.status_code == 401
-    assert client.status(run["run_id"]) == "pending"
-    for party in (one, client):
+        assert first.result(20).status_code == 401
+        assert second.result(10)["run_id"] == run["run_id"]
+    for party in (one, two, client):
         party.http.close()
 
 
@@ -172,5 +174,5 @@ def test_events_of_a_session_are_bounded_in_all_and_looked_at_a_few_at_a_time(se
     assert numbers == list(range(140 - len(numbers), 140))
     assert 120 < len(numbers) < 135, "32 MiB"
     assert max(map(len, pages)) < 60
-    assert serving.peak_memory_kb() - before < 60 << 10
+    assert serving.peak_memory_kb() - before < 80 << 10
     parties.close()

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 from foreign import Parties
 from pydantic import JsonValue
@@ -162,6 +163,24 @@ def test_what_cannot_be_told_again_in_json_does_not_come_in(parties: Parties, nu
 
     assert (refused.status_code, "not JSON" in refused.json()["detail"]) == (422, True)
     assert client.http.post(f"/sessions/{session}/events", json={**told, "tool_output": "1e999"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "place", ["99999999999999999999-0", "1-99999999999999999999", "\N{ARABIC-INDIC DIGIT ONE}-0", "1-0 "]
+)
+@pytest.mark.parametrize(
+    "path",
+    ["/events", "/runs/{run}/events", "/runs/{run}/logs", "/runs/{run}/logs?follow=true", "/sessions/{session}/events"],
+)
+def test_a_place_that_the_store_does_not_know_as_one_is_refused(parties: Parties, path: str, place: str) -> None:
+    client = parties.client()
+    made = client.start()
+    named = path.format(run=made["run_id"], session=made["session_id"])
+
+    with client.http.stream(
+        "GET", named, params={**httpx.QueryParams(named.partition("?")[2]), "after": place}
+    ) as answer:
+        assert answer.status_code == 422
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,9 @@ def test_a_log_is_read_in_pieces_and_waited_for(serving: Serving) -> None:
         rest = client.get(path, params={"after": first["next"], "stream": "out"}).json()
         assert ([each["text"] for each in rest["entries"]], rest["ended"]) == (["three\n"], False)
         assert [each["text"] for each in client.get(path, params={"tail": 1}).json()["entries"]] == ["three\n"]
+        ranges = [client.get(path, params={"from_byte": byte, "limit": 2}).json()["entries"] for byte in (0, 4, 13, 99)]
+        assert [[each["from_byte"] for each in entries] for entries in ranges] == [[0, 4], [4, 8], [8], []]
+        assert client.get(path, params={"from_byte": 4, "after": first["next"]}).status_code == 422
         more = pool.submit(client.get, path, params={"after": rest["next"], "wait": 30})
         until(lambda: waiters(serving), "somebody to wait")
         serving.queue.log(claim, 2, [Chunk("out", "four\n")])

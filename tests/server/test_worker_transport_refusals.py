@@ -184,6 +184,9 @@ def test_lanes_of_queues_that_a_worker_does_not_serve_are_neither_shown_nor_give
         ("report", ["run_00000000000000000000000", "1-a", 1, "no json"]),
         ("intend", ["run_00000000000000000000000", "1-a", '{"step":"done"}']),
         ("line_up", ["run_00000000000000000000000", "1-a", "../line", "0" * 40, ""]),
+        ("heartbeat", ["@", "@epoch", 1, 1, "0", "9" * 20 + "-0"]),
+        ("receive", ["run_00000000000000000000000", "1-a", "(1"]),
+        ("claim", ["@", "@epoch", "nonce", "\N{ARABIC-INDIC DIGIT ONE}", 0, ""]),
     ],
 )
 def test_words_that_a_script_would_stumble_over_do_not_reach_it(

@@ -21,8 +21,8 @@ from agentq.coordinator.lifecycle import OutcomeClass
 PLACE_PARTS = 6
 """How deep into nested input a complaint points."""
 
-PLACE = r"^\d{1,20}-\d{1,20}$"
-"""The id of an entry in a stream."""
+PLACE = r"^[0-9]{1,19}-[0-9]{1,19}$"
+"""The id of an entry in a stream. With a digit more it could be one that the server does not take."""
 _NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.@+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _LABEL = rf"^[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _LIMIT = rf"^[A-Za-z0-9][A-Za-z0-9_.@/:+-]{{0,{limits.NAME_LENGTH - 1}}}$"

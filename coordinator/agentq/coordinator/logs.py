@@ -87,6 +87,19 @@ class Logs:
         items = self.store.connection.command("XRANGE", self._key(run_id), f"({place.id}", "+", "COUNT", most)
         return list(place.passed(map(_entry, items)))
 
+    def place_of(self, run_id: str, byte: int) -> str:
+        """The place after which comes the entry that has a byte of the log, or the first one kept that is after it."""
+        place = BEGINNING
+        while True:
+            command = ("XRANGE", self._key(run_id), f"({place}", "+", "COUNT", ENTRIES_A_READ)
+            items = self.store.connection.command(*command)
+            for entry in map(_entry, items):
+                if _end(entry) > byte:
+                    return place
+                place = entry.id
+            if len(items) < ENTRIES_A_READ:
+                return place
+
     def follow(self, run_id: str, after: str = BEGINNING, block_ms: int = FOLLOW_MS) -> Iterator[LogEntry]:
         """What was logged after a point and what is logged from now on, until the run has ended and all was read.
 

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid, NotAllowed, TryLater
 from agentq.coordinator.events import BEGINNING
-from agentq.coordinator.fields import RunId, one_sentence
+from agentq.coordinator.fields import PLACE, RunId, one_sentence
 from agentq.coordinator.life import Run
 from agentq.coordinator.offspring import Kin, Offspring
 from agentq.coordinator.queue import Claim
@@ -57,7 +57,7 @@ class Wait(_Request):
 class Log(_Request):
     verb: Literal["logs"]
     run: RunId
-    after: Annotated[str, Field(pattern=r"^\d{1,20}-\d{1,20}$")] = BEGINNING
+    after: Annotated[str, Field(pattern=PLACE)] = BEGINNING
 
 
 class Cancel(_Request):

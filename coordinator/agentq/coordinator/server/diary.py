@@ -51,10 +51,11 @@ def keep(level: str) -> None:
     """Write lines to stderr from now on: ours, and those of the libraries that serve."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
-    for name in ("agentq.server", "uvicorn"):
+    # The loop warns of each write to a client that has just gone.
+    for name, least in (("agentq.server", logging.DEBUG), ("uvicorn", logging.WARNING), ("asyncio", logging.ERROR)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level.upper() if name == "agentq.server" else max(logging.WARNING, _number(level)))
+        logger.setLevel(max(least, _number(level)))
     for name in NOISE:
         logging.getLogger(name).disabled = True
 

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Fenced, Invalid, NotAllowed
-from agentq.coordinator.fields import Label, LimitName, one_sentence
+from agentq.coordinator.fields import PLACE, Label, LimitName, one_sentence
 from agentq.coordinator.identity import check_run_id, partition_of
 from agentq.coordinator.intent import Intent
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -256,13 +256,13 @@ def _queue_of(lane: str) -> str:
         raise Invalid(f"{lane[:80]!r} is not the name of a lane.") from error
 
 
-_ID = r"\d{1,20}-\d{1,20}"
+_ID = PLACE.strip("^$")
 _NUMBER = r"\d{1,16}"
 PATTERNS = {
-    name: re.compile(pattern)
+    name: re.compile(pattern, re.ASCII)
     for pattern, names in {
         _NUMBER: "epoch count calls number input cached output turns until_ms",
-        f"({_NUMBER})?": "delay_ms due_at_ms alarm_at_ms alarm_ms cost",
+        f"({_NUMBER})?": "delay_ms due_at_ms alarm_at_ms alarm_ms cost after",
         r"[0-9A-Za-z]{1,64}": "op nonce",
         r"(\d{1,10}-[0-9A-Za-z]{1,64})?": "fence",
         _ID: "entry",
@@ -274,7 +274,6 @@ PATTERNS = {
         r"out|err|note|event": "stream",
         r"(all|any)?": "children",
         r"( ([A-Za-z0-9_.@+-]{1,128} ){1,32})?": "signals",
-        r"([0-9A-Za-z:._-]{1,128})?": "after",
         r"": "gate",
         r"[0-9a-f]{20}": "line",
         r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from agentq.coordinator.errors import WORDS as REFUSALS
 from agentq.coordinator.errors import AgentqError, Invalid, Unreachable
 from agentq.coordinator.faults import NoGroup
-from agentq.coordinator.fields import Name, RunId, one_sentence
+from agentq.coordinator.fields import PLACE, Name, RunId, one_sentence
 from agentq.coordinator.limits import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, INPUTS, PARTITIONS
 
 PROTOCOL = 1
@@ -167,7 +167,7 @@ class Read(_OfHeld):
 
     type: Literal["read"] = "read"
     child: RunId
-    after: Annotated[str, Field(pattern=r"^\d{1,20}-\d{1,20}$")]
+    after: Annotated[str, Field(pattern=PLACE)]
     characters: Annotated[int, Field(gt=0, le=1 << 20)]
 
 

@@ -26,7 +26,7 @@ class OrRunner(Allowed):
         return (WORK if found.bound is not None else self).admit(found)
 
 
-class Polling(Allowed):
+class ToPoll(Allowed):
     """The scope of a poll. With a token that has asked too often it is held, and told nothing: refused three times in
     a row, a runner gives up for good.
     """

@@ -65,7 +65,7 @@ class Polling:
     ) -> Body | None:
         first = True
         while not (gone.done() or place.superseded):
-            place.called = ""
+            called, place.called = place.called, ""
             left_ms = deadline - monotonic_ms()
             wait_ms = left_ms
             try:
@@ -76,6 +76,7 @@ class Polling:
                 )
                 place.who, first = self.roster.who_is(place.runner), False
             except (NotRegistered, Denied):
+                place.called = called  # for whoever stands behind it
                 raise
             except AgentqError as fault:
                 # The store is away, or the lease was lost at this very moment: it is looked again, and nothing said.

@@ -12,7 +12,7 @@ from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
 from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.departing import departing
-from agentq.coordinator.server.foreign.admitting import Polling
+from agentq.coordinator.server.foreign.admitting import ToPoll
 from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.foreign.looking import Look
 from agentq.coordinator.server.foreign.registration import Registration, is_runner_id
@@ -28,7 +28,7 @@ from agentq.coordinator.tokens import Scope
 router = APIRouter(tags=["foreign runners"], route_class=Quick)
 
 Runner = Annotated[Principal, allowed("work", bound=True)]
-Poller = Annotated[Principal, Depends(Polling(Scope.WORK, bound=True))]
+Poller = Annotated[Principal, Depends(ToPoll(Scope.WORK, bound=True))]
 Fields = dict[str, Any]
 JSON = "application/json"
 OK = b'{"ok":true}'

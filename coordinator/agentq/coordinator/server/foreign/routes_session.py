@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
+from agentq.coordinator.fields import PLACE
 from agentq.coordinator.server import sse, views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.foreign import live
@@ -82,7 +83,9 @@ async def events(
     request: Request,
     caller: Reader,
     session_id: str,
-    after: Annotated[str, Query(max_length=40, pattern=r"^(\d+-\d+)?$", description="`next` of the page before.")] = "",
+    after: Annotated[
+        str, Query(max_length=40, pattern=rf"^({PLACE.strip('^$')})?$", description="`next` of the page before.")
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=EVENTS_A_PAGE, description="At most so many.")] = EVENTS_A_PAGE,
 ) -> Response:
     """A page of them; `next` is null on the last."""

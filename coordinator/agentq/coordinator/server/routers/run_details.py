@@ -36,6 +36,7 @@ async def logs(
     caller: Caller,
     after: Place | None = None,
     before: Place | None = None,
+    from_byte: Annotated[int | None, Query(ge=0, description="Begin with the entry that has this byte.")] = None,
     limit: Annotated[int, Query(ge=1, le=ENTRIES, description="At most so many entries.")] = ENTRIES,
     tail: Annotated[int | None, Query(ge=1, le=ENTRIES, description="The newest so many entries instead.")] = None,
     stream: Annotated[list[Stream] | None, APART, Query(description="Only these streams.")] = None,
@@ -50,10 +51,14 @@ async def logs(
     With `wait`, if there is nothing after that place yet, it is answered as soon as there is. With `follow`, each entry
     is an event named like its stream, and the last event is `end`.
     """
-    if tail is not None and (after is not None or before is not None):
-        raise Invalid("`tail` is of the end, and goes with neither `after` nor `before`.")
+    beginnings = {"tail": tail, "from_byte": from_byte, "after": after, "before": before if tail is not None else None}
+    given = [name for name, value in beginnings.items() if value is not None]
+    if len(given) > 1:
+        raise Invalid(f"{given[0]}: it says where to begin, and so does {given[1]}; give one of them.")
     service = service_of(request)
     await check_queue(service, caller, run_id)
+    if from_byte is not None:
+        after = await service.ask(Logs(service.store).place_of, run_id, from_byte)
     if follow:
         return await _followed(request, run_id, last_event_id or after or "0-0", frozenset(stream or ()))
     page = _Page(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
