@@ -7,10 +7,12 @@ happening in between. A test of the simulator itself plants a bug, by a patch of
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
+from agentq.coordinator.connection import Source
 from agentq.coordinator.identity import LENGTH
-from agentq.coordinator.scripts import Patch, ScriptSet
+from agentq.coordinator.scripts import Patch, Script, ScriptSet
 
 TIGHT = {
     "ATTEMPTS_KEPT": 3,
@@ -57,9 +59,28 @@ def once(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def tapped(plant: Patch | None = None, *, tight: bool = False) -> ScriptSet:
-    """All scripts, each with a look at its end."""
+class Planted(ScriptSet):
+    """All scripts with a look at their ends, of which those that have a file in them are patched."""
 
+    def __init__(self, file: str, plant: Patch, *, tight: bool = False) -> None:
+        super().__init__(_patch(plant, tight=tight))
+        self._file = file
+        self._others = tapped(tight=tight)
+
+    def has(self, script: Script) -> bool:
+        return self._file in ("prelude", "homes", script.name, *script.header.uses)
+
+    def source(self, script: Script) -> Source:
+        return super().source(script) if self.has(script) else self._others.source(script)
+
+
+@cache
+def tapped(*, tight: bool = False) -> ScriptSet:
+    """All scripts, each with a look at its end."""
+    return ScriptSet(_patch(tight=tight))
+
+
+def _patch(plant: Patch | None = None, *, tight: bool) -> Patch:
     def patch(name: str, text: str) -> str:
         if plant is not None:
             text = plant(name, text)
@@ -70,7 +91,7 @@ def tapped(plant: Patch | None = None, *, tight: bool = False) -> ScriptSet:
         assert text.endswith("\nreturn reply")
         return once(text, "\nlocal function main()", _BEFORE).removesuffix("\nreturn reply") + _AFTER
 
-    return ScriptSet(patch)
+    return patch
 
 
 def tightened(name: str, text: str) -> str:
