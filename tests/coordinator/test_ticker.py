@@ -43,6 +43,29 @@ def test_one_keeps_the_duties_and_the_others_leave_them_alone(world: World) -> N
     assert TICK_MS < world.store.connection.command("PTTL", key) <= KEPT_TICKS * TICK_MS
 
 
+class Mistaken(Counted):
+    """A duty with a mistake in it."""
+
+    def run_once(self, partition: int) -> Round:
+        super().run_once(partition)
+        raise LookupError("nobody thought of this")
+
+
+def test_a_duty_with_a_mistake_is_told_tried_again_and_holds_up_no_other(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    mistaken, other = Mistaken("mistaken"), Counted()
+    keeper = ticker(world, mistaken, other)
+
+    again_at = keeper.look(0)
+
+    assert (mistaken.rounds, other.rounds) == (1, 1)
+    assert again_at <= monotonic_ms() + TICK_MS
+    assert "nobody thought of this" in str(keeper.fault)
+    assert "nobody thought of this" in caplog.text
+    assert keeper.done_at_ms.keys() == {"counted"}
+
+
 def test_when_the_keeper_is_gone_the_next_who_asks_does_everything_at_once(world: World) -> None:
     ticker(world, Counted()).look(0)
     duty = Counted()

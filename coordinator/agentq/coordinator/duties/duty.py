@@ -7,6 +7,7 @@ cost nothing but commands.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.store import Store
+
+log = logging.getLogger("agentq.duties")
 
 KEPT_TICKS = 2
 """For how many ticks the duties of a keeper that is not heard of any more stay undone."""
@@ -133,5 +136,9 @@ class Ticker:
             self.done_at_ms[duty.name] = wall_ms()
         except AgentqError as fault:
             self.fault = fault
+            return self.tick_ms
+        except Exception as bug:  # the other duties go on
+            log.exception("the duty '%s' failed in partition %d", duty.name, partition)
+            self.fault = AgentqError(f"The duty '{duty.name}' failed: {bug!r}")
             return self.tick_ms
         return min(next_ms, (duty.ticks if self._told else 1) * self.tick_ms)

@@ -174,6 +174,9 @@ class Service:
                 except AgentqError as fault:
                     log.warning("events were not counted", extra={"fields": {"error": str(fault)}})
                     self.metrics.missed.inc()
+                except Exception:  # the next ones are counted
+                    log.exception("events were not counted")
+                    self.metrics.missed.inc()
                 await asyncio.sleep(COUNTED_TOGETHER_S)
 
     def read_metrics(self) -> bytes:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentq.coordinator.server.tides import Tides
 
+OUTAGE_S = 1.0
+
+log = logging.getLogger("agentq.server")
 Elsewhere = Callable[..., Awaitable[Any]]
 """Has something that blocks done in a thread."""
 
@@ -22,7 +26,7 @@ class Follower:
 
     def start(self) -> None:
         """Begin to follow."""
-        self._task = asyncio.create_task(self.follow())
+        self._task = asyncio.create_task(self._go_on())
 
     async def stop(self) -> None:
         """Follow no more."""
@@ -31,5 +35,13 @@ class Follower:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
+    async def _go_on(self) -> None:
+        while not self.tides.closing:
+            try:
+                await self.follow()
+            except Exception:  # whoever waits must not wait for ever because of one event
+                log.exception("what happens was not followed for a moment")
+                await asyncio.sleep(OUTAGE_S)
+
     async def follow(self) -> None:
-        """What is done until the tides end."""
+        """What is done until the tides end. It may begin in the middle, and does not know what happened before."""

@@ -140,6 +140,7 @@ class Lobby(Follower):
 
     async def follow(self) -> None:
         with self.tides.of_everything(CAPACITY) as watch:
+            self.call_all()
             while not self.tides.closing:
                 news = await watch.next(ROUND_S)
                 if news.missed:
