@@ -61,7 +61,7 @@ CLAIM_A_CALL = 1000
 LIST_A_CALL = 1000
 CREW_A_CALL = 200
 """Workers that one call tells of."""
-SETTLE_A_CALL = 100
+SETTLE_A_CALL = 50
 """Dependents that one script settles, or tasks of a plan; the rest is left to the duties, which go on where it stopped.
 So many take a few milliseconds."""
 WALK_A_CALL = 40
