@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from agentq.coordinator.server import problems
+from agentq.coordinator.server import page, problems
 from agentq.coordinator.server.access import Allowed
 from agentq.coordinator.server.documents import document
 from agentq.coordinator.server.door import fit
@@ -113,6 +113,7 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
         summary=SUMMARY,
         version=API_VERSION,
         lifespan=life,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # the envelope's spans have no queries in them
@@ -122,6 +123,7 @@ def create_app(settings: Settings, server: ServerSettings | None = None, *, open
     app.state.lines = Lines()
     problems.install(app)
     refusing.install(app)
+    page.install(app)
     app.add_middleware(Zipping)
     if server.cors_origins:
         app.add_middleware(
