@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
-from itertools import groupby
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import HTMLResponse, Response
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+LAST = ("foreign runners", "foreign sessions", "blueprints")
+"""What only runners and clients of other systems ask for."""
 METHODS = ("get", "post", "put", "patch", "delete")
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --mark: #2a7; }
@@ -31,6 +32,7 @@ summary { cursor: pointer; padding: .45rem 0; } summary code { font-weight: 600;
 .verb { display: inline-block; width: 4.4rem; color: var(--mark); }
 .what { opacity: .75; margin-left: .6rem; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0 1rem; }
+td p { margin: 0; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-top: 1px solid var(--line); }
 """
 
@@ -49,13 +51,12 @@ def install(app: FastAPI) -> None:
 def page_of(document: Document) -> str:
     """The page that shows a document."""
     about = document["info"]
-    operations = sorted(_operations(document), key=lambda each: each[0])
-    tags = {tag: list(of_tag) for tag, of_tag in groupby(operations, key=lambda each: each[0])}
+    tags: dict[str, list[str]] = {}
+    for tag, path, method, operation in sorted(_operations(document), key=lambda each: each[0] in LAST):
+        tags.setdefault(tag, []).append(_operation(path, method, operation))
+    refusals = sorted({each for *_, operation in _operations(document) for each in _refusals(operation)})
     links = "".join(f'<a href="#{_id(tag)}">{escape(tag)}</a> ' for tag in (*tags, "schemas"))
-    sections = "".join(
-        f'<h2 id="{_id(tag)}">{escape(tag)}</h2>' + "".join(_operation(*each[1:]) for each in of_tag)
-        for tag, of_tag in tags.items()
-    )
+    sections = "".join(f'<h2 id="{_id(tag)}">{escape(tag)}</h2>{"".join(shown)}' for tag, shown in tags.items())
     schemas = "".join(_schema(name, each) for name, each in sorted(document["components"]["schemas"].items()))
     title = escape(about["title"])
     return (
@@ -63,7 +64,8 @@ def page_of(document: Document) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
         f"<h1>{title}</h1><p>{escape(about['summary'])}</p>{_prose(about['description'])}"
         '<p>For programs: <a href="/openapi.json">/openapi.json</a>.</p>'
-        f"<nav>{links}</nav>{sections}<h2 id='schemas'>schemas</h2>{schemas}</html>"
+        f"{_table(('refused with', ''), refusals)}<nav>{links}</nav>{sections}"
+        f"<h2 id='schemas'>schemas</h2>{schemas}</html>"
     )
 
 
@@ -89,12 +91,18 @@ def _operation(path: str, method: str, operation: Document) -> str:
             for kind, each in answer.get("content", {"": {}}).items():
                 of = _type(each["schema"]) if "schema" in each else escape(answer["description"])
                 parts.append(f"<h4>{status} {escape(kind)} {of}</h4>{_examples(each)}")
-    refused = ((status, each) for status, each in operation["responses"].items() if not status.startswith("2"))
-    told = [(status, escape(each["description"])) for status, each in sorted(refused)]
-    parts.append(_table(("refused with", ""), told))
+    refused = " ".join(sorted(status for status, _ in _refusals(operation)))
+    parts.append(f"<p>Refused with {refused}.</p>" if refused else "")
     verb = f'<code class="verb">{method.upper()}</code><code>{escape(path)}</code>'
     summary = f'<summary>{verb}<span class="what">{escape(operation.get("summary", ""))}</span></summary>'
     return f'<details id="{_id(method, path)}">{summary}{"".join(parts)}</details>'
+
+
+def _refusals(operation: Document) -> Iterator[tuple[str, str]]:
+    """The statuses of what goes wrong, and what each means."""
+    for status, answer in operation["responses"].items():
+        if not status.startswith("2"):
+            yield status, escape(answer["description"])
 
 
 def _examples(content: Document) -> str:

@@ -19,7 +19,7 @@ from agentq.coordinator.server import views
 from agentq.coordinator.server.access import allowed
 from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
-from agentq.coordinator.server.foreign.shelf import KINDS, SINGULAR, Kind, Shelf
+from agentq.coordinator.server.foreign.shelf import KINDS, Kind, Shelf
 from agentq.coordinator.server.routers import workers
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.submitting import read
@@ -28,6 +28,12 @@ from agentq.coordinator.tokens import Scope
 router = APIRouter(tags=["blueprints"])
 
 READ = allowed("read")
+NAMED: dict[Kind, tuple[str, str]] = {
+    "agents": ("an agent", "agents"),
+    "capabilities": ("a capability", "capabilities"),
+    "scripts": ("a script", "scripts"),
+    "mcp-servers": ("an MCP server", "MCP servers"),
+}
 LOOK = Depends(OrRunner(Scope.READ))
 ADMIN = allowed("admin")
 ARCHIVE = "application/gzip"
@@ -182,24 +188,24 @@ def _routes_of(kind: Kind) -> None:
         await service_of(request).ask(_shelf(request).remove, kind, name)
         return Response(status_code=204)
 
-    one = SINGULAR[kind]
+    one, many = NAMED[kind]
     if kind != "agents":
-        router.add_api_route(f"/{kind}", page, methods=["GET"], summary=f"List: {one}", dependencies=[READ])
-        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get: {one}", dependencies=[LOOK])
+        router.add_api_route(f"/{kind}", page, methods=["GET"], summary=f"List {many}", dependencies=[READ])
+        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get {one}", dependencies=[LOOK])
     router.add_api_route(
-        f"/{kind}", add, methods=["POST"], status_code=201, summary=f"Store: {one}", dependencies=[ADMIN]
+        f"/{kind}", add, methods=["POST"], status_code=201, summary=f"Store {one}", dependencies=[ADMIN]
     )
     for method in ("PATCH", "PUT"):
         router.add_api_route(
             f"/{kind}/{{name}}",
             change,
             methods=[method],
-            summary=f"Change: {one}",
+            summary=f"Change {one}",
             dependencies=[ADMIN],
             operation_id=f"{method.lower()}_{kind}",
         )
     router.add_api_route(
-        f"/{kind}/{{name}}", remove, methods=["DELETE"], status_code=204, summary=f"Remove: {one}", dependencies=[ADMIN]
+        f"/{kind}/{{name}}", remove, methods=["DELETE"], status_code=204, summary=f"Remove {one}", dependencies=[ADMIN]
     )
 
 
