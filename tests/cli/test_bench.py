@@ -36,7 +36,9 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
     assert {tuple(figure) for figure in figures} == {
         ("part", "measure", "found", "value", "unit", "most", "least", "reached")
     }
-    assert all(figure["value"] >= 0 and figure["reached"] in (True, False) for figure in figures)
+    # What one takes more than the other may be less than nothing, where so little is measured.
+    assert all(isinstance(figure["value"], int | float) for figure in figures)
+    assert {figure["reached"] for figure in figures} <= {True, False}
     assert benched(connection) == []
     assert "bench --quick" in EXAMPLES
 

@@ -69,11 +69,11 @@ class Watch:
         """What has happened since the last look; waits for something to happen."""
         if self._events.missed(self._after):
             return self._read_all()
-        found = self._events.follow(self._after, wait_ms)
-        if found:
-            self._after = found[-1].id
-        changes = [change for event in found if (change := self._heard(event)) is not None]
+        changes = self._hear(self._events.follow(self._after, wait_ms))
         self.record = self._plans.get(self.plan)
+        if self.record.ended is not None:
+            # It may have ended after the look; there is no other.
+            changes += self._hear(self._events.replay(self._after))
         if len(self.tasks) < self.record.tasks:
             self._read_all()
         if monotonic_ms() - self._priced_ms >= PRICED_MS:
@@ -90,6 +90,14 @@ class Watch:
     def again(self) -> list[Change]:
         """After an outage: what has changed meanwhile."""
         return self._read_all()
+
+    def _hear(self, events: Iterable[Event]) -> list[Change]:
+        changes = []
+        for event in events:
+            self._after = event.id
+            if (change := self._heard(event)) is not None:
+                changes.append(change)
+        return changes
 
     def _heard(self, event: Event) -> Change | None:
         task = self.tasks.get(event.run)
