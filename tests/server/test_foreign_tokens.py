@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from foreign import PROFILE, Parties
+from foreign import PROFILE, Client, Hand, Parties
 from servers import Server, until
 from serving import Serving
 
@@ -24,11 +24,16 @@ def runners_token(serving: Serving, name: str) -> str:
     return Tokens(serving.store).new(name, ["work"], kind="runner")[1]
 
 
-def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> None:
+def strangers(guarded: Serving) -> tuple[list[str], Hand, Hand, Client]:
+    """The tokens of two runners, these runners, and a client."""
     parties = Parties(guarded)
     tokens = [runners_token(guarded, name) for name in ("one", "two")]
     one, two = parties.hand(token=tokens[0]), parties.hand(token=tokens[1], hostname="host-2")
-    client = parties.client(guarded.token("submit", "read"))
+    return tokens, one, two, parties.client(guarded.token("submit", "read"))
+
+
+def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> None:
+    _, one, two, client = strangers(guarded)
     run = client.start()
     path = f"/runner/runs/{run['run_id']}"
     assert one.take()["run_id"] == run["run_id"]
@@ -63,10 +68,7 @@ def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> 
 
 
 def test_what_another_runner_has_left_idle_and_its_poll_that_waits_are_its_own(guarded: Serving) -> None:
-    parties = Parties(guarded)
-    tokens = [runners_token(guarded, name) for name in ("one", "two")]
-    one, two = parties.hand(token=tokens[0]), parties.hand(token=tokens[1], hostname="host-2")
-    client = parties.client(guarded.token("submit", "read"))
+    _, one, two, client = strangers(guarded)
     run = client.start()
     one.take()
     one.report(run["run_id"], "completed", session_status="idle")
@@ -109,10 +111,7 @@ def waiting(serving: Serving, runner: str) -> bool:
 
 def test_a_runner_whose_token_is_revoked_while_it_waits_gets_no_run(guarded: Serving) -> None:
     """But whoever stands behind it does, at once."""
-    parties = Parties(guarded)
-    tokens = [runners_token(guarded, name) for name in ("one", "two")]
-    one, two = parties.hand(token=tokens[0]), parties.hand(token=tokens[1], hostname="host-2")
-    client = parties.client(guarded.token("submit", "read"))
+    tokens, one, two, client = strangers(guarded)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(lambda: one.http.get("/runner/runs", params={"runner_id": one.id}))
         until(lambda: waiting(guarded, one.id), "the poll to be held")

@@ -17,6 +17,7 @@ from agentq.coordinator.lifecycle import State
 from agentq.coordinator.logs import LogEntry
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.url import is_coordinator
 
 
 class Afar(Protocol):
@@ -46,10 +47,10 @@ class Coordinator:
     @classmethod
     def here(cls, ctx: typer.Context) -> Coordinator | None:
         """The coordinator that the settings name; None if what they name is no coordinator."""
-        url = settings_of(ctx).settings.url.strip()
-        if not url.startswith(("http://", "https://")):
+        url = settings_of(ctx).settings.url
+        if not is_coordinator(url):
             return None
-        found = cls(url)
+        found = cls(url.strip())
         ctx.call_on_close(found._client.close)
         return found
 

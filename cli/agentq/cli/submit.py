@@ -17,6 +17,7 @@ from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
 from agentq.coordinator.errors import Invalid, NotFound, Refused
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.url import is_coordinator
 
 if TYPE_CHECKING:
     from agentq.cli.afar import Coordinator
@@ -171,7 +172,7 @@ def _submit_at(door: Door, spec: RunSpec, how: dict[str, Any], *, wait: bool, js
 
 
 def _coordinator(ctx: typer.Context) -> Coordinator | None:
-    if not settings_of(ctx).settings.url.strip().startswith("http"):
+    if not is_coordinator(settings_of(ctx).settings.url):
         return None
     from agentq.cli.afar import Coordinator
 

@@ -60,10 +60,15 @@ def display(url: str) -> str:
         return re.sub(r"//.*@", "//", url.strip(), flags=re.DOTALL).partition("?")[0]
 
 
+def is_coordinator(url: str) -> bool:
+    """Whether a URL is that of a coordinator, which stands before a server."""
+    return url.strip().startswith(("http://", "https://"))
+
+
 def parse(url: str) -> Address:
     """Understand a URL, or say what is wrong with it in one sentence."""
     match = PARTS.fullmatch(url.strip())
-    if url.strip().startswith(("http://", "https://")):
+    if is_coordinator(url):
         raise _invalid(
             "it must begin with redis://, and this is a coordinator's, through which only `agentq submit`, `wait`, "
             "`logs`, `show`, `cancel` and `worker --connect` go, and the Python SDK; everything else needs the Redis "

@@ -21,6 +21,7 @@ from agentq.coordinator.identity import check_run_id, created_ms, partition_of, 
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.settings import Settings, layered
+from agentq.coordinator.url import is_coordinator
 from agentq.sdk.calls import Function, Packed
 from agentq.sdk.direct import Direct
 from agentq.sdk.errors import PartlyRefused
@@ -237,7 +238,7 @@ def connect(
 
 def _opened(flags: Mapping[str, str | None], token: str | Path | None) -> Queue | Backend:
     settings = layered(flags).settings
-    if not settings.url.strip().startswith(("http://", "https://")):
+    if not is_coordinator(settings.url):
         if token is not None:
             raise Invalid("A token is for a coordinator, whose address begins with https://.")
         return Queue.open(_located(settings), client_name="agentq-sdk")
