@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from worker.workspace.depot import Depot
 
 from agentq.coordinator.errors import Refused
-from agentq.worker.workspace.abandoned import removed
 from agentq.worker.workspace.git import Git
 from agentq.worker.workspace.stacking import trailer
 from agentq.worker.workspace.target import Moved, Target, Tip
@@ -36,22 +34,6 @@ def test_a_branch_moves_only_from_where_it_was_seen(depot: Depot) -> None:
     with pytest.raises(Moved):
         target.move(seen, other)
     assert target.tip().commit == new
-
-
-def test_a_lock_that_a_killed_git_has_left_is_not_in_the_way_for_ever(depot: Depot) -> None:
-    depot.git("branch", "work")
-    target = Target(Git(depot.path / ".git"), "work")
-    lock, new = depot.path / ".git" / "refs" / "heads" / "work.lock", depot.commit_on("main", "new", a__txt="x\n")
-    lock.write_text(f"{new}\n")
-    os.utime(lock, (1_000_000_000, 1_000_000_000))
-
-    with lock.open():
-        assert not removed(lock), "somebody has it open"
-    target.move(target.tip(), new)
-
-    assert depot.head("work") == new
-    lock.touch()
-    assert not removed(lock), "it is new"
 
 
 def test_a_run_s_work_is_found_by_its_trailer_and_by_nothing_like_it(depot: Depot) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import subprocess
 import sys
@@ -11,11 +13,15 @@ from servers import until
 from worker.workspace.depot import Depot
 from worker.worktrees.workshop import Workshop
 
+from agentq.worker.tree import sweep
+
 MAKE = """
+import os
 import sys
-from worker.worktrees.workshop import Workshop
 from pathlib import Path
-shop = Workshop(Path(sys.argv[1]))
+from agentq.worker.tree import COOKIE, KEEPER, keeper
+from worker.worktrees.workshop import Workshop
+shop = Workshop(Path(sys.argv[1]), marks={COOKIE: sys.argv[3], KEEPER: keeper(os.getpid())})
 print("ready", flush=True)
 while True:
     job = shop.begin(sys.argv[2])
@@ -28,14 +34,15 @@ while True:
 def test_whoever_is_killed_at_whatever_moment_the_next_begins_on_clean_ground(
     depot: Depot, shop: Workshop, tmp_path: Path
 ) -> None:
-    """The commands of git that were under way go on for a moment, and the lock is theirs until they have ended."""
+    """The commands of git that were under way are ended first, as before every other attempt; whatever they leave."""
     depot.commit("many", **{f"folder{n % 20}/file{n}": f"{n}\n" for n in range(200)})
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     moments = random.Random(seed)
+    of_run = f"made-{os.getpid()}/run_1"
     branch = depot.path / ".git/refs/heads/agentq/run_1"
     for _ in range(3):
-        program = [sys.executable, "-c", MAKE, str(tmp_path / "home"), str(depot.path)]
+        program = [sys.executable, "-c", MAKE, str(tmp_path / "home"), str(depot.path), f"{of_run}/1-a"]
         with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as worker:
             assert worker.stdout is not None
             worker.stdout.readline()
@@ -43,6 +50,7 @@ def test_whoever_is_killed_at_whatever_moment_the_next_begins_on_clean_ground(
                 until(lambda: not branch.exists(), "none to be there")
                 until(branch.exists, "a worktree to be made")
             worker.kill()
+        asyncio.run(sweep(of_run))
 
         job = shop.begin(depot.path, earlier=True)
         assert depot.git("status", "--porcelain", "--ignored", cwd=job.path) == ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agentq.coordinator.workspace import Workspace
@@ -14,12 +16,13 @@ from agentq.worker.workspace.workspaces import Prepared, Workspaces
 class Workshop:
     """The workspaces of one worker, in a home of its own."""
 
-    def __init__(self, home: Path, worker: str = "w") -> None:
+    def __init__(self, home: Path, worker: str = "w", marks: Mapping[str, str] = MappingProxyType({})) -> None:
         self.home = home
+        self._marks = marks
         self.all = Workspaces(home, worker)
 
     def git(self, workspace: Workspace, leash: Leash | None = None) -> Git:
-        return self.all.git(workspace, {}, leash)
+        return self.all.git(workspace, self._marks, leash)
 
     def begin(
         self, repository: Path | str, run: str = "run_1", *, same: bool = False, earlier: bool = False, **fields: Any

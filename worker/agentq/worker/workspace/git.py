@@ -23,6 +23,7 @@ from typing import Self
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError
 from agentq.worker.cleaning import clean
+from agentq.worker.workspace.abandoned import clear_away
 from agentq.worker.workspace.precautions import Precautions, surrounding
 
 OLDEST = (2, 30)
@@ -32,8 +33,8 @@ FAR_MS = 1_800_000
 """For one that speaks with another."""
 GRACE_MS = 2_000
 """Git told to end removes its locks, which takes a moment."""
-PATIENCE_MS = 10_000
-"""How long a lock of somebody else's is waited for."""
+PATIENCE_MS = 30_000
+"""How long a lock of somebody else's is waited for: until it would be taken for one that was left behind, at least."""
 PAUSE_S = 0.05
 SHOWN = 300
 _LOCKED = (".lock", "cannot lock ref", "could not lock")
@@ -235,6 +236,7 @@ class Git:
                 passing = (*_PASSING, *_LOCKED) if patient else _PASSING
                 if not any(word in failed.said for word in passing) or monotonic_ms() >= deadline_ms:
                     raise
+                clear_away(failed.said, self.folder)
             self.leash.pause(PAUSE_S)
 
 

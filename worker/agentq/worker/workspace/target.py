@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.coordinator.errors import Refused
-from agentq.worker.workspace.abandoned import removed
 from agentq.worker.workspace.git import Git, GitFailed
 from agentq.worker.workspace.stacking import trailer
 
@@ -127,7 +126,7 @@ class Target:
             if self._here()[0] != old:
                 raise Moved from None
             # It is where it was: somebody has only locked it, or was killed while they had.
-            self.git(*words, patient=not removed(self.git.folder / f"{self.ref}.lock"))
+            self.git(*words, patient=True)
 
     def _push(self, old: str | None, new: str) -> None:
         assert self.remote is not None
