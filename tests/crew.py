@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from invariants import check, take_snapshot
+from living import send
 from servers import Server, until
 
 from agentq.coordinator.outcomes import Outcomes
@@ -122,8 +123,7 @@ class Crew:
                 worker.kill()
                 worker.wait()
         self.outcomes.close()
-        for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+        send(signal.SIGKILL, self.processes())
 
     def check(self) -> None:
         """Every invariant of the namespace."""

@@ -12,6 +12,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 import redis
+from living import alive
 from servers import until
 
 from agentq.coordinator.embedded import Embedded
@@ -37,18 +38,6 @@ def processes(folder: Path) -> list[int]:
             if b"--dir" in words and os.fsencode(folder) in words:
                 found.append(int(entry.name))
     return found
-
-
-def alive(pid: int) -> bool:
-    """Whether any thread of it is left; its files stay open until the last one has gone."""
-    with suppress(OSError):
-        return stat(pid)[0] not in "ZX" or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
-    return False
-
-
-def stat(pid: int) -> list[str]:
-    """The state of a process, its parent and so on."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def end(pid: int) -> None:

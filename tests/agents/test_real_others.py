@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from contextlib import suppress
 
 import pytest
 from agents.real import RealStudio, processes
 from agents.studio import word
+from living import send
 from servers import until
 
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -67,10 +66,7 @@ def test_a_killed_agent_is_tried_again_in_its_conversation(real: RealStudio, age
     real.process(run, "tail")
     real.until_kept()
 
-    for pid, words in list(processes(run)):
-        if any(agent in each for each in words[:2]):
-            with suppress(ProcessLookupError):  # one goes with another
-                os.kill(pid, signal.SIGKILL)
+    send(signal.SIGKILL, [pid for pid, words in processes(run) if any(agent in each for each in words[:2])])
     ended = real.done(run)
 
     assert ended.state == "completed", ended.outcome

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from chaos.journal import Journal
 from crew import Crew
+from living import alive
 from servers import Server, until
 
 from agentq.coordinator.duties.duty import Ticker
@@ -52,13 +52,6 @@ def journal(folder: Path) -> Journal:
 def alone(durable: Server, make_crew: MakeCrew) -> Crew:
     """On a server where nobody else says anything, with leases for a machine that is busy."""
     return make_crew(durable, heartbeat_ms=10_000, lease_ms=60_000, forget_ms=20_000, tick_ms=10_000)
-
-
-def lives(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    return False
 
 
 def begin_workers(crew: Crew, count: int) -> subprocess.Popen[bytes]:
@@ -138,7 +131,7 @@ def test_p6_a_daemon_that_a_run_leaves_behind_dies_with_it(
     crew.wait([run])
 
     assert crew.state(run) == "completed"
-    assert not lives(int(daemon.read_text()))
+    assert not alive(int(daemon.read_text()))
     assert journal.survivors() == []
 
 

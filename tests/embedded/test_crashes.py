@@ -13,8 +13,9 @@ from subprocess import PIPE, Popen
 
 import pytest
 import redis
+from living import alive
 from servers import until, valkey_binary
-from starters import alive, end, heard, script, serving, starting, store
+from starters import end, heard, script, serving, starting, store
 
 from agentq.coordinator import errors
 from agentq.coordinator.embedded import Embedded

@@ -11,8 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from living import stat
 from servers import valkey_binary
-from starters import heard, processes, serving, starting, stat, store
+from starters import heard, processes, serving, starting, store
 
 from agentq.coordinator import embedded, errors
 from agentq.coordinator.embedded import LOG_BYTES_MAX, Embedded, find_binary, home

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from crew import TIMES
+from living import send
 from servers import Server, until
 from worker.workspace.depot import ALONE, Depot
 
@@ -132,8 +133,7 @@ class Desk:
             if program.poll() is None:
                 program.kill()
             program.communicate()
-        for pid in self.workers():
-            os.kill(pid, signal.SIGTERM)
+        send(signal.SIGTERM, self.workers())
         until(lambda: not self.workers(), "the workers to end", 60)
 
 

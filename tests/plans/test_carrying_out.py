@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Callable
 
+from living import send
 from plans.conftest import Desk
 from servers import until
 
@@ -158,8 +159,7 @@ def test_after_a_power_cut_everything_goes_on_and_nothing_is_done_twice(make_des
     until(lambda: desk.home.joinpath("agentq/server").exists() and desk.began("two"), "the second task to begin", 60)
     server = Embedded(desk.home / "agentq" / "server").pid()
     assert server is not None
-    for pid in (program.pid, *desk.workers(), server):
-        os.kill(pid, signal.SIGKILL)
+    send(signal.SIGKILL, (program.pid, *desk.workers(), server))
     program.communicate()
 
     desk.say("resume", "--workers", "2")

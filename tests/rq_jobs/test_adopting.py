@@ -9,6 +9,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from living import alive, send
 from rq import Callback, Retry
 from rq.command import send_shutdown_command, send_stop_job_command
 from rq.job import JobStatus
@@ -76,16 +77,16 @@ def test_a_worker_that_was_frozen_and_wakes_writes_nothing(fleet: Fleet) -> None
     fleet.until_traced("begun 1")
     started = fleet.fetch(job.id).started_at
     group = [first.pid, *children_of(first.pid)]
-    for pid in group:
-        os.kill(pid, signal.SIGSTOP)
+    send(signal.SIGSTOP, group)
     fleet.worker_of_ours()
     assert fleet.ended(job) == [JobStatus.FINISHED]
 
     fleet.client.rpush("gate", "open")  # the frozen attempt may go on at once, when it wakes
-    for pid in group:
-        os.kill(pid, signal.SIGCONT)
-    until(lambda: fleet.client.llen("gate") == 0 or not alive(group[1:]), "the old attempt to go on or to end")
-    until(lambda: not alive(group[1:2]), "the old attempt to end")
+    send(signal.SIGCONT, group)
+    until(
+        lambda: fleet.client.llen("gate") == 0 or not any(map(alive, group[1:])), "the old attempt to go on or to end"
+    )
+    until(lambda: not any(map(alive, group[1:2])), "the old attempt to end")
 
     assert fleet.fetch(job.id).started_at != started
     assert job.return_value(refresh=True) == "attempt 2"
@@ -184,15 +185,4 @@ def test_our_times_are_not_rqs_a_result_and_a_worker_expire_as_before(fleet: Fle
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found if alive([int(child)])]
-
-
-def alive(pids: list[int]) -> bool:
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                if stat.read().rpartition(")")[2].split()[0] not in "ZX":
-                    return True
-        except OSError:
-            continue
-    return False
+    return [int(child) for child in found if alive(int(child))]

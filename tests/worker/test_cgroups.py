@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from living import alive
 from spawning import COOKIE, NAMESPACE, PATH, python, ready, run, shell, shut, start
 from spawning import nobody_left as nobody_left
-from starters import alive
 
 from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.run import Caps

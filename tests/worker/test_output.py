@@ -9,9 +9,9 @@ import signal
 import threading
 from pathlib import Path
 
+from living import alive
 from plumbing import Heard, Memory, Pipes, turn
 from servers import until
-from starters import alive
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNK_CHARACTERS, TAIL_CHARACTERS

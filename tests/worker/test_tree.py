@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from living import alive
 from servers import until
 from spawning import (
     COOKIE,
@@ -30,7 +31,7 @@ from spawning import (
     when,
 )
 from spawning import nobody_left as nobody_left
-from starters import alive, as_root
+from starters import as_root
 
 from agentq.coordinator.embedded import Embedded
 from agentq.worker import pidfd, proc, tree
