@@ -26,3 +26,8 @@ def send(number: signal.Signals, pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def hear_hangups() -> None:
+    """In a process that begins: as usual, also where the tests were begun by `nohup`."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from crew import TIMES, Crew
+from living import hear_hangups
 from servers import Server, until
 
 from agentq.coordinator.identity import new_nonce
@@ -192,9 +193,12 @@ def test_a_worker_whose_terminal_goes_away_drains(reader: Reader) -> None:
     reader.configure("")
     mine, theirs = pty.openpty()
     name = os.ttyname(theirs)
-    worker = reader.start(
-        start_new_session=True, stdin=theirs, stderr=theirs, preexec_fn=lambda: os.close(os.open(name, os.O_RDWR))
-    )
+
+    def sit_down() -> None:
+        hear_hangups()
+        os.close(os.open(name, os.O_RDWR))
+
+    worker = reader.start(start_new_session=True, stdin=theirs, stderr=theirs, preexec_fn=sit_down)
     os.close(theirs)
     run = reader.crew.submit("sleep 0.5")
     until(lambda: reader.crew.effects("begin")[run] == 1, "the run to begin")

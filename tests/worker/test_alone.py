@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from living import hear_hangups
 from solitude import ALONE, FILES
 
 HERE = Path(__file__).parent
@@ -18,7 +19,13 @@ def test_processes_are_started_watched_and_ended(name: str) -> None:
     argv = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", str(HERE / name)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        argv, env={**environment, ALONE: "1"}, cwd=HERE.parent.parent, capture_output=True, text=True, check=False
+        argv,
+        env={**environment, ALONE: "1"},
+        cwd=HERE.parent.parent,
+        preexec_fn=hear_hangups,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stdout[-20_000:]
