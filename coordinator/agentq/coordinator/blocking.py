@@ -97,7 +97,7 @@ class Blocking:
         if self._wait(deadline) and self._answered_the_bell():
             self._unblock(link, place)
         # Some of what can be read may be TLS talking to itself, so the rest of the time is allowed for the reply.
-        link._sock.settimeout(max(deadline - monotonic_ms(), 1) / 1000)
+        link.allow(max(deadline - monotonic_ms(), 1) / 1000)
         return answers(link, then)
 
     def _connected(self, place: Place) -> Link:

@@ -1,12 +1,15 @@
 """One socket to one server: how it is opened, and how a command goes out and its reply comes back.
 
 Here redis-py connects, authenticates and parses. Everything above it (pools, retries, response callbacks, Sentinel and
-Cluster clients) is left aside: its retries are not ours to bound, and its callbacks reshape replies.
+Cluster clients) is left aside: its retries are not ours to bound, and its callbacks reshape replies. And so are its
+timeouts, but for TLS: the kernel's do without asking before each read and write whether it can be done, which is two
+more calls of the system for each command, each of which lets another thread of this process go first.
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -32,6 +35,7 @@ class Link(Protocol):
     pid: int
     _sock: Any
 
+    def allow(self, seconds: float) -> None: ...
     def connect(self) -> None: ...
     def disconnect(self) -> None: ...
     def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None: ...
@@ -103,10 +107,66 @@ COMMON: Mapping[str, Any] = {
 }
 
 
+class _Timed:
+    """What the links of all kinds have beside redis-py's."""
+
+    _sock: Any
+
+    def allow(self, seconds: float) -> None:
+        """How long a reply may take from now on."""
+        self._sock.settimeout(seconds)
+
+
+class _TimedByKernel(_Timed):
+    def allow(self, seconds: float) -> None:
+        _allow(self._sock, socket.SO_RCVTIMEO, seconds)
+
+    def _connect(self) -> socket.socket:
+        made: socket.socket = super()._connect()  # type: ignore[misc]
+        made.settimeout(None)
+        for what in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            _allow(made, what, self.socket_timeout)  # type: ignore[attr-defined]
+        return made
+
+    def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None:
+        try:
+            super().send_packed_command(command, check_health)  # type: ignore[misc]
+        except redis.ConnectionError as fault:
+            _check_time(fault)
+            raise
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().read_response(*args, **kwargs)  # type: ignore[misc]
+        except redis.ConnectionError as fault:
+            _check_time(fault)
+            raise
+
+
+def _allow(made: socket.socket, what: int, seconds: float) -> None:
+    whole = int(seconds)
+    made.setsockopt(socket.SOL_SOCKET, what, struct.pack("ll", whole, max(1, int((seconds - whole) * 1e6))))
+
+
+def _check_time(fault: redis.ConnectionError) -> None:
+    """What has taken longer than the kernel allows would have blocked, as the system says; redis-py expects it not."""
+    if isinstance(fault.__context__, BlockingIOError):
+        raise redis.TimeoutError("no reply in time") from fault
+
+
+class _Tcp(_TimedByKernel, redis.Connection): ...
+
+
+class _Unix(_TimedByKernel, redis.UnixDomainSocketConnection): ...
+
+
+class _Tls(_Timed, redis.SSLConnection): ...
+
+
 def open_link(place: Place, options: Mapping[str, Any], *, tls: bool, client_name: str, timeout_ms: int) -> Link:
     """A link that connects when the first command is sent."""
     host, port = place
-    kind: Callable[..., Any] = redis.SSLConnection if tls else redis.Connection
+    kind: Callable[..., Any] = _Tls if tls else _Tcp
     where: dict[str, Any] = {
         "host": host,
         "port": port,
@@ -114,7 +174,7 @@ def open_link(place: Place, options: Mapping[str, Any], *, tls: bool, client_nam
         "socket_keepalive_options": KEEPALIVE,
     }
     if not port:
-        kind = cast(Callable[..., Any], redis.UnixDomainSocketConnection)
+        kind = _Unix
         where = {"path": host}
     timeouts = {"socket_timeout": timeout_ms / 1000, "socket_connect_timeout": timeout_ms / 1000}
     return cast(Link, kind(**where, **timeouts, **COMMON, **options, client_name=client_name))

@@ -1,0 +1,55 @@
+"""One socket to a server that is silent: how long it is waited for, and what that is called."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from agentq.coordinator.link import Link, open_link, send
+
+TIMEOUT_MS = 100
+MUCH = "x" * (16 << 20)
+"""More than a socket keeps for who does not read."""
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Link]:
+    """To a server that takes connections, and neither reads nor answers."""
+    path = str(tmp_path / "s")
+    family, address = (socket.AF_INET, ("127.0.0.1", 0)) if request.param == "tcp" else (socket.AF_UNIX, path)
+    with socket.socket(family) as listener:
+        listener.bind(address)
+        listener.listen()
+        place = listener.getsockname() if request.param == "tcp" else (path, 0)
+        link = open_link(place, {}, tls=False, client_name="", timeout_ms=TIMEOUT_MS)
+        yield link
+        link.disconnect()
+
+
+def test_a_reply_that_does_not_come_in_time_is_late_and_the_link_not_broken(link: Link) -> None:
+    send(link, ("PING",))
+    began = time.monotonic()
+    with pytest.raises(redis.TimeoutError):
+        link.read_response()
+
+    assert time.monotonic() - began >= TIMEOUT_MS / 1000 * 0.9
+
+
+def test_so_is_what_nobody_reads(link: Link) -> None:
+    with pytest.raises(redis.TimeoutError):
+        send(link, ("SET", "key", MUCH))
+
+
+def test_one_reply_may_be_given_another_time(link: Link) -> None:
+    send(link, ("PING",))
+    link.allow(2 * TIMEOUT_MS / 1000)
+    began = time.monotonic()
+    with pytest.raises(redis.TimeoutError):
+        link.read_response()
+
+    assert time.monotonic() - began >= 2 * TIMEOUT_MS / 1000 * 0.9
