@@ -19,6 +19,7 @@ from agentq.coordinator.server.envelope import Envelope
 from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
 from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.parameters import after_the_door
+from agentq.coordinator.server.quick import Lane
 from agentq.coordinator.server.routers import (
     events,
     health,
@@ -72,7 +73,8 @@ class App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         service = self.service
-        return Envelope(super().build_middleware_stack(), settings=service.server, observe=service.metrics.observe)
+        lane = Lane(self, super().build_middleware_stack())
+        return Envelope(lane, settings=service.server, observe=service.metrics.observe)
 
     def openapi(self) -> dict[str, Any]:
         """Made when it is asked for, once."""

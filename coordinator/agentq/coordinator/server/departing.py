@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from starlette.requests import Request
 
+GONE = "agentq.gone"
+"""In the state of a request, once somebody wants to know."""
 
-@asynccontextmanager
-async def departing(request: Request) -> AsyncIterator[asyncio.Future[None]]:
-    """Done when the client is gone. Its body must have been read, or be of no interest."""
 
-    async def leave() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+def departing(request: Request) -> asyncio.Future[None]:
+    """Done when the client is gone."""
+    return _gone(request.scope["state"])
 
-    gone = asyncio.ensure_future(leave())
-    try:
-        yield gone
-    finally:
-        gone.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone
+
+def departed(state: dict[str, Any]) -> None:
+    """Say so to whoever wants to know, of a request with this state."""
+    gone = _gone(state)
+    if not gone.done():
+        gone.set_result(None)
+
+
+def _gone(state: dict[str, Any]) -> asyncio.Future[None]:
+    found: asyncio.Future[None] | None = state.get(GONE)
+    if found is None:
+        found = state[GONE] = asyncio.get_running_loop().create_future()
+    return found

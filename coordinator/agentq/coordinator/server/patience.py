@@ -12,7 +12,12 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from agentq.coordinator.server.departing import departed
+from agentq.coordinator.server.writing import Writing
+
 HEAD_BYTES = 64 << 10
+CAME = "agentq.came"
+"""In the state of a request all of which has come, so that nobody has to wait for its body."""
 
 
 def patient(head_timeout_ms: int) -> type[asyncio.Protocol]:
@@ -27,6 +32,7 @@ class Patience(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._awaits_head = True
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -34,18 +40,20 @@ class Patience(HttpToolsProtocol):
         """What has come since the last piece of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
+        super().connection_made(Writing(transport, self.loop))  # type: ignore[arg-type]
+        self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         self._unread(None)
+        if self.cycle is not None:
+            departed(self.cycle.scope["state"])
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._expect_head()
-        if self._head_timer is not None:
+        if not self._awaits_head and (self.cycle is None or self.cycle.response_complete):
+            self._awaits_head, self._head_bytes = True, 0
+        if self._awaits_head:
             self._head_bytes += len(data)
             # A body may begin in the same piece, so only what was too long before it is known to be.
             if self._head_bytes - len(data) > HEAD_BYTES:
@@ -53,7 +61,9 @@ class Patience(HttpToolsProtocol):
                 return
         self._beside_bytes += len(data)
         super().data_received(data)
-        if self._head_timer is None and self._beside_bytes > HEAD_BYTES + len(data):
+        if self._awaits_head:
+            self._wait_for_head()
+        elif self._beside_bytes > HEAD_BYTES + len(data):
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
@@ -65,6 +75,10 @@ class Patience(HttpToolsProtocol):
         self._beside_bytes = 0
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        self.scope["state"][CAME] = True
+        super().on_message_complete()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread(self.loop.call_later(self.timeout_s, self.transport.abort))
@@ -73,11 +87,12 @@ class Patience(HttpToolsProtocol):
         super().resume_writing()
         self._unread(None)
 
-    def _expect_head(self) -> None:
-        self._head_bytes = 0
-        self._head_timer = self.loop.call_later(self.timeout_s, self.transport.abort)
+    def _wait_for_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.timeout_s, self.transport.abort)
 
     def _head_came(self) -> None:
+        self._awaits_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

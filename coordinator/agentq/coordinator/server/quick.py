@@ -1,8 +1,8 @@
 """Routes that are asked thousands of times a second, for which the framework's own care costs more than their work.
 
-A request that brings none of the heads that the route declares, and in its query nothing but the texts that it cannot
-do without, has nothing else to be read but its body, which such a route reads by hand: it goes straight to the door and
-to the function. Any other goes the whole way.
+A request that brings none of the heads that such a route declares, and in its query nothing but the texts that it
+cannot do without, has nothing else to be read but its body, which the route reads by hand: past the framework, it goes
+straight to the door and to the function. Any other goes the whole way, and so does whatever a browser's page asks.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import inspect
 from typing import Any
 from urllib.parse import parse_qsl
 
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentq.coordinator.server.access import Allowed
+from agentq.coordinator.server.zipping import LEAST_BYTES, Zipping
+
+FROM_A_PAGE = b"origin"
 
 
 class Quick(APIRoute):
@@ -26,25 +30,63 @@ class Quick(APIRoute):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         allowed = [each.call for each in self.dependant.dependencies if isinstance(each.call, Allowed)]
-        if len(allowed) == 1 and not self.dependant.body_params and _is_plain(self):
-            self.app = _quick(self.app, self, allowed[0])
+        self.is_plain = len(allowed) == 1 and not self.dependant.body_params and _is_plain(self)
+        """Whether it can be asked past the framework."""
+        if self.is_plain:
+            self._allowed = allowed[0]
+            self._defaults = _defaults(self)
+            self._needed = _needed(self)
+            heads = (each.alias.lower().encode() for each in self.dependant.header_params)
+            self._heads = frozenset((FROM_A_PAGE, *heads))
+
+    def given(self, scope: Scope) -> dict[str, Any] | None:
+        """What its function is called with, if the request is its, and brings nothing else."""
+        path = self.path_regex.match(scope["path"]) if scope["method"] in (self.methods or ()) else None
+        query = _texts(scope["query_string"], self._needed) if path is not None else None
+        if path is None or query is None or any(name in self._heads for name, _ in scope["headers"]):
+            return None
+        scope["path_params"] = params = path.groupdict()
+        return {**self._defaults, **query, **params}
+
+    async def answer(self, request: Request, given: dict[str, Any]) -> Response:
+        """What its function answers whoever may ask."""
+        answer: Response = await self.endpoint(request=request, caller=await self._allowed(request), **given)
+        return answer
 
 
-def _quick(whole: ASGIApp, route: APIRoute, allowed: Allowed) -> ASGIApp:
-    endpoint, defaults, needed = route.endpoint, _defaults(route), _needed(route)
-    heads = frozenset(each.alias.lower().encode() for each in route.dependant.header_params)
+class Lane:
+    """The way past the framework, in front of it."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        query = _texts(scope["query_string"], needed)
-        if query is None or any(name in heads for name, _ in scope["headers"]):
-            await whole(scope, receive, send)
-            return
-        request = Request(scope, receive, send)
-        given = {**defaults, **query, **scope["path_params"]}
-        answer: Response = await endpoint(request=request, caller=await allowed(request), **given)
-        await answer(scope, receive, send)
+    def __init__(self, app: FastAPI, whole: ASGIApp) -> None:
+        self._app = app
+        self._whole = whole
+        self._routes = [route for route in app.routes if isinstance(route, Quick) and route.is_plain]
 
-    return app
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope.get("root_path"):
+            for route in self._routes:
+                given = route.given(scope)
+                if given is not None:
+                    scope["route"] = route
+                    await self._ask(route, given, Request(scope, receive), send)
+                    return
+        await self._whole(scope, receive, send)
+
+    async def _ask(self, route: Quick, given: dict[str, Any], request: Request, send: Send) -> None:
+        try:
+            answer = await route.answer(request, given)
+        except Exception as error:  # noqa: BLE001 - it is told as the app tells it
+            answer = await self._told(request, error)
+        whole = answer if len(answer.body) < LEAST_BYTES else Zipping(answer)
+        await whole(request.scope, request.receive, send)
+
+    async def _told(self, request: Request, error: Exception) -> Response:
+        """What the app answers where this has gone wrong."""
+        handlers = self._app.exception_handlers
+        handler = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
+        answer = handler(request, error)
+        told: Response = await answer if inspect.isawaitable(answer) else answer
+        return told
 
 
 def _is_plain(route: APIRoute) -> bool:

@@ -16,7 +16,6 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -43,6 +42,7 @@ from agentq.coordinator.server.currents import Currents
 from agentq.coordinator.server.deliveries import Deliveries
 from agentq.coordinator.server.feed import Feed
 from agentq.coordinator.server.gathering import Gathering
+from agentq.coordinator.server.hands import Hands
 from agentq.coordinator.server.metrics import Metrics, Stock
 from agentq.coordinator.server.posting import Poster
 from agentq.coordinator.server.tides import Tides, Watch
@@ -106,7 +106,7 @@ class Service:
             self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES, weigh=lambda each: each.bytes
         )
         self.ticker = Ticker(self.store, self._duties(), settings.tick_ms, owner=self.id)
-        self._threads = ThreadPoolExecutor(server.threads, thread_name_prefix="agentq-store")
+        self._hands = Hands(server.threads, "agentq-store")
         self._asked = 0
         self._counting: asyncio.Task[None] | None = None
 
@@ -137,7 +137,7 @@ class Service:
             await asyncio.to_thread(self.ticker.stop)
         await asyncio.to_thread(self.currents.stop)
         await asyncio.to_thread(self.tides.stop)
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._hands.end()
         self.store.connection.close()
 
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -146,8 +146,7 @@ class Service:
             raise TryLater("This server has more to do than it can; try again in a moment.")
         self._asked += 1
         try:
-            loop = asyncio.get_running_loop()
-            reply = await loop.run_in_executor(self._threads, partial(self._timed, function, *args, **kwargs))
+            reply = await self._hands.call(partial(self._timed, function, *args, **kwargs))
         except Fenced as fenced:
             self.metrics.refused(fenced)
             raise

@@ -114,9 +114,9 @@ async def poll(request: Request, caller: Poller, runner_id: str) -> Response:
     def may_touch(token: str) -> bool:
         return caller.may_touch(token or None)
 
-    async with departing(request) as gone:
-        told = await embassy.polling.poll(runner_id, gone, may_touch, Standing(request, every_ms=0).check)
-    return Response(status_code=204) if told is None else JSONResponse(told)
+    gone = departing(request)
+    told = await embassy.polling.poll(runner_id, gone, may_touch, Standing(request, every_ms=0).check)
+    return Response(status_code=204) if told is None else views.told(told)
 
 
 @router.post("/runner/heartbeat", summary="Say that a runner is alive")

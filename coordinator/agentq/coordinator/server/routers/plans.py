@@ -91,8 +91,7 @@ async def get(request: Request, plan: Id, wait: Wait = 0) -> Response:
             found = await service.ask(plans.get, plan)
             return found if found.ended is not None else None
 
-        async with departing(request) as gone:
-            await service.until(watch, look, wait, gone)
+        await service.until(watch, look, wait, departing(request))
     return views.tagged(request, plan_record(found))
 
 

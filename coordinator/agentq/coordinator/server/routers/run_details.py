@@ -64,16 +64,16 @@ async def logs(
     page = _Page(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
     deadline_ms = monotonic_ms() + round(wait * 1000)
     with service.tides.of_run(run_id) as watch:
-        async with departing(request) as gone:
+        gone = departing(request)
+        found = await service.ask(page.read)
+        while not (found["entries"] or found["ended"] or gone.done() or service.tides.closing):
+            left_ms = deadline_ms - monotonic_ms()
+            if left_ms <= 0:
+                break
+            bell = service.currents.bell(run_id, found["next"])
+            await watch.next(left_ms / 1000, bell, gone)
+            bell.cancel()
             found = await service.ask(page.read)
-            while not (found["entries"] or found["ended"] or gone.done() or service.tides.closing):
-                left_ms = deadline_ms - monotonic_ms()
-                if left_ms <= 0:
-                    break
-                bell = service.currents.bell(run_id, found["next"])
-                await watch.next(left_ms / 1000, bell, gone)
-                bell.cancel()
-                found = await service.ask(page.read)
     return views.told(found)
 
 
@@ -137,8 +137,7 @@ async def result(request: Request, run_id: RunId, caller: Caller, wait: Wait = 0
             return run if run.state in TERMINAL else None
 
         if wait and run.state not in TERMINAL:
-            async with departing(request) as gone:
-                await service.until(watch, look, wait, gone)
+            await service.until(watch, look, wait, departing(request))
     if run.state not in TERMINAL:
         raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
     tail = run.outcome.tail if run.outcome is not None else None

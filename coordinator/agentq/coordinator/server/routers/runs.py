@@ -121,6 +121,5 @@ async def get(
             tag = views.tag_of(views.content_of(views.run_view(last[0])))
             return None if views.knows(request, tag) else last[0]
 
-        async with departing(request) as gone:
-            await service.until(watch, look, wait, gone)
+        await service.until(watch, look, wait, departing(request))
     return views.tagged(request, views.run_view(last[0]))

@@ -1,0 +1,89 @@
+"""The threads of a server: what is called in them comes back, and none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from servers import until
+
+from agentq.coordinator.server.hands import Hands
+
+
+@pytest.fixture
+def hands() -> Iterator[Hands]:
+    before = threading.active_count()
+    hands = Hands(2, "hand")
+    yield hands
+    hands.end()
+    assert threading.active_count() == before
+
+
+def test_what_a_call_returns_or_raises_comes_to_whoever_waits(hands: Hands) -> None:
+    async def test() -> None:
+        calls = [hands.call(partial(divmod, 1, each)) for each in (1, 0)]
+        told = await asyncio.gather(*calls, return_exceptions=True)
+        assert told[0] == (1, 0)
+        assert isinstance(told[1], ZeroDivisionError)
+
+    asyncio.run(test())
+
+
+def test_as_many_calls_are_under_way_as_there_are_threads_and_the_others_wait(hands: Hands) -> None:
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def call() -> None:
+        begun.release()
+        go.wait()
+
+    async def test() -> None:
+        calls = [hands.call(call) for _ in range(3)]
+        for _ in range(2):
+            assert await asyncio.to_thread(begun.acquire, timeout=10)
+        assert not begun.acquire(blocking=False)
+        go.set()
+        await asyncio.gather(*calls)
+
+    asyncio.run(test())
+
+
+def test_nobody_has_to_wait_for_what_was_called(hands: Hands) -> None:
+    go = threading.Event()
+
+    async def test() -> None:
+        given_up = hands.call(go.wait)
+        given_up.cancel()
+        go.set()
+        assert await hands.call(lambda: "next") == "next"
+
+    asyncio.run(test())
+
+
+def test_what_has_not_begun_never_does_when_they_end() -> None:
+    hands, begun, go, done = Hands(1, "hand"), threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        begun.set()
+        go.wait()
+        done.append("first")
+
+    def release() -> None:
+        until(calls[1].cancelled, "the second to be called off")
+        go.set()
+
+    calls: list[asyncio.Future[None]] = []
+
+    async def test() -> None:
+        calls.extend((hands.call(first), hands.call(lambda: done.append("second"))))
+        assert await asyncio.to_thread(begun.wait, 10)
+        releasing = threading.Thread(target=release)
+        releasing.start()
+        hands.end()
+        releasing.join()
+        await calls[0]
+        assert done == ["first"]
+
+    asyncio.run(test())

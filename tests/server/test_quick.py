@@ -1,0 +1,91 @@
+"""What goes past the framework is answered as the framework would answer it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+
+import pytest
+from serving import COMMAND, Serving
+from starlette.routing import Match
+
+from agentq.coordinator.server.app import every_route
+from agentq.coordinator.server.quick import Quick
+from agentq.coordinator.server.writing import HELD_BYTES, Writing
+
+QUICK = [route for route in every_route() if isinstance(route, Quick) and route.is_plain]
+
+
+def test_those_that_are_asked_most_are_among_them() -> None:
+    paths = {route.path for route in QUICK}
+
+    assert {"/runs", "/runner/runs", "/runner/runs/{run_id}/started", "/runner/runs/{run_id}/completed"} <= paths
+
+
+@pytest.mark.parametrize("route", QUICK, ids=lambda route: route.name)
+def test_no_route_would_have_come_before_it(route: Quick) -> None:
+    path = re.sub(r"\{.*?\}", "run_1", route.path)
+    for method in route.methods or ():
+        scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
+        first = next(each for each in every_route() if each.matches(scope)[0] is Match.FULL)
+        assert first is route
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/runs", {**COMMAND, "kind": "nonsense"}),
+        ("POST", "/runs", None),
+        ("GET", "/runner/runs?runner_id=nobody", None),
+        ("POST", "/runner/heartbeat", {}),
+        ("POST", "/runner/runs/run_1/started", {"runner_id": "lnch_00000000"}),
+        ("DELETE", "/runner/runs", None),
+    ],
+)
+def test_a_refusal_has_the_same_words_either_way(serving: Serving, method: str, path: str, body: object) -> None:
+    """Whatever a page asks goes the whole way."""
+    with serving.client() as client:
+        ways = [client.request(method, path, json=body, headers=way) for way in ({}, {"origin": serving.url})]
+
+    told = [{**each.json(), "request_id": None} for each in ways]
+    assert ways[0].status_code == ways[1].status_code >= 400
+    assert told[0] == told[1]
+    assert ways[0].headers.keys() == ways[1].headers.keys()
+
+
+def test_a_long_answer_is_packed_here_too(serving: Serving) -> None:
+    with serving.client() as client:
+        many = client.post("/runs", json={"runs": [COMMAND] * 50})
+        one = client.post("/runs", json=COMMAND)
+
+    assert (many.headers.get("content-encoding"), one.headers.get("content-encoding")) == ("gzip", None)
+    assert len(many.json()["runs"]) == 50
+
+
+def test_an_answer_is_one_write_and_what_is_long_goes_out_at_once() -> None:
+    async def test(near: socket.socket, far: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=near)
+        writing = Writing(transport, loop)
+
+        writing.write(b"head ")
+        writing.write(b"body")
+        with pytest.raises(BlockingIOError):
+            far.recv(100)
+        assert await loop.sock_recv(far, 100) == b"head body"
+
+        writing.write(b"x" * HELD_BYTES)
+        told = far.recv(HELD_BYTES)
+        assert told, "nothing had to come in between"
+
+        writing.write(b"last")
+        writing.close()
+        while piece := await loop.sock_recv(far, HELD_BYTES):
+            told += piece
+        assert told == b"x" * HELD_BYTES + b"last"
+
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    with near, far:
+        asyncio.run(test(near, far))
