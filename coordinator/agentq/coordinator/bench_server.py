@@ -56,8 +56,8 @@ class ServerScale:
     rounds: int = 5
     requests: int = 4_000
     clients: int = 32
-    cycles: int = 1_000
-    runners: int = 16
+    """That ask at the same time; in turn they are runners."""
+    cycles: int = 2_000
     pollers: int = 2_000
     followers: int = 500
     probes: int = 240
@@ -65,7 +65,7 @@ class ServerScale:
 
 
 SERVER_QUICK = ServerScale(
-    rounds=1, requests=200, clients=8, cycles=40, runners=4, pollers=20, followers=5, probes=10, probe_ms=20
+    rounds=1, requests=200, clients=8, cycles=40, pollers=20, followers=5, probes=10, probe_ms=20
 )
 
 
@@ -178,7 +178,7 @@ class ServerBench(Bench):
         for _ in range(self.much.cycles):
             await client.said("POST", "/runs", FOREIGN)
         left = iter(range(self.much.cycles))
-        runners = [await _Runner(Caller(port)).register() for _ in range(self.much.runners)]
+        runners = [await _Runner(Caller(port)).register() for _ in range(self.much.clients)]
 
         async def work(runner: _Runner) -> None:
             for _ in left:
