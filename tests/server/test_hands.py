@@ -17,6 +17,7 @@ from agentq.coordinator.server.hands import Hands
 def hands() -> Iterator[Hands]:
     before = threading.active_count()
     hands = Hands(2, "hand")
+    hands.begin()
     yield hands
     hands.end()
     assert threading.active_count() == before
@@ -62,6 +63,21 @@ def test_nobody_has_to_wait_for_what_was_called(hands: Hands) -> None:
     asyncio.run(test())
 
 
+def test_what_was_given_up_before_it_began_is_not_done(hands: Hands) -> None:
+    go, done = threading.Event(), list[int]()
+
+    async def test() -> None:
+        for _ in range(2):
+            hands.call(go.wait)
+        for each in range(5):
+            hands.call(partial(done.append, each)).cancel()
+        go.set()
+        await hands.call(lambda: None)
+
+    asyncio.run(test())
+    assert done == []
+
+
 def test_what_has_not_begun_never_does_when_they_end() -> None:
     hands, begun, go, done = Hands(1, "hand"), threading.Event(), threading.Event(), list[str]()
 
@@ -77,6 +93,7 @@ def test_what_has_not_begun_never_does_when_they_end() -> None:
     calls: list[asyncio.Future[None]] = []
 
     async def test() -> None:
+        hands.begin()
         calls.extend((hands.call(first), hands.call(lambda: done.append("second"))))
         assert await asyncio.to_thread(begun.wait, 10)
         releasing = threading.Thread(target=release)
@@ -85,5 +102,7 @@ def test_what_has_not_begun_never_does_when_they_end() -> None:
         releasing.join()
         await calls[0]
         assert done == ["first"]
+        with pytest.raises(RuntimeError):
+            hands.call(go.wait)
 
     asyncio.run(test())

@@ -7,6 +7,7 @@ import re
 import socket
 
 import pytest
+from servers import until
 from serving import COMMAND, Serving
 from starlette.routing import Match
 
@@ -89,3 +90,42 @@ def test_an_answer_is_one_write_and_what_is_long_goes_out_at_once() -> None:
     far.setblocking(False)
     with near, far:
         asyncio.run(test(near, far))
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"), [("GET /health", 200), ("GET /nothing", 404), ("GET /runner/runs", 422), ("POST /runs", 422)]
+)
+def test_who_says_no_more_is_answered_all_the_same(serving: Serving, asked: str, status: int) -> None:
+    with socket.create_connection(("127.0.0.1", serving.port)) as client:
+        client.sendall(f"{asked} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n[]".encode())
+        client.shutdown(socket.SHUT_WR)
+        told = client.makefile("rb").read()
+
+    assert told.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_an_upgrade_with_a_body_is_refused_at_once(serving: Serving) -> None:
+    heads = "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nContent-Length: 10"
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as client:
+        client.sendall(f"GET /worker HTTP/1.1\r\nHost: localhost\r\n{heads}\r\n\r\n".encode())
+
+        assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_client_that_leaves_is_noticed_though_nobody_wants_its_body(serving: Serving) -> None:
+    run = serving.submit(queue="nobody-here")
+    before = waiting(serving)
+    with socket.create_connection(("127.0.0.1", serving.port)) as client:
+        head = f"GET /runs/{run}?wait=60 HTTP/1.1\r\nHost: localhost\r\nContent-Length: {300 << 10}\r\n\r\n"
+        client.sendall(head.encode() + b" " * (300 << 10))
+        until(lambda: waiting(serving) > before, "it to wait")
+
+    until(lambda: waiting(serving) <= before, "nobody to wait for it")
+
+
+def waiting(serving: Serving) -> int:
+    """How many requests wait."""
+    with serving.client() as client:
+        found = re.search(r"^agentq_waiters (\d+)", client.get("/metrics").text, re.MULTILINE)
+    assert found is not None
+    return int(found[1])

@@ -117,7 +117,13 @@ class _Timed:
         self._sock.settimeout(seconds)
 
 
+_TIME = "qq" if socket.SO_RCVTIMEO == 66 else "ll"
+"""How the kernel is told a time; 66 is the option of machines of 32 bits that count time in 64."""
+
+
 class _TimedByKernel(_Timed):
+    """Each read and each write has its time."""
+
     def allow(self, seconds: float) -> None:
         _allow(self._sock, socket.SO_RCVTIMEO, seconds)
 
@@ -145,7 +151,7 @@ class _TimedByKernel(_Timed):
 
 def _allow(made: socket.socket, what: int, seconds: float) -> None:
     whole = int(seconds)
-    made.setsockopt(socket.SOL_SOCKET, what, struct.pack("ll", whole, max(1, int((seconds - whole) * 1e6))))
+    made.setsockopt(socket.SOL_SOCKET, what, struct.pack(_TIME, whole, max(1, int((seconds - whole) * 1e6))))
 
 
 def _check_time(fault: redis.ConnectionError) -> None:

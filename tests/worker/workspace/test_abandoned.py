@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from worker.workspace.depot import Depot
 
+from agentq.worker.workspace import abandoned
 from agentq.worker.workspace import git as patience
-from agentq.worker.workspace.abandoned import clear_away, removed
+from agentq.worker.workspace.abandoned import OLD_MS, clear_away, removed
 from agentq.worker.workspace.git import Git, GitFailed
-from agentq.worker.workspace.target import Target
+from agentq.worker.workspace.target import Moved, Target, Tip
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 
@@ -73,11 +76,76 @@ def test_that_of_an_index_is_left_however_old_it_is(depot: Depot, monkeypatch: p
     assert lock.exists()
 
 
-def test_nobody_can_have_a_file_taken_away_that_is_not_git_s(depot: Depot, tmp_path: Path) -> None:
-    mine = left(tmp_path / "uv.lock")
-    around = depot.path / ".git/refs/../../.." / mine.name
+def test_a_living_git_s_is_left_though_it_has_it_not_open(depot: Depot) -> None:
+    """Of a transaction that is prepared, which may take its time."""
+    old, new = depot.head(), depot.commit_on("main", "new", a__txt="x\n")
+    depot.git("branch", "work")
+    words = ["git", "-C", str(depot.path), "update-ref", "--stdin"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as mover:
+        assert mover.stdin is not None
+        assert mover.stdout is not None
+        mover.stdin.write(f"start\nupdate refs/heads/work {new} {old}\nprepare\n")
+        mover.stdin.flush()
+        assert [mover.stdout.readline() for _ in range(2)] == ["start: ok\n", "prepare: ok\n"]
+        lock = depot.path / ".git/refs/heads/work.lock"
+        long_ago = time.time() - OLD_MS / 1000 - 1
+        os.utime(lock, (long_ago, long_ago))
 
-    clear_away(f"remote: Unable to create '{mine}': File exists.", depot.path)
-    clear_away(f"remote: Unable to create '{around}': File exists.", depot.path)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(abandoned, "SLACK_MS", 2 * OLD_MS)  # as if it had begun before that
+            assert not removed(lock)
+        mover.communicate("commit\n")
 
-    assert around.samefile(mine)
+    assert (mover.returncode, depot.head("work")) == (0, new)
+
+
+def test_a_branch_that_somebody_moves_meanwhile_is_told_at_once(depot: Depot) -> None:
+    base = depot.head()
+    target = Target(Git(depot.path / ".git"), "work")
+    new, other = depot.commit_on(base, "new", a__txt="x\n"), depot.commit_on(base, "other", a__txt="y\n")
+    depot.git("branch", "work", other)
+    git = Git(depot.path)
+    began = time.monotonic()
+
+    with pytest.raises(GitFailed, match="but expected"):
+        git("update-ref", "refs/heads/work", new, base, patient=True)
+    with pytest.raises(Moved):
+        target.move(Tip(commit=base, here=base), new)
+
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "uv.lock",
+        "depot/.git/refs/../../../uv.lock",
+        "depot/.git/agentq.lock",
+        "depot/.git/index.lock",
+        "other/.git/HEAD.lock",
+        "bare/main/Cargo.lock",
+    ],
+)
+def test_nobody_can_have_a_file_taken_away_that_is_no_lock_of_this_repository(
+    depot: Depot, tmp_path: Path, path: str
+) -> None:
+    """A remote may say what git says, and so may the name of a file; a working tree may stand in a git directory."""
+    Depot(tmp_path / "other")
+    Depot(tmp_path / "bare", bare=True)
+    (tmp_path / "bare/main").mkdir()
+    mine = left((tmp_path / path).parent.resolve() / Path(path).name)
+
+    for folder in (depot.path, tmp_path / "bare"):
+        for who in ("", "fatal: "):
+            clear_away(f"{who}Unable to create '{tmp_path / path}': File exists.", folder, None)
+
+    assert mine.exists()
+
+
+def test_a_remote_that_says_what_git_says_is_not_believed(depot: Depot) -> None:
+    lock = left(depot.path / ".git/HEAD.lock")
+
+    for who in ("remote: ", "fatal: remote error: "):
+        clear_away(f"{who}Unable to create '{lock}': File exists.", depot.path, None)
+
+    assert lock.exists()

@@ -9,10 +9,15 @@ from starlette.requests import Request
 
 GONE = "agentq.gone"
 """In the state of a request, once somebody wants to know."""
+CAME = "agentq.came"
+"""In the state of a request all of which has come, so that nobody has to wait for its body."""
 
 
-def departing(request: Request) -> asyncio.Future[None]:
-    """Done when the client is gone."""
+async def departing(request: Request) -> asyncio.Future[None]:
+    """Done when the client is gone. A body that nobody has read would keep the connection from telling that."""
+    if CAME not in request.scope["state"]:
+        async for _ in request.stream():
+            continue
     return _gone(request.scope["state"])
 
 

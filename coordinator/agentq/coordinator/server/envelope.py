@@ -24,7 +24,8 @@ from agentq.coordinator import tracing
 from agentq.coordinator.clock import monotonic_ns
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.access import is_loopback
-from agentq.coordinator.server.patience import CAME
+from agentq.coordinator.server.departing import CAME
+from agentq.coordinator.server.patience import OF_A_BODY
 from agentq.coordinator.settings import ServerSettings
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -36,7 +37,6 @@ SAFE = (
     (b"content-security-policy", b"frame-ancestors 'none'"),
 )
 """What every answer carries that does not say otherwise."""
-OF_A_BODY = (b"content-length", b"transfer-encoding")
 ID = b"x-request-id"
 ABROAD = (b"cross-site", b"same-site")
 FOREIGN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."

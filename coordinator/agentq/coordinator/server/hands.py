@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -21,16 +22,22 @@ class Hands:
     """Does calls for one loop, until it is told to end. Nobody waits for them where a process ends without that."""
 
     def __init__(self, number: int, name: str) -> None:
+        self._number = number
+        self._name = name
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._threads = [threading.Thread(target=self._work, name=f"{name}_{at}", daemon=True) for at in range(number)]
-        self._begun = False
+        self._threads: list[threading.Thread] = []
+
+    def begin(self) -> None:
+        """From now on."""
+        for at in range(self._number):
+            thread = threading.Thread(target=self._work, name=f"{self._name}_{at}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Have it done."""
-        if not self._begun:
-            self._begun = True
-            for thread in self._threads:
-                thread.start()
+        if not self._threads:
+            raise RuntimeError("It has not begun, or has ended.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._calls.put((function, future, loop))
@@ -41,24 +48,29 @@ class Hands:
         with suppress(Empty):
             while (call := self._calls.get_nowait()) is not None:
                 call[1].cancel()
-        for _ in self._threads:
+        threads, self._threads = self._threads, []
+        for _ in threads:
             self._calls.put(None)
-        if self._begun:
-            for thread in self._threads:
-                thread.join()
+        for thread in threads:
+            thread.join()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             function, future, loop = call
-            try:
-                reply, fault = function(), None
-            except BaseException as error:  # noqa: BLE001 - it is told to whoever waits
-                reply, fault = None, error
-            loop.call_soon_threadsafe(_tell, future, reply, fault)
-            del call, function, future, reply, fault  # nothing is kept while there is nothing to do
+            if not future.cancelled():
+                _do(function, future, loop)
+            del call, function, future  # nothing is kept while there is nothing to do
 
 
-def _tell(future: asyncio.Future[Any], reply: Any, fault: BaseException | None) -> None:
+def _do(function: Callable[[], T], future: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        tell = partial(_tell, future, function())
+    except BaseException as fault:  # noqa: BLE001 - it is told to whoever waits
+        tell = partial(_tell, future, None, fault)
+    loop.call_soon_threadsafe(tell)
+
+
+def _tell(future: asyncio.Future[Any], reply: Any, fault: BaseException | None = None) -> None:
     if future.done():
         return  # nobody waits any more
     if fault is None:

@@ -12,12 +12,11 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from agentq.coordinator.server.departing import departed
+from agentq.coordinator.server.departing import CAME, departed
 from agentq.coordinator.server.writing import Writing
 
 HEAD_BYTES = 64 << 10
-CAME = "agentq.came"
-"""In the state of a request all of which has come, so that nobody has to wait for its body."""
+OF_A_BODY = (b"content-length", b"transfer-encoding")
 
 
 def patient(head_timeout_ms: int) -> type[asyncio.Protocol]:
@@ -40,7 +39,8 @@ class Patience(HttpToolsProtocol):
         """What has come since the last piece of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Writing(transport, self.loop))  # type: ignore[arg-type]
+        self._writing = Writing(transport, self.loop)
+        super().connection_made(self._writing)  # type: ignore[arg-type]
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -66,6 +66,16 @@ class Patience(HttpToolsProtocol):
         elif self._beside_bytes > HEAD_BYTES + len(data):
             self.transport.abort()
 
+    def eof_received(self) -> None:
+        self._writing.flush()  # the transport is closed next, and who will ask no more may still read
+
+    def handle_websocket_upgrade(self) -> None:
+        """With a body it would be waited for by nobody, and for ever."""
+        if any(name in OF_A_BODY for name, _ in self.headers):
+            self.send_400_response("Invalid HTTP request received.")
+        else:
+            super().handle_websocket_upgrade()
+
     def on_headers_complete(self) -> None:
         self._head_came()
         self._beside_bytes = 0
@@ -78,6 +88,8 @@ class Patience(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self.scope["state"][CAME] = True
         super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()  # or it would not be seen that the client goes
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -116,6 +116,7 @@ class Service:
 
     def start(self) -> None:
         """Begin: on the loop."""
+        self._hands.begin()
         self.tides.start()
         self._counting = asyncio.create_task(self._count())
         if self.server.duties:

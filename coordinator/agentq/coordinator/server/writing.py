@@ -27,17 +27,18 @@ class Writing:
 
     def write(self, data: bytes) -> None:
         if not self._held:
-            self._loop.call_soon(self._send)
+            self._loop.call_soon(self.flush)
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes >= HELD_BYTES:
-            self._send()
+            self.flush()
 
     def close(self) -> None:
-        self._send()
+        self.flush()
         self._transport.close()
 
-    def _send(self) -> None:
+    def flush(self) -> None:
+        """Send it now."""
         held, self._held, self._held_bytes = self._held, [], 0
         if held and not self._transport.is_closing():
             self._transport.write(b"".join(held))

@@ -1,57 +1,83 @@
 """Locks of git's that nobody holds any more: of a git that was killed in the moment in which it moved a branch.
 
-Git never takes such a lock away, so it would stand in the way for ever. It holds one for the blink of an eye: what is
-much older, and open in no process of this user's, was left behind. But for that of an index: git holds it, not open,
-for as long as somebody writes a message.
+Git never takes such a lock away, so it would stand in the way for ever. It holds one for the blink of an eye, as a
+rule: what is much older, open in no process of this user's, and older than every git of theirs that lives, was left
+behind. But for that of an index, which is held for as long as somebody writes a message.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from agentq.coordinator.clock import wall_ms
+from agentq.worker import proc
 
 OLD_MS = 20_000
-_TOLD = re.compile(r"Unable to create '(.+\.lock)': File exists|could not lock config file (.+): File exists")
+SLACK_MS = 2_000
+"""By which the ages of a file and a process may be wrong."""
+_TOLD = re.compile(
+    r"^(?!remote|fatal: remote).*(?:Unable to create '(.+\.lock)'|lock config file (.+)): File exists", re.M
+)
+_OURS = re.compile(r"(HEAD|packed-refs|config|refs/.+|worktrees/[^/]+/(HEAD|config\.worktree|refs/.+))\.lock")
+"""What is taken away, in the git directory that the worktrees of a repository share."""
 
 
-def clear_away(said: str, folder: Path) -> None:
-    """Remove the locks that git, which stood in the folder, says are in its way, as far as they were left behind."""
-    for lock, settings in _TOLD.findall(said):
-        path = folder / (lock or f"{settings}.lock")
-        if path.name != "index.lock" and _is_gits(path):
-            removed(path)
+def clear_away(said: str, folder: Path, git_dir: Path | None) -> None:
+    """Remove the locks that git says are in its way, of its own repository and as far as they were left behind.
+
+    It stood in the folder. With no git directory told, that is one, or has one; a file that leads to one could lie.
+    """
+    with suppress(OSError, ValueError, RuntimeError):
+        common = _common(git_dir or (folder / ".git" if (folder / ".git").is_dir() else folder))
+        for lock, settings in _TOLD.findall(said):
+            path = folder / (lock or f"{settings}.lock")
+            path = path.parent.resolve() / path.name
+            if path.is_relative_to(common) and _OURS.fullmatch(str(path.relative_to(common))):
+                removed(path)
 
 
-def _is_gits(lock: Path) -> bool:
-    """Whether it is in a repository's git directory: a remote, or a name in the tree, could say what git says."""
-    folder = lock.parent.resolve()
-    return any(
-        (each / "HEAD").is_file() and ((each / "objects").is_dir() or (each / "commondir").is_file())
-        for each in (folder, *folder.parents)
-    )
+def _common(git_dir: Path) -> Path:
+    """What the worktrees of its repository share."""
+    shared = git_dir / "commondir"
+    return (git_dir / shared.read_text().strip() if shared.is_file() else git_dir).resolve()
 
 
 def removed(lock: Path) -> bool:
     """Remove a lock that was left behind; whether it was."""
     with suppress(OSError):
-        if not _is_old(lock.lstat()):
+        if _age_ms(lock.lstat()) < OLD_MS:
             return False
         held = set(_open_files())
         now = lock.lstat()  # by now it may be another's
-        if not _is_old(now) or (now.st_dev, now.st_ino) in held:
+        age_ms = _age_ms(now)
+        if age_ms < OLD_MS or (now.st_dev, now.st_ino) in held or _may_be_a_living_git_s(age_ms):
             return False
         lock.unlink()
         return True
     return False
 
 
-def _is_old(status: os.stat_result) -> bool:
-    return wall_ms() - status.st_mtime_ns // 1_000_000 >= OLD_MS
+def _age_ms(status: os.stat_result) -> int:
+    return wall_ms() - status.st_mtime_ns // 1_000_000
+
+
+def _may_be_a_living_git_s(age_ms: int) -> bool:
+    """Git closes the lock of a branch as soon as it is written, and holds it until all that goes with it is done."""
+    everything = list(proc.everything())
+    if not everything:
+        return True  # nobody tells, as on macOS
+    up_ms, tick_ms = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000, 1000 / os.sysconf("SC_CLK_TCK")
+    for one in everything:
+        if one.alive and up_ms - one.began * tick_ms >= age_ms - SLACK_MS:
+            words = proc.words(one.pid)
+            if words and Path(os.fsdecode(words[0])).name == "git" and not any(b"daemon" in word for word in words):
+                return True
+    return False
 
 
 def _open_files() -> Iterator[tuple[int, int]]:

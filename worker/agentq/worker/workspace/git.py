@@ -37,8 +37,8 @@ PATIENCE_MS = 30_000
 """How long a lock of somebody else's is waited for: until it would be taken for one that was left behind, at least."""
 PAUSE_S = 0.05
 SHOWN = 300
-_LOCKED = (".lock", "cannot lock ref", "could not lock")
-"""What git says where somebody else is at it."""
+_LOCKED = (".lock': File exists", "could not lock config file")
+"""What git says where somebody else is at it. That a branch is not where it should be is no lock, though it says so."""
 _PASSING = ("commondir",)
 """What it says where a worktree of the repository comes or goes that moment: the next time it has not seen it."""
 CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
@@ -236,7 +236,7 @@ class Git:
                 passing = (*_PASSING, *_LOCKED) if patient else _PASSING
                 if not any(word in failed.said for word in passing) or monotonic_ms() >= deadline_ms:
                     raise
-                clear_away(failed.said, self.folder)
+                clear_away(failed.said, self.folder, self.git_dir)
             self.leash.pause(PAUSE_S)
 
 

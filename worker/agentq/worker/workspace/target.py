@@ -120,13 +120,17 @@ class Target:
 
     def _update(self, old: str | None, new: str) -> None:
         words = ("update-ref", "-m", "agentq: merged", self.ref, new, old or NOWHERE)
-        try:
-            self.git(*words)
-        except GitFailed:
-            if self._here()[0] != old:
-                raise Moved from None
-            # It is where it was: somebody has only locked it, or was killed while they had.
-            self.git(*words, patient=True)
+        for patient in (False, True):
+            try:
+                self.git(*words, patient=patient)
+            except GitFailed:
+                if self._here()[0] != old:
+                    raise Moved from None
+                if patient:
+                    raise
+                # It is where it was: somebody has only locked it, or was killed while they had.
+            else:
+                return
 
     def _push(self, old: str | None, new: str) -> None:
         assert self.remote is not None

@@ -114,7 +114,7 @@ async def poll(request: Request, caller: Poller, runner_id: str) -> Response:
     def may_touch(token: str) -> bool:
         return caller.may_touch(token or None)
 
-    gone = departing(request)
+    gone = await departing(request)
     told = await embassy.polling.poll(runner_id, gone, may_touch, Standing(request, every_ms=0).check)
     return Response(status_code=204) if told is None else views.told(told)
 

@@ -91,7 +91,7 @@ async def get(request: Request, plan: Id, wait: Wait = 0) -> Response:
             found = await service.ask(plans.get, plan)
             return found if found.ended is not None else None
 
-        await service.until(watch, look, wait, departing(request))
+        await service.until(watch, look, wait, await departing(request))
     return views.tagged(request, plan_record(found))
 
 

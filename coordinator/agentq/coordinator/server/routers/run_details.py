@@ -64,7 +64,7 @@ async def logs(
     page = _Page(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
     deadline_ms = monotonic_ms() + round(wait * 1000)
     with service.tides.of_run(run_id) as watch:
-        gone = departing(request)
+        gone = await departing(request)
         found = await service.ask(page.read)
         while not (found["entries"] or found["ended"] or gone.done() or service.tides.closing):
             left_ms = deadline_ms - monotonic_ms()
@@ -137,7 +137,7 @@ async def result(request: Request, run_id: RunId, caller: Caller, wait: Wait = 0
             return run if run.state in TERMINAL else None
 
         if wait and run.state not in TERMINAL:
-            await service.until(watch, look, wait, departing(request))
+            await service.until(watch, look, wait, await departing(request))
     if run.state not in TERMINAL:
         raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
     tail = run.outcome.tail if run.outcome is not None else None

@@ -121,5 +121,5 @@ async def get(
             tag = views.tag_of(views.content_of(views.run_view(last[0])))
             return None if views.knows(request, tag) else last[0]
 
-        await service.until(watch, look, wait, departing(request))
+        await service.until(watch, look, wait, await departing(request))
     return views.tagged(request, views.run_view(last[0]))
