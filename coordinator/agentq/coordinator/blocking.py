@@ -50,7 +50,8 @@ class Blocking:
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._rope, False)
-        weakref.finalize(self, _close, self._bell, self._rope)
+        # Not at the end of the process, when a thread may wait on them still.
+        weakref.finalize(self, _close, self._bell, self._rope).atexit = False
 
     def read(self, place: Place, words: tuple[Word, ...], timeout_ms: int, then: Call | None = None) -> tuple[Any, Any]:
         """Send the words once, and wait for the reply; None when the time is over or `wake` was called.
