@@ -27,17 +27,20 @@ def test_rq_info_shows_the_backlog_the_worker_and_what_it_does(fleet: Fleet) -> 
     fleet.until_traced("begun 1")
     for number in range(20):
         fleet.queue().enqueue(errands.add, number, 0)
-    until(lambda: fleet.lanes().left() == 13, "some to be taken in")
+    # One more, if it looked for room just before the busy one was in its hands.
+    until(lambda: fleet.lanes().left() in (20 - 7, 20 - 8), "some to be taken in")
 
+    def in_list() -> int:
+        return int(fleet.client.llen("rq:queue:default"))
+
+    until(lambda: fleet.info()["queues"] == {"default": in_list()}, "what is in the list to be told")
     info = fleet.info()
 
     (worker,) = fleet.rq_workers()
     assert info["workers"] == {worker.removeprefix("rq:worker:"): "busy"}
-    in_list = fleet.client.llen("rq:queue:default")
-    assert info["queues"] == {"default": in_list}
-    assert in_list in (20 - 7, 20 - 8), "all but the few that are about to run, or on their way"
+    assert in_list() in (20 - 7, 20 - 8, 20 - 9), "all but the few that are about to run, or on their way"
     ours = fleet.info(RQ_QUEUE_CLASS="agentq.worker.rq.Queue")
-    assert ours["queues"]["default"] == in_list + fleet.lanes().waiting(), "and with our class, those in the lane"
+    assert ours["queues"]["default"] == in_list() + fleet.lanes().waiting(), "and with our class, those in the lane"
     fleet.client.rpush("gate", "open")
     fleet.ended(busy)
     until(lambda: list(fleet.info()["workers"].values()) == ["idle"], "the worker to be idle")
@@ -68,8 +71,8 @@ def test_the_worker_counts_what_it_did_and_a_killed_one_vanishes(fleet: Fleet) -
     fleet.ended(fleet.queue().enqueue(errands.add, 1, 1), fleet.queue().enqueue(errands.broken))
     (key,) = fleet.rq_workers()
 
-    counts: Any = fleet.client.hmget(key, "successful_job_count", "failed_job_count", "current_job")
-    assert counts == [b"1", b"1", None]
+    counts = ("successful_job_count", "failed_job_count", "current_job")
+    until(lambda: fleet.client.hmget(key, *counts) == [b"1", b"1", None], "both to be counted")
     os.kill(worker.pid, signal.SIGKILL)
     fleet.client.pexpire(key, 1)  # which comes within a minute by itself
     until(lambda: not fleet.client.exists(key), "its record to expire")
