@@ -51,14 +51,16 @@ git add -A
 git commit -q -m "task $1"
 """
 PLAIN = f"""
-git worktree add -q --no-track -b agentq/$1 ../plain-$1 work
+often() {{ for _ in 1 2 3 4 5; do "$@" 2>/dev/null && return; done; "$@"; }}
+often git worktree add -q --no-track -B agentq/$1 ../plain-$1 work
 cd ../plain-$1
 {COMMIT}
 flock ../merging sh -ec '{MERGE}' - $1
 cd ../repository
-git worktree remove --force ../plain-$1
-git branch -q -D agentq/$1
+often git worktree remove --force ../plain-$1
+often git branch -q -D agentq/$1
 """
+"""Git fails where it meets a worktree that comes or goes that moment."""
 AGAIN = f"""
 n=1
 while ! mkdir ../taken-$n 2>/dev/null; do n=$(($n % {SLOTS} + 1)); done
