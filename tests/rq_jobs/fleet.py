@@ -103,6 +103,13 @@ class Fleet(Adoption):
     def until_traced(self, *traces: str, timeout_s: float = 30) -> None:
         until(lambda: set(traces) <= set(self.traces()), f"{traces}", timeout_s)
 
+    def until_taken_in(self) -> None:
+        """Wait until nothing is left to be taken in, so that the next look for room is at what comes then."""
+        until(
+            lambda: any(each["cmd"] == "blmove" and "b" in each["flags"] for each in self.client.client_list()),
+            "the inbox to wait for jobs",
+        )
+
     def close(self) -> None:
         for process in self.processes:
             if process.poll() is None:

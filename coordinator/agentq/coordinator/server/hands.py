@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-Call = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+Call = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class Hands:
@@ -38,9 +38,8 @@ class Hands:
         """Have it done."""
         if not self._threads:
             raise RuntimeError("It has not begun, or has ended.")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._calls.put((function, future, loop))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._calls.put((function, future))
         return future
 
     def end(self) -> None:
@@ -56,18 +55,18 @@ class Hands:
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
-            function, future, loop = call
+            function, future = call
             if not future.cancelled():
-                _do(function, future, loop)
+                _do(function, future)
             del call, function, future  # nothing is kept while there is nothing to do
 
 
-def _do(function: Callable[[], T], future: asyncio.Future[T], loop: asyncio.AbstractEventLoop) -> None:
+def _do(function: Callable[[], T], future: asyncio.Future[T]) -> None:
     try:
         tell = partial(_tell, future, function())
     except BaseException as fault:  # noqa: BLE001 - it is told to whoever waits
         tell = partial(_tell, future, None, fault)
-    loop.call_soon_threadsafe(tell)
+    future.get_loop().call_soon_threadsafe(tell)
 
 
 def _tell(future: asyncio.Future[Any], reply: Any, fault: BaseException | None = None) -> None:

@@ -42,11 +42,10 @@ class Quick(APIRoute):
     def given(self, scope: Scope) -> dict[str, Any] | None:
         """What its function is called with, if the request is its, and brings nothing else."""
         path = self.path_regex.match(scope["path"]) if scope["method"] in (self.methods or ()) else None
-        query = _texts(scope["query_string"], self._needed) if path is not None else None
-        if path is None or query is None or any(name in self._heads for name, _ in scope["headers"]):
+        if path is None or any(name in self._heads for name, _ in scope["headers"]):
             return None
-        scope["path_params"] = params = path.groupdict()
-        return {**self._defaults, **query, **params}
+        query = _texts(scope["query_string"], self._needed)
+        return None if query is None else {**self._defaults, **query, **path.groupdict()}
 
     async def answer(self, request: Request, given: dict[str, Any]) -> Response:
         """What its function answers whoever may ask."""
