@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew import Crew
-from foreign import Parties
-from servers import Server, redis_binary, valkey_binary
-from serving import Serving
-from solitude import adopt_no_more, is_alone
-from world import World, checked
+from support.crew import Crew
+from support.foreign_runner import Parties
+from support.http_servers import Serving
+from support.own_process import adopt_no_more, is_alone
+from support.requirements import binary
+from support.servers import Server, valkey_binary
+from support.world import World, checked
 
 from agentq.coordinator.connection import Connection
 
 MakeWorld = Callable[..., World]
+
+pytest_plugins = ("support.lanes", "simulation.seeds")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +34,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--chaos-seed", type=int, default=None, help="replay the faults of this seed, and test nothing else"
     )
     group.addoption("--chaos-seeds", type=int, default=1, help="how many seeds of faults to try")
+
+
+def pytest_configure() -> None:
+    """Processes of tests that `nohup` or a shell's `&` started do not ignore interrupts and hangups either.
+
+    A signal that is ignored stays so in every child; one that has a handler begins anew there.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,18 +56,11 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def orphans_are_nobody_s() -> Iterator[None]:
-    """A worker's code that ran in this very process leaves it as it was."""
+def subreaper_reset() -> Iterator[None]:
+    """Undoes what a worker's code that ran in this process made of it."""
     yield
     if not is_alone():
         adopt_no_more()
-
-
-def need(program: str, found: object) -> None:
-    """Skip loudly without a program that CI always has."""
-    if not found:
-        assert not os.environ.get("CI"), f"CI has to have {program}"
-        pytest.skip(f"NOT RUN: {program} is not installed")
 
 
 @pytest.fixture
@@ -81,10 +88,7 @@ def valkey() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def redis7() -> Iterator[Server]:
     """The machine's redis-server."""
-    binary = redis_binary()
-    need("redis-server", binary)
-    assert binary is not None
-    yield from _server(binary)
+    yield from _server(binary("redis"))
 
 
 @pytest.fixture

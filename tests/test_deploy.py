@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
-from docs import ROOT
+from support.generated_docs import ROOT
+from support.servers import Server
 
 from agentq.cli.main import load
+from agentq.coordinator.settings import PREFIX, URL_FILE, Settings
+from agentq.coordinator.settings_files import CONFIG
 
 DEPLOY = ROOT / "deploy"
+ENVIRONMENT_FILE = re.compile(r"^EnvironmentFile=/etc/(.+)$", re.MULTILINE)
 
 
 def started() -> Iterator[list[str]]:
@@ -43,3 +51,39 @@ def test_what_the_image_is_made_of_is_there() -> None:
 
     assert len(copied) > 2
     assert all((ROOT / source).exists() for sources in copied for source in sources)
+
+
+def test_the_image_has_the_versions_that_were_tested() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+
+    assert "constraints.txt" in text.partition("COPY")[2].partition("\n")[0]
+    assert "pip install --no-cache-dir --constraint /src/constraints.txt /src" in text
+
+
+def test_every_environment_file_of_a_unit_has_a_sample_of_settings_that_there_are() -> None:
+    files = {found for path in DEPLOY.glob("systemd/*.service") for found in ENVIRONMENT_FILE.findall(path.read_text())}
+    known = {"PATH", "PYTHONPATH", URL_FILE, CONFIG, *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)}
+
+    assert files == {"agentq.env"}
+    for name in files:
+        lines = (DEPLOY / name).read_text().splitlines()
+        assert {line.lstrip("#").partition("=")[0] for line in lines if re.match(r"#?\w+=", line)} <= known
+
+
+def test_compose_needs_no_file_that_is_not_there() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+    named = [each["file"] for kind in ("secrets", "configs") for each in compose.get(kind, {}).values()]
+    assert [name for name in named if not (DEPLOY / name).exists()] == []
+
+
+def test_compose_makes_the_first_token_once(valkey: Server, tmp_path: Path) -> None:
+    entrypoint = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["token"]["entrypoint"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "AGENTQ_URL": valkey.url, "AGENTQ_NAMESPACE": tmp_path.name}
+
+    first, second = (subprocess.run(entrypoint, env=environment, capture_output=True, text=True) for _ in range(2))
+
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "aq_" in first.stdout
+    assert "aq_" not in second.stdout

@@ -8,21 +8,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs import PAGES, PARTS, ROOT, every_command, generated
+from support.generated_docs import PAGES, PARTS, ROOT, every_command, generated
 
 from agentq.cli.main import COMMANDS
 from agentq.coordinator import errors
 from agentq.coordinator.keys import KEYS
 from agentq.coordinator.lifecycle import TRANSITIONS, VERBS
 from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.settings import PREFIX, ServerSettings, Settings, WorkerSettings
+from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
 
 PROTOCOL = (ROOT / "coordinator/README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_generated_parts_are_up_to_date(page: str) -> None:
-    """If this fails: python tests/docs.py."""
+    """If this fails: python tests/support/generated_docs.py."""
     text = (ROOT / page).read_text(encoding="utf-8")
 
     assert generated(text) == text
@@ -96,6 +97,7 @@ def test_every_module_of_a_command_is_in_the_list_that_help_shows() -> None:
 STOP = "from agentq.coordinator.embedded import Embedded; Embedded().stop()"
 
 
+@pytest.mark.full("takes 3 s")
 @pytest.mark.parametrize("page", ["README.md", "coordinator/README.md"])
 def test_the_python_in_the_docs_runs(page: str, valkey_url: str, fresh_home: dict[str, str], tmp_path: Path) -> None:
     """A block that begins with `# name.py` is a file beside the others."""

@@ -21,8 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from agents.real import AGENTS, settle
+from agents.real import settle
 from agents.sealed import Sealed
+from support.requirements import AGENTS
 
 LINES = Path(__file__).parent / "lines"
 LIST_ITEMS, ERROR_CHARACTERS = 4, 1500

@@ -7,7 +7,6 @@ a folder like `node_modules`, and else in `.agents/node_modules` at the top of t
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,19 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from agents.sealed import URL, Sealed
-from agents.studio import Studio
-from servers import until
+from support.agent_studio import Studio
+from support.requirements import agent_programs
+from support.servers import until
 
 from agentq.coordinator.life import Run
-
-AGENTS = ("claude", "codex", "gemini", "opencode")
-INSTALLED = Path(__file__).parent.parent.parent / ".agents/node_modules"
-
-
-def programs() -> Path | None:
-    """The folder in which all of them are, to be put on a PATH; None where one is missing."""
-    folder = Path(os.environ.get("AGENTQ_TEST_AGENTS") or INSTALLED) / ".bin"
-    return folder.resolve() if all((folder / name).exists() for name in AGENTS) else None
 
 
 class RealStudio:
@@ -107,7 +98,7 @@ def settle(home: Path, *, subscription: bool = False) -> dict[str, str]:
     login = "CLAUDE_CODE_OAUTH_TOKEN" if subscription else "ANTHROPIC_API_KEY"
     return {
         "HOME": str(home),
-        "PATH": f"{programs()}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        "PATH": f"{agent_programs()}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         login: "stub",

@@ -9,13 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.requirements import unshared
+
 PORT = 8399
 URL = f"http://127.0.0.1:{PORT}"
-
-
-def can_seal() -> bool:
-    """Whether this machine lets us make one."""
-    return subprocess.run([*_unshared(), "true"], capture_output=True).returncode == 0
 
 
 class Sealed:
@@ -29,7 +26,7 @@ class Sealed:
         """Make it, and wait until the stub listens in it."""
         stub = [sys.executable, "-m", "agentq.testing.models", "--sealed", "--port", str(PORT)]
         self.process = subprocess.Popen(
-            [*_unshared(), *stub, "--record", str(self.record)], stdout=subprocess.PIPE, text=True
+            [*unshared(), *stub, "--record", str(self.record)], stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline().startswith("The stub models listen")
@@ -50,8 +47,3 @@ class Sealed:
     def asked(self) -> list[dict[str, Any]]:
         """What the stub was asked so far."""
         return [json.loads(line) for line in self.record.read_text().splitlines()] if self.record.exists() else []
-
-
-def _unshared() -> list[str]:
-    """Somebody who is not root has to be root of a user namespace."""
-    return ["unshare", "--net", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--"]

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from agents.studio import Studio, word
+from support.agent_studio import Studio, word
 
-AGENT = Path(__file__).parent.parent / "acp_agent.py"
+AGENT = Path(__file__).parent.parent / "support" / "acp_agent.py"
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ def test_a_turn_over_the_protocol_is_told_and_judged_as_any_other(acp: Studio) -
     assert [doing.type for doing in acp.doings(run.id)][:4] == ["began", "tool", "tool_end", "file"]
 
 
+@pytest.mark.full("takes 1 s")
 def test_permissions_reach_the_agent(acp: Studio) -> None:
     acp.worker()
 
@@ -51,6 +52,7 @@ def test_permissions_reach_the_agent(acp: Studio) -> None:
     assert [about["chosen"] for about in asked(acp, "permission")] == ["once"]
 
 
+@pytest.mark.full("takes 3 s")
 def test_another_attempt_goes_on_with_the_conversation_and_pays_its_own(acp: Studio) -> None:
     acp.worker()
 
@@ -63,6 +65,7 @@ def test_another_attempt_goes_on_with_the_conversation_and_pays_its_own(acp: Stu
     assert word(run).spent.input_tokens == 110
 
 
+@pytest.mark.full("takes 1 s")
 def test_an_order_to_stop_cancels_the_turn_of_the_agent(acp: Studio) -> None:
     acp.worker()
     run = acp.submit("HANG", agent="scripted", stop_grace_ms=10_000)

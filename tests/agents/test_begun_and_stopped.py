@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agents.studio import Studio, word
-from crew import Crew
-from servers import Server, until
-from world import World
+from support.agent_studio import Studio, word
+from support.crew import Crew
+from support.servers import Server, until
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.offspring import Kin
@@ -36,13 +36,14 @@ from agentq.worker.workspace.workspaces import Workspaces
 ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
 
+@pytest.mark.full("takes 12 s")
 def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Studio) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder))
     source = studio.run("SAY one", session="talk")
     studio.sessions.new("other", "standin", cwd=str(studio.folder), fork="talk")
 
-    turn = {"startup_timeout_ms": 1_000}
+    turn = {"startup_timeout_ms": 10_000}
     forked = studio.run("AT 1 SILENT", "TELL prompts", session="other", turn=turn, retry=ONCE_MORE)
 
     assert forked.state == "completed", forked.outcome
@@ -50,12 +51,13 @@ def test_a_fork_that_died_before_it_said_a_word_is_still_a_fork(studio: Studio) 
     assert word(forked).session != word(source).session
 
 
+@pytest.mark.full("takes 2 s")
 def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: Studio) -> None:
     worker = studio.worker(drain_grace="0s")
     run = studio.submit("SAY all done", "LINGER", turn={"linger_timeout_ms": 600_000})
     until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
     worker.send_signal(signal.SIGTERM)
-    worker.wait(30)
+    worker.wait(timeout=60)
 
     ended = studio.crew.records.get(run)
 
@@ -65,12 +67,13 @@ def test_an_agent_that_is_done_and_stays_is_done_when_its_worker_leaves(studio: 
     assert ended.outcome.result == "all done"
 
 
+@pytest.mark.full("takes 4 s")
 def test_an_agent_that_sleeps_already_sleeps_on_when_its_worker_leaves(studio: Studio) -> None:
     worker = studio.worker(drain_grace="0s")
     run = studio.submit("STUBBORN", "WAKE 10m look again", "SAY later", stop_grace_ms=3_000)
     until(lambda: any(doing.type == "result" for doing in studio.doings(run)), "its last word", 40)
     worker.send_signal(signal.SIGTERM)
-    worker.wait(30)
+    worker.wait(timeout=60)
 
     assert studio.crew.records.get(run).state == "waiting"
 
@@ -123,7 +126,7 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
             logs=folder / "logs",
             channels=Channels(folder / "channels"),
             say=said.append,
-            narration=Narration(world.queue, Spill(folder / "spill"), lambda: 0),
+            narration=Narration(world.queue, Spill(folder / "spill"), lambda: 0, lambda _: None),
             door=Door(Kin(world.queue), folder / "doors"),
             queue=world.queue,
             workspaces=Workspaces(folder / "home", "w1"),
@@ -139,9 +142,9 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
 
     assert sessions.get("talk").agent_session == "a-conversation"
     assert [report.verb for report in said] == {
-        Stop.RELEASED: ["release"],
-        Stop.CANCELLED: ["fail"],
-        Stop.FENCED: [],
+        Stop.RELEASED: ["start", "release"],
+        Stop.CANCELLED: ["start", "fail"],
+        Stop.FENCED: ["start"],
     }[why]
     assert list((folder / "channels").iterdir()) == []
 
@@ -150,6 +153,7 @@ async def _called(act: Callable[[], None]) -> None:
     act()
 
 
+@pytest.mark.full("takes 2 s")
 def test_what_an_agent_spent_is_counted_where_a_full_server_takes_no_words(
     make_crew: Callable[..., Crew], durable: Server, folder: Path
 ) -> None:

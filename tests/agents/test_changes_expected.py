@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 
 import pytest
-from agents.studio import Studio, word
+from support.agent_studio import Studio, word
 
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.run import RetryPolicy
@@ -15,12 +15,10 @@ CHANGES = {"expects": "changes"}
 
 @pytest.fixture(autouse=True)
 def _repository(studio: Studio) -> None:
-    author = ("-c", "user.name=T", "-c", "user.email=t@example.com")
-    (studio.folder / "there").write_text("before\n")
-    for words in (("init", "-q"), ("add", "-A"), (*author, "commit", "-qm", "x")):
-        subprocess.run(["git", *words], cwd=studio.folder, check=True, capture_output=True)
+    studio.repository()
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_good_end_without_a_change_is_no_output(studio: Studio) -> None:
     studio.worker()
 
@@ -32,6 +30,7 @@ def test_a_good_end_without_a_change_is_no_output(studio: Studio) -> None:
     assert run.outcome.class_ is OutcomeClass.NO_OUTPUT
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_change_is_one_whatever_was_said_of_it(studio: Studio) -> None:
     studio.worker()
 
@@ -50,6 +49,20 @@ def test_an_agent_may_declare_that_nothing_has_to_be_changed(studio: Studio) -> 
     assert run.outcome.result == {"no_changes": "it is right"}
 
 
+def test_outside_of_git_a_run_that_is_to_change_something_is_refused_before_it_costs_anything(studio: Studio) -> None:
+    shutil.rmtree(studio.folder / ".git")
+    studio.worker()
+
+    run = studio.run("WRITE new.txt hello", turn=CHANGES)
+
+    assert run.state == "failed"
+    assert run.outcome is not None
+    assert run.outcome.class_ is OutcomeClass.REJECTED
+    assert f"git cannot tell what changes in {studio.folder}" in (run.outcome.error or "")
+    assert not (studio.folder / "new.txt").exists()
+
+
+@pytest.mark.full("takes 2 s")
 def test_what_an_earlier_attempt_changed_counts(studio: Studio) -> None:
     studio.worker()
 

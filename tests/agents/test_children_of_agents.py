@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-from agents.studio import Studio, word
+from support.agent_studio import Studio, word
 
 AGENTQ = f"{sys.executable} -m agentq.cli.main"
 FULL = {"permissions": "full"}
+MAY = ("agent", "command")
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def test_an_agent_has_a_child_waits_for_it_and_reads_what_it_wrote(told: Studio)
         f"RUN {AGENTQ} logs -f $(cut -d ' ' -f 1 id | head -1)",
         f"RUN {AGENTQ} show $AGENTQ_RUN_ID --json",
         turn=FULL,
+        may_submit=MAY,
     )
 
     assert [ok for ok, _ in returned(told, run.id)] == [True] * 4, returned(told, run.id)
@@ -39,24 +41,27 @@ def test_an_agent_has_a_child_waits_for_it_and_reads_what_it_wrote(told: Studio)
     assert f'"id":"{run.id}"' in returned(told, run.id)[3][1].replace(" ", "")
 
 
+@pytest.mark.full("takes 1 s")
 def test_an_agent_ends_its_child_and_hears_of_it(told: Studio) -> None:
     run = told.run(
         f"RUN {AGENTQ} submit --child -- sleep 1000 > id",
         f"RUN {AGENTQ} cancel $(cat id) --reason enough",
         f"RUN {AGENTQ} wait $(cat id) --timeout 30s; echo exit $?",
         turn=FULL,
+        may_submit=MAY,
     )
 
     assert "cancelled" in returned(told, run.id)[2][1]
     assert "exit 1" in returned(told, run.id)[2][1]
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         ("ls", "not for an agent in its run. An agent may submit children"),
         ("submit -- true", "only its children can be submitted; add --child"),
-        ("submit --child --queue other -- true", "in the queue of its parent, 'default', not in 'other'"),
+        ("submit --child --queue other -- true", "it is in the queue default, not in other"),
         ("retry run_0000000000000000000000", "not for an agent in its run"),
         ("show run_1m7rj8sjp00wj79tdsdf3s2", "is neither"),
         ("worker --burst", "not for an agent in its run"),
@@ -64,7 +69,7 @@ def test_an_agent_ends_its_child_and_hears_of_it(told: Studio) -> None:
     ],
 )
 def test_what_an_agent_may_not_do_is_told_in_a_sentence(told: Studio, words: str, sentence: str) -> None:
-    run = told.run(f"RUN {AGENTQ} {words}; echo exit $?", turn=FULL)
+    run = told.run(f"RUN {AGENTQ} {words}; echo exit $?", turn=FULL, may_submit=MAY)
 
     (answer,) = (text for _, text in returned(told, run.id))
     assert sentence in answer
@@ -72,12 +77,14 @@ def test_what_an_agent_may_not_do_is_told_in_a_sentence(told: Studio, words: str
     assert [each.id for each in told.crew.records.all()] == [run.id]
 
 
-def test_an_agent_that_may_only_edit_starts_no_commands_by_having_children(told: Studio) -> None:
+@pytest.mark.full("takes 2 s")
+def test_an_agent_starts_no_commands_by_having_children_unless_its_submitter_says_so(told: Studio) -> None:
     run = told.run(f"RUN {AGENTQ} submit --child -- true")
 
-    assert "An agent that may only edit has no children but agents." in returned(told, run.id)[0][1]
+    assert "its may_submit would have to name command" in returned(told, run.id)[0][1]
 
 
+@pytest.mark.full("takes 1 s")
 def test_the_token_is_seen_by_nobody(told: Studio) -> None:
     run = told.run("RUN echo $AGENTQ_TOKEN", turn=FULL)
 
@@ -85,6 +92,7 @@ def test_the_token_is_seen_by_nobody(told: Studio) -> None:
 
 
 def test_an_agent_declares_that_nothing_has_to_be_changed(told: Studio) -> None:
+    told.repository()
     run = told.run(f'RUN {AGENTQ} declare no-changes "It is right as it is."', turn={**FULL, "expects": "changes"})
 
     assert word(run).verdict == "ok"

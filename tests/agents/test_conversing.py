@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from agents.studio import Studio
+from support.agent_studio import Studio
 
 from agentq.cli.main import main
 from agentq.sdk import connect
@@ -32,6 +32,7 @@ def typed(studio: Studio, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return call
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_conversation_goes_on_where_it_was_and_is_told_in_order(studio: Studio, typed: Typed) -> None:
     studio.worker()
     typed("session", "new", "chat", "--agent", "standin")
@@ -48,6 +49,7 @@ def test_a_conversation_goes_on_where_it_was_and_is_told_in_order(studio: Studio
     assert str(studio.folder) in shown
 
 
+@pytest.mark.full("takes 2 s")
 def test_who_sends_to_a_busy_session_does_not_wait_and_is_told_so(studio: Studio, typed: Typed) -> None:
     studio.worker()
     typed("session", "new", "chat", "--agent", "standin")
@@ -59,10 +61,11 @@ def test_who_sends_to_a_busy_session_does_not_wait_and_is_told_so(studio: Studio
     assert code == 0
     assert told == f"agentq: turn 2 of chat, after {first}.\n"
     assert studio.crew.state(second.strip()) == "blocked"
-    assert typed("session", "close", "chat", "--cancel")[1] == "chat  closed  1 turn is being stopped\n"
+    assert typed("session", "close", "chat", "--cancel")[1] == "chat\tclosed\t1 turn is being stopped\n"
     assert studio.done(first).state == studio.done(second.strip()).state == "cancelled"
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_fork_remembers_and_leaves_the_other_as_it_was(studio: Studio, typed: Typed) -> None:
     studio.worker(slots=2)
     typed("session", "new", "chat", "--agent", "standin")
@@ -77,6 +80,7 @@ def test_a_fork_remembers_and_leaves_the_other_as_it_was(studio: Studio, typed: 
     assert "● 2\n" in typed("session", "log", "chat")[1]
 
 
+@pytest.mark.full("takes 2 s")
 def test_an_agent_is_followed_live_from_another_terminal(studio: Studio, typed: Typed) -> None:
     studio.worker()
     run = studio.submit("SAY first", "RUN sh -c 'until [ -e go ]; do sleep 0.05; done; echo gone'", "SAY last")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
-from agents.studio import Studio, word
-from servers import until
+import pytest
+from support.agent_studio import Studio, word
+from support.processes import send
+from support.servers import until
 
 from agentq.coordinator.life import Run
 from agentq.coordinator.policy import RetryPolicy
@@ -21,6 +22,7 @@ def verdicts(run: Run) -> list[str]:
     return [each.outcome.agent.verdict for each in run.attempts if each.outcome and each.outcome.agent]
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studio) -> None:
     studio.worker()
 
@@ -32,12 +34,14 @@ def test_a_second_attempt_goes_on_in_the_conversation_of_the_first(studio: Studi
     assert studio.said(run.id)[-1] == "2"
 
 
+@pytest.mark.full("takes 10 s")
 def test_a_lost_worker_s_turn_goes_on_with_another(studio: Studio) -> None:
     first = studio.worker()
     run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
     studio.until_said(run, "begun")
-    os.kill(first.pid, signal.SIGKILL)
+    first.kill()
     studio.worker()
+    studio.crew.lose(first)
 
     ended = studio.done(run)
 
@@ -46,11 +50,12 @@ def test_a_lost_worker_s_turn_goes_on_with_another(studio: Studio) -> None:
     assert studio.said(run)[-1] == "2"
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Studio, folder: Path) -> None:
     first = studio.worker(max_runs=1)
     session = studio.sessions.new("talk", "standin", cwd=str(studio.folder))
     assert studio.done(studio.submit("SAY one", session=session.name)).state == "completed"
-    first.wait(30)
+    first.wait(timeout=60)
     studio.home = folder / "elsewhere"
     studio.worker({"HOSTNAME": "elsewhere"})
     for path in (folder / "agents").rglob("*.jsonl"):
@@ -62,16 +67,18 @@ def test_a_conversation_travels_to_where_its_agent_has_never_been(studio: Studio
     assert studio.said(run.id) == ["2"]
 
 
+@pytest.mark.full("takes 12 s")
 def test_a_hang_is_gone_on_with_and_not_begun_again(studio: Studio) -> None:
     studio.worker()
 
-    run = studio.run("AT 1 HANG", "TELL prompts", silence_timeout_ms=1_000, retry=ONCE_MORE)
+    run = studio.run("AT 1 HANG", "TELL prompts", silence_timeout_ms=10_000, retry=ONCE_MORE)
 
     assert run.state == "completed", run.outcome
     assert verdicts(run) == ["silence", "ok"]
     assert studio.said(run.id)[-1] == "2"
 
 
+@pytest.mark.full("takes 1 s")
 def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Studio) -> None:
     studio.worker()
     run = studio.submit("WAKE 1m SAY good morning", "SAY good night")
@@ -87,12 +94,13 @@ def test_an_agent_that_wants_to_be_woken_sleeps_without_a_slot(studio: Studio) -
     assert ended.failures == ended.crashes == 0
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studio: Studio) -> None:
     first = studio.worker(drain_grace="0s")
     run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts")
     studio.until_said(run, "begun")
     first.send_signal(signal.SIGTERM)
-    first.wait(30)
+    first.wait(timeout=60)
     studio.worker()
 
     ended = studio.done(run)
@@ -102,6 +110,7 @@ def test_a_drained_worker_hands_its_agent_back_and_another_goes_on_with_it(studi
     assert studio.said(run)[-1] == "2"
 
 
+@pytest.mark.full("takes 1 s")
 def test_turns_of_a_session_follow_one_another_in_one_conversation(studio: Studio) -> None:
     studio.worker(slots=3)
     session = studio.sessions.new("talk", "standin", cwd=str(studio.folder))
@@ -114,6 +123,7 @@ def test_turns_of_a_session_follow_one_another_in_one_conversation(studio: Studi
     assert round(studio.sessions.get("talk").spent.cost_usd or 0, 2) == 0.3
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: Studio) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder))
@@ -128,12 +138,14 @@ def test_a_fork_goes_on_from_where_its_source_was_and_leaves_it_alone(studio: St
     assert word(forked).session != word(again).session
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Studio) -> None:
     studio.worker()
-    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts", silence_timeout_ms=3_000, retry=ONCE_MORE)
+    run = studio.submit("SAY begun", "AT 1 HANG", "TELL prompts", retry=ONCE_MORE)
     studio.until_said(run, "begun")
     for path in studio.home.rglob("*.jsonl"):
         path.unlink()
+    send(signal.SIGKILL, _marked(run))
 
     ended = studio.done(run)
 
@@ -142,6 +154,7 @@ def test_a_conversation_that_is_gone_begins_anew_and_says_so(studio: Studio) -> 
     assert "begins anew" in studio.log(run, "note")
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio: Studio) -> None:
     studio.worker()
     studio.sessions.new("talk", "standin", cwd=str(studio.folder))
@@ -178,15 +191,15 @@ def test_the_processes_that_an_agent_leaves_behind_end_with_its_run(studio: Stud
     run = studio.run("GRANDCHILD", "SAY done")
 
     assert run.state == "completed"
-    until(lambda: not _marked(run.id), "the grandchild to be gone", 10)
+    until(lambda: not _marked(run.id), "the grandchild to be gone")
 
 
-def _marked(run: str) -> list[str]:
+def _marked(run: str) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if run.encode() in path.read_bytes():
-                found.append(str(path))
+                found.append(int(path.parent.name))
         except OSError:
             continue
     return found

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from agents.studio import Studio, word
+from support.agent_studio import Studio, word
 
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import ERROR_CHARACTERS, FACT_CHARACTERS
@@ -26,6 +26,7 @@ def printing(*events: Mapping[str, object]) -> str:
     return "\n".join(["cat <<'END'", *(json.dumps(event) for event in events), "END"])
 
 
+@pytest.mark.full("takes 1 s")
 def test_an_error_of_any_length_keeps_its_verdict(shell: Studio) -> None:
     told = {"type": "result", "is_error": True, "result": "credit balance is too low " + "x" * 9_000}
 
@@ -51,6 +52,7 @@ def test_an_answer_that_no_result_can_hold_is_told_as_words(shell: Studio) -> No
     assert "cannot be kept" in shell.log(run.id, "note")
 
 
+@pytest.mark.full("takes 1 s")
 def test_an_agent_that_leaves_itself_a_book_sleeps_all_the_same(shell: Studio) -> None:
     use = {
         "type": "tool_use",
@@ -76,6 +78,7 @@ def test_an_id_without_end_is_no_conversation(shell: Studio) -> None:
     assert "all done" in shell.log(run.id, "event")
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize("bill", [-5.0, 1e12])
 def test_an_absurd_bill_costs_the_log_nothing(shell: Studio, bill: float) -> None:
     ended = {"type": "result", "is_error": False, "result": "all done", "total_cost_usd": bill}
@@ -88,6 +91,7 @@ def test_an_absurd_bill_costs_the_log_nothing(shell: Studio, bill: float) -> Non
     assert "total_cost_usd" in shell.log(run.id, "out")
 
 
+@pytest.mark.full("takes 1 s")
 def test_totals_that_nobody_asked_for_cost_the_log_nothing(shell: Studio) -> None:
     totals = {f"number{each}": 1.0 for each in range(1_000)}
     told = (

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from agents.real import RealStudio, processes
-from agents.studio import word
-from servers import until
+from support.agent_studio import word
+from support.servers import until
+
+pytestmark = pytest.mark.needs("agents", "namespaces")
 
 MODEL = "gemini-2.5-pro"
 
 
 def test_a_prompt_becomes_a_changed_file_and_an_outcome(real: RealStudio) -> None:
+    real.studio.repository()
     real.worker()
 
     run = real.run("gemini-acp", "SCN:tool", turn={"expects": "changes", "model": MODEL})

@@ -8,11 +8,13 @@ import time
 
 import pytest
 from agents.real import RealStudio, processes
-from agents.studio import word
-from servers import until
+from support.agent_studio import word
+from support.servers import until
 
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import RetryPolicy
+
+pytestmark = pytest.mark.needs("agents", "namespaces")
 
 A_REQUEST_USD = 0.006
 """What Claude takes one request to the stub to cost."""
@@ -20,6 +22,7 @@ ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
 
 def test_a_prompt_becomes_a_tool_s_work_a_changed_file_and_an_outcome(real: RealStudio) -> None:
+    real.studio.repository()
     real.worker()
 
     run = real.run("claude", "SCN:tool", turn={"expects": "changes"})

@@ -7,12 +7,15 @@ import time
 
 import pytest
 from agents.real import RealStudio, processes
-from agents.studio import word
-from living import send
-from servers import until
+from support.agent_studio import word
+from support.processes import send
+from support.servers import until
 
+from agentq.coordinator.flow import Flow
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import RetryPolicy
+
+pytestmark = pytest.mark.needs("agents", "namespaces")
 
 OTHERS = ("codex", "gemini", "opencode")
 MODELS = {"gemini": "gemini-2.5-pro"}
@@ -21,6 +24,7 @@ ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
 @pytest.mark.parametrize("agent", OTHERS)
 def test_two_turns_of_a_conversation_work_and_the_second_knows_the_first(real: RealStudio, agent: str) -> None:
+    real.studio.repository()
     real.worker()
     turn = {"model": MODELS.get(agent), "expects": "changes"}
     real.studio.sessions.new("talk", agent, cwd=str(real.studio.folder))
@@ -57,6 +61,46 @@ def test_a_limit_that_codex_tells_in_prose_puts_the_run_off_until_then(real: Rea
 
     assert run.due_at_ms is not None
     assert 7_100_000 < run.due_at_ms - before_ms < 7_300_000
+
+
+def test_a_quota_whose_end_gemini_tells_puts_the_run_off_until_then(real: RealStudio) -> None:
+    real.worker()
+    before_ms = time.time() * 1000
+
+    run = real.studio.reaches(real.submit("gemini", "SCN:quota 7200", turn={"model": MODELS["gemini"]}), "scheduled")
+
+    assert run.due_at_ms is not None
+    assert 7_100_000 < run.due_at_ms - before_ms < 7_300_000
+    assert "met the limit of the account default" in real.studio.why(run.id)
+    (gate,) = Flow(real.studio.crew.queue.store).limits(["account:gemini:default"])
+    assert gate.shut_until_ms == run.due_at_ms
+
+
+def test_a_limit_of_which_opencode_tells_no_end_shuts_its_account_for_a_while(real: RealStudio) -> None:
+    real.worker()
+
+    run = real.studio.reaches(real.submit("opencode", "SCN:quota 7200"), "scheduled")
+    other = real.submit("opencode", "SCN:text Hello.")
+
+    assert run.failures == run.crashes == 0
+    until(lambda: "The account default is shut" in real.studio.why(other), "why to tell of the account")
+    assert real.studio.crew.state(other) == "pending"
+
+
+@pytest.mark.parametrize("agent", ["gemini", "opencode"])
+def test_an_outage_that_the_agent_would_sit_out_puts_the_run_off_and_is_told(real: RealStudio, agent: str) -> None:
+    real.worker()
+
+    submitted = real.submit(agent, "SCN:529", turn={"model": MODELS.get(agent)})
+    run = real.studio.reaches(submitted, "scheduled", 150)
+
+    assert run.failures == run.crashes == 0
+    assert run.attempts[-1].outcome is not None
+    assert run.attempts[-1].outcome.agent is not None
+    assert run.attempts[-1].outcome.agent.verdict == "throttled"
+    assert "overloaded" in (run.attempts[-1].outcome.error or "")
+    assert "overloaded" in real.studio.log(run.id, "event")
+    assert "was refused by the agent's service" in real.studio.why(run.id)
 
 
 @pytest.mark.parametrize("agent", ["codex"])

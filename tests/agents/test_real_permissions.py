@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents.real import AGENTS, RealStudio
+from agents.real import RealStudio
+from support.requirements import AGENTS
 
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import OutcomeClass
+
+pytestmark = pytest.mark.needs("agents", "namespaces")
 
 MODELS = {"gemini": {"model": "gemini-2.5-flash"}}
 WRITES, COMMANDS = "SCN:tool", "SCN:shell touch made.txt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from agents.studio import Studio
+from support.agent_studio import Studio
 
 from agentq.coordinator.logs import Logs
 from agentq.coordinator.run import RunSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from agents.studio import Studio, word
+from support.agent_studio import Studio, word
 
 from agentq.coordinator.lifecycle import OutcomeClass
 
@@ -61,3 +61,23 @@ def test_an_error_of_the_agent_s_is_a_failure_whatever_its_exit_code(studio: Stu
     assert word(run).verdict == "agent_error"
     assert run.outcome is not None
     assert "the tests do not pass" in (run.outcome.error or "")
+
+
+def test_a_system_prompt_reaches_the_agent_in_a_file(studio: Studio) -> None:
+    studio.worker()
+    copy = 'RUN cat "$(dirname "$AGENTQ_RESULT")/system-prompt" > told'
+
+    turn = studio.run(copy, "TELL args", turn={"system_prompt": "Be terse."})
+
+    assert (studio.folder / "told").read_text() == "Be terse."
+    assert "--append-system-prompt-file" in studio.log(turn.id, "event")
+
+
+def test_a_turn_of_a_session_is_told_which(studio: Studio) -> None:
+    studio.worker()
+    studio.sessions.new("chat", "standin", cwd=str(studio.folder))
+
+    turn, alone = studio.run("TELL env", session="chat"), studio.run("TELL env")
+
+    assert "AGENTQ_SESSION" in json.loads(studio.said(turn.id)[0])
+    assert "AGENTQ_SESSION" not in json.loads(studio.said(alone.id)[0])

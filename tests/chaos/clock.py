@@ -5,18 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from flavours import required
-from servers import Server, valkey_binary
+from support.requirements import faketime
+from support.servers import Server, valkey_binary
 
-LIBRARY = "faketime/libfaketime.so.1"
-FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt/homebrew/lib")
 HOUR_S = 3600
-
-
-def faketime() -> str | None:
-    """The library that stands between a program and its clock, if the machine has it."""
-    found = (path for folder in FOLDERS for depth in ("", "*/") for path in Path(folder).glob(depth + LIBRARY))
-    return next((str(path) for path in found), None)
 
 
 class Clock:
@@ -29,7 +21,7 @@ class Clock:
         self._file = folder / "clock"
         self._ahead_s = 0
         self.environment = {
-            "LD_PRELOAD": required(faketime(), "libfaketime"),
+            "LD_PRELOAD": str(faketime()),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DISABLE_SHM": "1",

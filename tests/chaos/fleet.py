@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from servers import until
-from world import World
+from support.servers import until
+from support.world import World
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.duties.reaper import Reaper
@@ -23,7 +23,7 @@ from agentq.coordinator.settings import Settings
 T = TypeVar("T")
 
 PATIENCE_MS = 30_000
-SETTINGS = Settings(heartbeat_ms=300, lease_ms=1500, reap_grace_ms=300, forget_ms=1000, tick_ms=400)
+SETTINGS = Settings(heartbeat_ms=300, lease_ms=3000, reap_grace_ms=300, forget_ms=3000, tick_ms=400)
 SPEC = RunSpec(kind="command", argv=["true"])
 HANDS = 4
 

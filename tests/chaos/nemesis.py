@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from chaos.clock import HOUR_S
 from chaos.fleet import passed
 from chaos.scene import Scene
-from servers import until
+from support.servers import until
 
 from agentq.coordinator.clock import monotonic_ms
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from chaos.clock import Clock
 from chaos.fleet import insist
-from chaos.journal import Journal
-from chaos.line import Line
-from crew import Crew
-from crowd import running
-from servers import Server, until
+from support.attempt_journal import Journal
+from support.concurrency import running
+from support.crew import Crew
+from support.network_line import Line
+from support.servers import Server, until
 
 from agentq.coordinator.errors import Unreachable
 from agentq.coordinator.identity import new_run_id

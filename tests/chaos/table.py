@@ -11,7 +11,7 @@ from chaos.clock import Clock, durable_server
 from chaos.nemesis import FAULTS, Fault
 from chaos.scene import TIMES, Scene
 from chaos.verdict import judge, repeated
-from servers import until
+from support.servers import until
 
 PATIENCE_S = 60
 RUN_S = 0.8

@@ -6,36 +6,37 @@ tries as many. A seed replays the faults: what the machine makes of them differs
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chaos.clock import Clock, durable_server, faketime
+from chaos.clock import Clock, durable_server
 from chaos.nemesis import torment
 from chaos.scene import Scene
 from chaos.verdict import judge
-from servers import Server, until
+from support.servers import Server, until
+
+pytestmark = pytest.mark.needs("libfaketime")
 
 TORMENT_MS = 15_000
 
 
 @pytest.fixture
-def clock(folder: Path) -> Clock | None:
-    """The server's; without libfaketime it is never set, which spoils no seed."""
-    return Clock(folder) if faketime() or os.environ.get("CI") else None
+def clock(folder: Path) -> Clock:
+    """The server's."""
+    return Clock(folder)
 
 
 @pytest.fixture
-def server(folder: Path, clock: Clock | None) -> Iterator[Server]:
+def server(folder: Path, clock: Clock) -> Iterator[Server]:
     server = durable_server(folder, clock).start()
     yield server
     server.stop()
 
 
 def test_p1_p2_p4_p6_every_acknowledged_run_ends_exactly_once_whatever_happens(
-    server: Server, clock: Clock | None, folder: Path, chaos_seed: int
+    server: Server, clock: Clock, folder: Path, chaos_seed: int
 ) -> None:
     print(f"uv run pytest -n 0 --chaos-seed {chaos_seed}")
     scene = Scene(server, folder, random.Random(chaos_seed), clock=clock)

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from chaos.clock import HOUR_S, Clock, durable_server
 from chaos.fleet import passed
-from chaos.journal import Journal
-from crew import Crew
-from servers import Server, until
+from support.attempt_journal import Journal
+from support.crew import Crew
+from support.servers import Server, until
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.events import Events
+
+pytestmark = pytest.mark.needs("libfaketime")
 
 MakeCrew = Callable[..., Crew]
 TIMES = {"heartbeat_ms": 1000, "lease_ms": 6000, "reap_grace_ms": 500, "tick_ms": 1000, "forget_ms": 3000}

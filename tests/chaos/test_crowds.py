@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from chaos.journal import Journal
-from crew import Crew
-from living import alive
-from servers import Server, until
+from support.attempt_journal import Journal
+from support.crew import Crew
+from support.processes import alive
+from support.servers import Server, until
 
 from agentq.coordinator.duties.duty import Ticker
 from agentq.coordinator.duties.reaper import Reaper
@@ -67,12 +67,13 @@ def said(crew: Crew, name: str) -> int:
     return sum(int(calls) for calls in re.findall(rf"cmdstat_{name}:calls=(\d+)", told))
 
 
+@pytest.mark.full("takes 14 s")
 def test_p3_two_hundred_workers_that_come_at_once_are_registered_and_one_submit_wakes_one(
     alone: Crew, journal: Journal
 ) -> None:
     crowd = begin_workers(alone, WORKERS)
     until(lambda: len(alone.records.workers()) == WORKERS, "all to be registered", 100)
-    blocked = r"name=agentq-worker .*?cmd=xreadgroup"
+    blocked = r"name=agentq:worker:\S+ .*?cmd=xreadgroup"
     clients = alone.queue.store.connection.command
     until(lambda: len(re.findall(blocked, clients("CLIENT", "LIST"))) == WORKERS, "all to wait for work", 60)
 
@@ -94,6 +95,7 @@ def test_p3_two_hundred_workers_that_come_at_once_are_registered_and_one_submit_
     assert alone.queue.store.connection.command("KEYS", "*:worker:*:*") == []
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(
     "hog",
     [
@@ -105,7 +107,7 @@ def test_p3_two_hundred_workers_that_come_at_once_are_registered_and_one_submit_
 def test_p3_p6_a_run_that_takes_the_machine_for_itself_stops_no_heartbeat_and_leaves_nothing(
     durable: Server, make_crew: MakeCrew, journal: Journal, hog: str
 ) -> None:
-    crew = make_crew(durable, heartbeat_ms=1000, lease_ms=6000, tick_ms=1000, forget_ms=5000)
+    crew = make_crew(durable, heartbeat_ms=1000, lease_ms=12_000, tick_ms=1000, forget_ms=10_000)
     crew.worker(slots=2)
     greedy = crew.queue.submit(journal.spec(0.5, before=f"({hog}) &", timeout_ms=20_000, caps={"nice": 19})).id
     modest = [crew.queue.submit(journal.spec(0.1)).id for _ in range(5)]
@@ -119,6 +121,7 @@ def test_p3_p6_a_run_that_takes_the_machine_for_itself_stops_no_heartbeat_and_le
     crew.check()
 
 
+@pytest.mark.promise("P6")
 def test_p6_a_daemon_that_a_run_leaves_behind_dies_with_it(
     durable: Server, make_crew: MakeCrew, journal: Journal
 ) -> None:
@@ -148,11 +151,12 @@ def reaper_elsewhere(crew: Crew) -> Iterator[list[str]]:
     ticker.stop()
 
 
+@pytest.mark.full("takes 10 s")
 @pytest.mark.parametrize("other", ["comes later", "is there"])
 def test_p6_what_a_killed_worker_leaves_is_ended_by_the_other_on_the_host_before_the_runs_begin_again(
     durable: Server, make_crew: MakeCrew, journal: Journal, other: str
 ) -> None:
-    """Also where nobody tells it: it is a reaper elsewhere that declares the killed worker lost."""
+    """One that comes later finds its predecessor dead; to one that is there, a reaper elsewhere tells nothing."""
     crew = make_crew(durable)
     leave = "setsid sleep 1000 </dev/null >/dev/null 2>&1 &"
     with reaper_elsewhere(crew) as lost:
@@ -166,7 +170,9 @@ def test_p6_what_a_killed_worker_leaves_is_ended_by_the_other_on_the_host_before
         victim.wait()
         if other == "comes later":
             crew.worker(slots=3)
-        until(lambda: name in lost, "the killed worker to be lost")
+        else:
+            crew.lose(victim)
+            until(lambda: name in lost, "the reaper elsewhere to have been the one that declared it lost")
 
         crew.wait(runs)
 

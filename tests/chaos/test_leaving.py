@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from chaos.line import Line
-from crew import Crew
-from servers import Server, until
+import pytest
+from support.crew import Crew
+from support.network_line import Line
+from support.servers import Server, until
 
-from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.lease import order_drain
 from agentq.coordinator.run import RunSpec
@@ -22,6 +22,7 @@ def stop(crew: Crew, name: str) -> None:
     order_drain(crew.queue.store, 0, name, "asked by a test", hurry=True)
 
 
+@pytest.mark.full("takes 2 s")
 def test_p6_a_worker_that_is_stopped_hands_back_at_once_and_its_runs_go_on_elsewhere(
     durable: Server, make_crew: MakeCrew
 ) -> None:
@@ -29,12 +30,11 @@ def test_p6_a_worker_that_is_stopped_hands_back_at_once_and_its_runs_go_on_elsew
     worker = crew.worker(slots=3, drain_grace="10m")
     runs = [crew.submit('[ "$AGENTQ_ATTEMPT" != 1 ] || sleep 300') for _ in range(3)]
     until(lambda: len(crew.effects("begin")) == 3, "3 runs to begin")
-    before, began_at = set(crew.processes()), monotonic_ms()
+    before = set(crew.processes())
 
     stop(crew, crew.name_of(worker))
 
-    assert worker.wait(timeout=20) == 0
-    assert monotonic_ms() - began_at < 20_000, "it did not wait for the grace of ten minutes"
+    assert worker.wait(timeout=60) == 0, "it did not wait for the grace of ten minutes"
     assert not before & set(crew.processes())
     assert crew.records.workers() == []
     crew.worker(slots=3)
@@ -59,18 +59,19 @@ def test_a_worker_that_drains_already_can_be_stopped_and_told_so_twice(durable: 
     stop(crew, name)
     worker.send_signal(signal.SIGCONT)
 
-    assert worker.wait(timeout=20) == 0
+    assert worker.wait(timeout=60) == 0
     assert crew.state(run) == "pending"
     assert crew.processes() == []
     crew.check()
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_worker_on_a_slow_line_leaves_without_waiting_for_a_round_of_the_janitor(
     valkey: Server, make_crew: MakeCrew
 ) -> None:
     """A round over sixty queues is some six hundred calls, which take three minutes on this line."""
     with Line(valkey) as line:
-        crew = make_crew(valkey, namespace=new_nonce(), heartbeat_ms=1000, lease_ms=8000, forget_ms=6000)
+        crew = make_crew(valkey, namespace=new_nonce(), heartbeat_ms=1000)
         elsewhere = {"kind": "command", "argv": ["true"], "delay_ms": 600_000}
         for number in range(60):
             crew.queue.submit(RunSpec.checked(**elsewhere, queue=f"q{number}"))
@@ -81,6 +82,6 @@ def test_a_worker_on_a_slow_line_leaves_without_waiting_for_a_round_of_the_janit
 
         worker.send_signal(signal.SIGTERM)
 
-        assert worker.wait(timeout=10) == 0
+        assert worker.wait(timeout=60) == 0
         assert crew.records.workers() == []
         crew.check()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chaos.journal import PACE_S, Journal
-from chaos.line import Line
-from crew import Crew
-from servers import Server, until
+from support.attempt_journal import PACE_S, Journal
+from support.crew import Crew
+from support.network_line import Line
+from support.servers import Server, until
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.identity import new_nonce
@@ -30,14 +30,14 @@ def journal(folder: Path) -> Journal:
 
 @pytest.fixture
 def crew(valkey: Server, make_crew: MakeCrew) -> Crew:
-    """Whose leases are short."""
-    return make_crew(valkey, namespace=new_nonce())
+    """Whose leases run out in a cut."""
+    return make_crew(valkey, namespace=new_nonce(), heartbeat_ms=800, lease_ms=4000, forget_ms=4000)
 
 
 @pytest.fixture
 def patient(valkey: Server, make_crew: MakeCrew) -> Crew:
     """Whose leases outlast everything that is done to them here, also on a machine with too much to do."""
-    return make_crew(valkey, namespace=new_nonce(), heartbeat_ms=1000, lease_ms=8000, forget_ms=6000)
+    return make_crew(valkey, namespace=new_nonce(), heartbeat_ms=1000, lease_ms=16_000, forget_ms=12_000)
 
 
 def completed_once(crew: Crew, runs: list[str]) -> None:
@@ -49,6 +49,7 @@ def completed_once(crew: Crew, runs: list[str]) -> None:
     crew.check()
 
 
+@pytest.mark.full("takes 10 s")
 @pytest.mark.parametrize("deaf", ["", "trap '' TERM;"], ids=["polite", "deaf to SIGTERM"])
 def test_p2_p3_a_worker_cut_off_for_longer_than_its_lease_ends_its_runs_before_another_begins_them(
     line: Line, crew: Crew, journal: Journal, deaf: str
@@ -71,6 +72,7 @@ def test_p2_p3_a_worker_cut_off_for_longer_than_its_lease_ends_its_runs_before_a
     crew.check()
 
 
+@pytest.mark.full("takes 8 s")
 def test_p3_a_worker_cut_off_for_less_than_its_lease_loses_and_repeats_nothing(
     line: Line, patient: Crew, journal: Journal
 ) -> None:
@@ -80,7 +82,7 @@ def test_p3_a_worker_cut_off_for_less_than_its_lease_loses_and_repeats_nothing(
         seen = journal.ended()
         until(lambda seen=seen: journal.ended() > seen or seen == 12, "a run to end")  # type: ignore[misc]
         line.cut()
-        back_at = monotonic_ms() + patient.settings.lease_ms // 4
+        back_at = monotonic_ms() + 2 * patient.settings.heartbeat_ms
         until(lambda back_at=back_at: monotonic_ms() >= back_at, "the cut to last")  # type: ignore[misc]
         line.mend()
 
@@ -88,6 +90,7 @@ def test_p3_a_worker_cut_off_for_less_than_its_lease_loses_and_repeats_nothing(
     assert journal.begun() == 12
 
 
+@pytest.mark.full("takes 6 s")
 def test_p1_p2_connections_that_are_reset_all_the_time_cost_no_run(line: Line, patient: Crew, journal: Journal) -> None:
     """Whatever was said and not answered is said again, and whatever was delivered and not heard is found again."""
     patient.worker(url=line.url, slots=4)
@@ -104,6 +107,7 @@ def test_p1_p2_connections_that_are_reset_all_the_time_cost_no_run(line: Line, p
     assert resets > 3
 
 
+@pytest.mark.full("takes 9 s")
 def test_p3_a_slow_line_makes_a_worker_slow_and_not_lost(line: Line, patient: Crew, journal: Journal) -> None:
     line.delay_ms = 300
     patient.worker(url=line.url, slots=4)

@@ -9,10 +9,10 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from chaos.journal import Journal
-from crew import Crew
-from crowd import running
-from servers import Server
+from support.attempt_journal import Journal
+from support.concurrency import running
+from support.crew import Crew
+from support.servers import Server
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.events import Events
@@ -41,7 +41,7 @@ def journal(folder: Path) -> Journal:
 @pytest.fixture
 def crew(durable: Server, make_crew: MakeCrew) -> Crew:
     """Whose leases outlast what is done to the machine here."""
-    return make_crew(durable, heartbeat_ms=1000, lease_ms=8000, tick_ms=1000, forget_ms=6000)
+    return make_crew(durable, heartbeat_ms=1000, tick_ms=1000)
 
 
 def told(crew: Crew) -> set[str]:
@@ -66,6 +66,7 @@ def growth_kib(pid: int) -> Iterator[Callable[[], int]]:
         yield lambda: most - first
 
 
+@pytest.mark.full("takes 4 s")
 @pytest.mark.parametrize("blocker", BLOCKERS.values(), ids=BLOCKERS.keys())
 def test_p3_p6_a_run_that_blocks_all_it_can_ends_by_its_timeout_and_holds_up_nobody(
     crew: Crew, journal: Journal, blocker: str
@@ -90,6 +91,7 @@ def test_p3_p6_a_run_that_blocks_all_it_can_ends_by_its_timeout_and_holds_up_nob
     crew.check()
 
 
+@pytest.mark.full("takes 9 s")
 def test_p4_a_gigabyte_from_a_run_leaves_its_workers_memory_flat(crew: Crew) -> None:
     worker = crew.worker(slots=2)
     crew.wait([crew.submit("seq 1000")])
@@ -104,6 +106,7 @@ def test_p4_a_gigabyte_from_a_run_leaves_its_workers_memory_flat(crew: Crew) -> 
     crew.check()
 
 
+@pytest.mark.full("takes 3 s")
 def test_p4_sixty_four_runs_that_talk_at_once_are_all_heard_to_the_end(crew: Crew) -> None:
     """Small lines, one after the other, as agents write them."""
     worker = crew.worker(slots=64)
@@ -121,6 +124,7 @@ def test_p4_sixty_four_runs_that_talk_at_once_are_all_heard_to_the_end(crew: Cre
     assert not told(crew) & {"lost", "released"}
 
 
+@pytest.mark.full("takes 2 s")
 def test_p4_a_run_that_closes_its_streams_is_still_waited_for(crew: Crew) -> None:
     crew.worker()
     began = monotonic_ms()

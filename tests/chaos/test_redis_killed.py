@@ -14,10 +14,10 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import pytest
 from chaos.fleet import SETTINGS, Fleet, insist, passed
-from crowd import running
-from flavours import binary
-from servers import Server, until
-from world import World, checked
+from support.concurrency import running
+from support.requirements import binary
+from support.servers import Server, until
+from support.world import World, checked
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
@@ -68,6 +68,7 @@ def freeze(server: Server, for_ms: int) -> None:
 Outage = Callable[[Server, int], None]
 
 
+@pytest.mark.full("takes 3 s")
 def test_what_was_acknowledged_outlives_a_killed_server_and_ends_once(server: Server, world: World) -> None:
     """Killed twice at once and once for longer than a lease, while four clients and three workers go on."""
     fleet = Fleet(world)
@@ -103,6 +104,7 @@ def test_runs_in_hand_when_the_server_is_killed_are_finished_with_the_fence_from
     assert world.states(runs) == ["completed"] * 3
 
 
+@pytest.mark.full("takes 3 s")
 @pytest.mark.parametrize("outage", [kill, freeze])
 @pytest.mark.parametrize("server", SYNCS[:1], indirect=True, ids=" ".join)
 def test_after_an_outage_everyone_has_a_full_lease_to_come_back(server: Server, world: World, outage: Outage) -> None:
@@ -132,6 +134,7 @@ def test_after_an_outage_everyone_has_a_full_lease_to_come_back(server: Server, 
     assert world.states(runs) == ["claimed", "pending"]
 
 
+@pytest.mark.full("takes 4 s")
 @pytest.mark.parametrize("server", [SYNCS[0], SYNCS[2]], indirect=True, ids=" ".join)
 def test_a_server_that_freezes_for_longer_than_a_lease_costs_nobody_a_run(server: Server, world: World) -> None:
     """It thaws, and by its clock every lease is over; but no reaper has watched it meanwhile."""

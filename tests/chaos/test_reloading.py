@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crew import TIMES, Crew
-from living import hear_hangups
-from servers import Server, until
+from support.crew import LASTING, Crew
+from support.servers import Server, until
 
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.records import WorkerRecord
@@ -32,8 +31,8 @@ class Reader:
         self.file = folder / "agentq.toml"
         self.said = folder / "said"
         self.folder = folder
-        times = {f"AGENTQ_{name.upper()}": str(value) for name, value in TIMES.items()}
-        self.environment = {**environment, **times, "AGENTQ_URL": crew.server.url}
+        times = {f"AGENTQ_{name.upper()}": str(value) for name, value in LASTING.items()}
+        self.environment = {**environment, **times, "AGENTQ_URL": crew.server.url, "AGENTQ_CONFIG": str(self.file)}
 
     def configure(self, text: str) -> None:
         """A file is replaced as a whole, so nobody ever reads half of one."""
@@ -118,6 +117,7 @@ def test_fewer_slots_end_no_run_and_take_none_until_there_is_room(reader: Reader
     assert set(crew.effects("begin").values()) == {1}
 
 
+@pytest.mark.full("takes 2 s")
 def test_the_grace_of_a_drain_is_the_one_that_was_read_last(reader: Reader) -> None:
     crew = reader.crew
     reader.configure("[worker]\ndrain_grace_ms = 600000\n")
@@ -128,7 +128,7 @@ def test_the_grace_of_a_drain_is_the_one_that_was_read_last(reader: Reader) -> N
     reader.reload(worker, "[worker]\ndrain_grace_ms = 100\n", "drain_grace_ms 600000 to 100")
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(timeout=20) == 0
+    assert worker.wait(timeout=60) == 0
     assert crew.state(run) == "pending"
 
 
@@ -142,6 +142,7 @@ def test_a_flag_stands_above_the_file_that_is_read_again(reader: Reader) -> None
     assert reader.record().identity.slots == 5
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -172,6 +173,7 @@ def test_settings_that_are_wrong_change_nothing_and_are_told_in_a_sentence(
     reader.reload(worker, "[worker]\nslots = 4\n", "slots 2 to 4")
 
 
+@pytest.mark.full("takes 2 s")
 def test_what_cannot_change_is_told_and_left(reader: Reader) -> None:
     reader.configure("[worker]\nslots = 2\n")
     worker = reader.start()
@@ -188,6 +190,7 @@ def test_what_cannot_change_is_told_and_left(reader: Reader) -> None:
     assert reader.crew.settings.namespace == namespace
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_worker_whose_terminal_goes_away_drains(reader: Reader) -> None:
     """The same signal; only that there is nobody who could have meant the settings."""
     reader.configure("")
@@ -195,7 +198,6 @@ def test_a_worker_whose_terminal_goes_away_drains(reader: Reader) -> None:
     name = os.ttyname(theirs)
 
     def sit_down() -> None:
-        hear_hangups()
         os.close(os.open(name, os.O_RDWR))
 
     worker = reader.start(start_new_session=True, stdin=theirs, stderr=theirs, preexec_fn=sit_down)
@@ -205,10 +207,11 @@ def test_a_worker_whose_terminal_goes_away_drains(reader: Reader) -> None:
 
     os.close(mine)
 
-    assert worker.wait(timeout=20) == 0
+    assert worker.wait(timeout=60) == 0
     assert reader.crew.state(run) == "completed"
 
 
+@pytest.mark.full("takes 6 s")
 def test_slots_change_while_functions_run(reader: Reader) -> None:
     crew = reader.crew
     reader.configure("[worker]\nslots = 1\n")

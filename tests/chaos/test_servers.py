@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from chaos.fleet import passed
-from chaos.journal import Journal
-from chaos.line import Line
-from crew import Crew
-from servers import Server, free_port, until, valkey_binary
+from support.attempt_journal import Journal
+from support.crew import TIMES, Crew
+from support.network_line import Line
+from support.servers import Server, free_port, until, valkey_binary
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotFound, TryLater
@@ -56,6 +56,7 @@ def knows(records: Records, run: str) -> str:
         return ""
 
 
+@pytest.mark.full("takes 2 s")
 def test_p1_p4_a_full_server_takes_nothing_new_and_everything_in_it_is_worked_off(
     durable: Server, make_crew: MakeCrew, journal: Journal
 ) -> None:
@@ -79,14 +80,15 @@ def test_p1_p4_a_full_server_takes_nothing_new_and_everything_in_it_is_worked_of
     crew.check()
 
 
+@pytest.mark.full("takes 7 s")
 def test_p3_a_server_that_is_frozen_for_longer_than_a_lease_declares_nobody_lost(
     durable: Server, make_crew: MakeCrew, journal: Journal
 ) -> None:
     """The workers cannot know that nobody else has a say either; they end their runs, and it costs the runs nothing."""
-    crew = make_crew(durable)
+    crew = make_crew(durable, heartbeat_ms=800, lease_ms=4000, forget_ms=4000)
     for _ in range(2):
         crew.worker(slots=2)
-    runs = [crew.queue.submit(journal.spec(2.5)).id for _ in range(4)]
+    runs = [crew.queue.submit(journal.spec(7)).id for _ in range(4)]
     until(lambda: journal.begun() == 4, "4 runs to begin")
     durable.signal(signal.SIGSTOP)
     until(passed(3 * crew.settings.lease_ms // 2), "the freeze to last")
@@ -102,12 +104,13 @@ def test_p3_a_server_that_is_frozen_for_longer_than_a_lease_declares_nobody_lost
     crew.check()
 
 
+@pytest.mark.full("takes 9 s")
 def test_p2_what_a_promoted_replica_does_not_know_runs_again_under_a_new_fence_and_never_beside_itself(
     replicated: tuple[Server, Server], make_crew: MakeCrew, journal: Journal
 ) -> None:
     """The replica has seen a run wait that is held by now; one in hand that has ended; and never saw a third."""
     primary, replica = replicated
-    crew = make_crew(primary)
+    crew = make_crew(primary, **TIMES)
     replicas = Queue.open(Settings(url=replica.url), bootstrap=False).store
     command, known = replicas.connection.command, Records(replicas)
     with Line(primary) as line:
@@ -125,7 +128,7 @@ def test_p2_what_a_promoted_replica_does_not_know_runs_again_under_a_new_fence_a
         primary.signal(signal.SIGKILL)
         command("REPLICAOF", "NO", "ONE")
         line.lead_to(replica)
-        after = make_crew(replica)
+        after = make_crew(replica, **TIMES)
         after.wait([long, ended, waiting])
 
         assert journal.overlaps() == []
@@ -137,4 +140,4 @@ def test_p2_what_a_promoted_replica_does_not_know_runs_again_under_a_new_fence_a
         assert knows(known, unknown) == "", "what was lost with the primary is not there"
         after.check()
         crew.workers[0].send_signal(signal.SIGTERM)
-        assert crew.workers[0].wait(timeout=30) == 0
+        assert crew.workers[0].wait(timeout=60) == 0

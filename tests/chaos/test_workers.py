@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 
-from crew import Crew
-from servers import Server, until
+import pytest
+from support.crew import Crew
+from support.servers import Server, until
 
 MakeCrew = Callable[..., Crew]
 
 
+@pytest.mark.promise("P3", "P6")
+@pytest.mark.slow("forty processes and two workers")
 def test_p3_the_runs_of_a_killed_worker_run_again_and_leave_no_process_behind(
     durable: Server, make_crew: MakeCrew
 ) -> None:
@@ -22,6 +26,7 @@ def test_p3_the_runs_of_a_killed_worker_run_again_and_leave_no_process_behind(
     orphans = set(crew.processes())
     victim.kill()
     crew.worker(slots=20)
+    crew.lose(victim)
 
     crew.wait(runs)
 
@@ -32,16 +37,18 @@ def test_p3_the_runs_of_a_killed_worker_run_again_and_leave_no_process_behind(
     crew.check()
 
 
+@pytest.mark.promise("P2")
 def test_p2_a_frozen_worker_that_comes_back_is_fenced_and_its_processes_die(
     durable: Server, make_crew: MakeCrew
 ) -> None:
     crew = make_crew(durable)
     zombie = crew.worker(slots=1)
-    run = crew.submit("sleep 60" if not crew.workers[1:] else ":", timeout_ms=60_000)
+    run = crew.submit("sleep 600")
     until(lambda: crew.effects("begin")[run] == 1, "the run to begin")
     (before,) = crew.processes()
     zombie.send_signal(signal.SIGSTOP)
     crew.worker(slots=1)
+    crew.lose(zombie)
     until(lambda: crew.effects("begin")[run] == 2, "the run to begin again")
 
     zombie.send_signal(signal.SIGCONT)
@@ -55,8 +62,10 @@ def test_p2_a_frozen_worker_that_comes_back_is_fenced_and_its_processes_die(
     crew.check()
 
 
+@pytest.mark.promise("P1", "P3")
+@pytest.mark.slow("a server is killed three times under load")
 def test_p1_p3_a_server_that_is_killed_costs_nobody_a_run(durable: Server, make_crew: MakeCrew) -> None:
-    crew = make_crew(durable, lease_ms=6000)
+    crew = make_crew(durable)
     crew.worker(slots=4)
     runs = [crew.submit("sleep 0.2") for _ in range(40)]
     until(lambda: len(crew.effects("end")) >= 4, "some runs to end")
@@ -73,6 +82,7 @@ def test_p1_p3_a_server_that_is_killed_costs_nobody_a_run(durable: Server, make_
     crew.check()
 
 
+@pytest.mark.full("takes 3 s")
 def test_p5_drain_lets_runs_finish_and_hands_back_the_rest(durable: Server, make_crew: MakeCrew) -> None:
     crew = make_crew(durable)
     worker = crew.worker(slots=2, drain_grace="2s")
@@ -82,7 +92,7 @@ def test_p5_drain_lets_runs_finish_and_hands_back_the_rest(durable: Server, make
 
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(timeout=20) == 0
+    assert worker.wait(timeout=60) == 0
     assert [crew.state(run) for run in (quick, slow, waiting)] == ["completed", "pending", "pending"]
     assert crew.records.get(slow).crashes == 0
     assert crew.processes() == []
@@ -92,15 +102,15 @@ def test_p5_drain_lets_runs_finish_and_hands_back_the_rest(durable: Server, make
 
 def test_a_second_signal_does_not_wait(durable: Server, make_crew: MakeCrew) -> None:
     crew = make_crew(durable)
-    worker = crew.worker(drain_grace="60s")
-    run = crew.submit("sleep 60", stop_grace_ms=100)
+    worker = crew.worker(drain_grace="600s")
+    run = crew.submit("sleep 600", stop_grace_ms=100)
     until(lambda: crew.effects("begin")[run] == 1, "the run to begin")
 
     worker.send_signal(signal.SIGTERM)
     until(lambda: crew.records.workers()[0].state == "draining" or worker.poll() is not None, "the drain to begin")
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(timeout=20) == 0
+    assert worker.wait(timeout=60) == 0
     assert crew.state(run) == "pending"
 
 
@@ -125,7 +135,7 @@ def test_a_burst_worker_ends_when_there_is_nothing_left(durable: Server, make_cr
     crew = make_crew(durable)
     runs = [crew.submit() for _ in range(30)]
 
-    assert crew.worker(slots=3, burst=True).wait(timeout=20) == 0
+    assert crew.begin(slots=3, burst=True).wait(timeout=60) == 0
     assert {crew.state(run) for run in runs} == {"completed"}
 
 
@@ -133,18 +143,23 @@ def test_a_worker_takes_no_more_runs_than_it_was_told(durable: Server, make_crew
     crew = make_crew(durable)
     runs = [crew.submit() for _ in range(10)]
 
-    assert crew.worker(slots=4, max_runs=3).wait(timeout=20) == 0
+    assert crew.begin(slots=4, max_runs=3).wait(timeout=60) == 0
     assert sorted(crew.state(run) for run in runs) == ["completed"] * 3 + ["pending"] * 7
 
 
+@pytest.mark.full("takes 9 s")
 def test_p4_a_run_that_kills_its_worker_ends_failed_with_the_evidence(durable: Server, make_crew: MakeCrew) -> None:
     """A command that kills whoever executes it: each time another worker comes, and after the third there is an end."""
     crew = make_crew(durable)
     run = crew.submit("kill -9 $PPID; sleep 30", retry={"crashes": 2, "delay_ms": 1})
+    victims: list[subprocess.Popen[bytes]] = []
     for _ in range(3):
-        victim = crew.worker(slots=1)
-        victim.wait(timeout=30)
+        worker = crew.worker(slots=1)
+        crew.lose(*victims)
+        worker.wait(timeout=60)
+        victims = [worker]
     crew.worker(slots=1)
+    crew.lose(*victims)
 
     crew.wait([run])
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from servers import Server
-from world import World
+from support.servers import Server
+from support.world import World
 
 from agentq.cli.main import main
 from agentq.coordinator.queue import Claim

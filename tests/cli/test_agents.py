@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Cli, sentence
-from world import World
+from support.world import World
 
 from agentq.coordinator.limits import PROMPT_BYTES
 from agentq.worker.agents.profile import Profile
@@ -21,6 +21,10 @@ TURNS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "nothing more": ([], {}),
     "model": (["--model", "opus"], {"turn": {"model": "opus"}}),
     "permissions": (["--permissions", "full"], {"turn": {"permissions": "full"}}),
+    "children": (
+        ["--may-submit", "agent:codex", "--may-submit", "command"],
+        {"may_submit": ["agent:codex", "command"]},
+    ),
     "trust": (["--trust", "repo"], {"turn": {"trust": "repo"}}),
     "account": (["--account", "work"], {"turn": {"account": "work"}}),
     "budgets": (
@@ -44,6 +48,13 @@ TURNS: dict[str, tuple[list[str], dict[str, Any]]] = {
 def spec_of(cli: Cli, run: str) -> dict[str, Any]:
     spec: dict[str, Any] = json.loads(cli("show", run, "--json").out)["spec"]
     return spec
+
+
+@pytest.fixture
+def settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A settings file that was named."""
+    monkeypatch.setenv("AGENTQ_CONFIG", str(here / "agentq.toml"))
+    return here / "agentq.toml"
 
 
 @pytest.fixture
@@ -115,6 +126,7 @@ def test_a_turn_of_a_conversation_has_the_folder_of_that_unless_it_names_one(cli
         (["--agent", "claude", "x" * (PROMPT_BYTES + 1)], f"{PROMPT_BYTES} is the most"),
         (["--agent", "claude", "--prompt-file", "nowhere", ""], "contradict each other"),
         (["--agent", "claude", "Fix it", "--wait"], "--wait comes after the prompt"),
+        (["--agent", "claude", "--may-submit", "all", "x"], "--may-submit"),
         (["--agent", "claude", "--permissions", "all", "x"], "--permissions: it should be 'read', 'edit' or 'full'"),
         (["--agent", "claude", "--trust", "me", "x"], "--trust: it should be 'none' or 'repo'"),
         (["--agent", "claude", "--model", "", "x"], "--model: it should be a model's name"),
@@ -174,18 +186,18 @@ def test_workers_are_listed_with_the_agents_that_they_can_take(cli: Cli, real: W
 
     assert cli("worker", "ls").lines[0].split("\t")[-2:] == ["(claude),codex", "gpu=a100"]
     shown = cli("worker", "show", "w1").out
-    assert "agents  (claude),codex" in shown
+    assert ["agents", "(claude),codex"] in [line.split() for line in shown.splitlines()]
     assert "agent.codex" not in shown
 
 
-def test_agents_are_listed_with_what_is_here_first(cli: Cli, claude: Path, here: Path) -> None:
-    (here / "agentq.toml").write_text('[agents.mine]\nlike = "claude"\n[agents.mine.accounts]\na = {}\nb = {}\n')
+def test_agents_are_listed_with_what_is_here_first(cli: Cli, claude: Path, settings: Path) -> None:
+    settings.write_text('[agents.mine]\nlike = "claude"\n[agents.mine.accounts]\na = {}\nb = {}\n')
 
     rows = [line.split("\t") for line in cli("agents").lines]
 
     assert rows[:3] == [
         ["claude", "Claude Code", str(claude), "default", BUILT_IN],
-        ["mine", "Claude Code", str(claude), "a b", str(here / "agentq.toml")],
+        ["mine", "Claude Code", str(claude), "a b", str(settings)],
         ["standin", "Stand-in, for demos and tests", sys.executable, "default", BUILT_IN],
     ]
     assert ["codex", "Codex", "not installed", "default", BUILT_IN] in rows
@@ -243,6 +255,32 @@ def test_somebody_who_is_logged_in_by_a_file_is_seen(cli: Cli, claude: Path) -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("variable", "given", "login"),
+    [
+        ("OPENAI_OTHER_KEY", True, "ok   login     by $OPENAI_OTHER_KEY, for the provider of codex's own settings"),
+        ("OPENAI_OTHER_KEY", False, "fail login     its provider wants $OPENAI_OTHER_KEY; "
+                                    "set $OPENAI_OTHER_KEY for the worker"),
+        ("MY_KEY", True, "fail login     its provider wants $MY_KEY and is not given it: name it in env_pass; "),
+    ],
+)  # fmt: skip
+def test_codex_is_logged_in_where_the_provider_of_its_settings_has_its_key(
+    cli: Cli, claude: Path, monkeypatch: pytest.MonkeyPatch, variable: str, given: bool, login: str
+) -> None:
+    program(claude.parent / "codex", "echo 'codex-cli 0.169.0'")
+    for name in ("CODEX_API_KEY", "OPENAI_API_KEY", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    settings = Path.home() / ".codex/config.toml"
+    settings.parent.mkdir()
+    settings.write_text(f'model_provider = "own"\n[model_providers.own]\nenv_key = "{variable}"\n')
+    if given:
+        monkeypatch.setenv(variable, "k")
+
+    answer = cli("agents", "check", "codex")
+
+    assert answer.lines[2].startswith(f"codex: {login}")
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="there, a keychain may know")
 def test_an_agent_that_nobody_is_logged_in_to_fails(cli: Cli, claude: Path) -> None:
     answer = cli("agents", "check", "claude", "--run")
@@ -264,9 +302,9 @@ def test_an_agent_that_is_not_here_fails(cli: Cli, claude: Path) -> None:
     ]
 
 
-def test_a_program_of_your_own_is_not_called_to_be_told_its_version(cli: Cli, here: Path) -> None:
+def test_a_program_of_your_own_is_not_called_to_be_told_its_version(cli: Cli, here: Path, settings: Path) -> None:
     """It may not know such an option, and begin its work."""
-    (here / "agentq.toml").write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
+    settings.write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
     program(here / "mine", "touch called")
 
     answer = cli("agents", "check", "mine")
@@ -274,8 +312,10 @@ def test_a_program_of_your_own_is_not_called_to_be_told_its_version(cli: Cli, he
     assert answer.lines == [f"mine: ok   program   {here}/mine", "mine: ok   login     nobody has to be"]
 
 
-def test_a_program_that_nobody_may_execute_is_told_from_one_that_is_not_there(cli: Cli, here: Path) -> None:
-    (here / "agentq.toml").write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
+def test_a_program_that_nobody_may_execute_is_told_from_one_that_is_not_there(
+    cli: Cli, here: Path, settings: Path
+) -> None:
+    settings.write_text('[agents.mine]\nlike = "command"\ncommand = "./mine"')
 
     assert cli("agents", "check", "mine").lines[0].startswith(f"mine: fail program   there is no {here}/mine; see")
     (here / "mine").touch(0o644)
@@ -296,9 +336,9 @@ def test_an_agent_that_does_not_start_fails(cli: Cli, claude: Path, script: str,
 
 
 def test_each_account_is_checked_for_itself(
-    cli: Cli, claude: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, claude: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "agentq.toml").write_text(
+    settings.write_text(
         '[agents.claude.accounts]\nwork.env.ANTHROPIC_API_KEY = "$WORK"\nhome.env.ANTHROPIC_API_KEY = "$HOME_KEY"'
     )
     monkeypatch.setenv("WORK", "k")

@@ -6,7 +6,7 @@ import json
 
 from cli.conftest import Cli, sentence
 from cli.test_verbs import once_somebody_waits
-from world import World
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.doings import AnyDoing, Called, Concluded, Returned, Said, Spent
@@ -46,6 +46,12 @@ def told(real: World) -> str:
     claim = held(real)
     real.queue.log(claim, 1, CHUNKS)
     return claim.id
+
+
+def test_the_newest_lines_of_what_an_agent_does_come_with_their_times(cli: Cli, real: World) -> None:
+    lines = cli("logs", told(real), "-n", "2", "--timestamps").lines
+
+    assert [line.split("  ", 1)[1] for line in lines] == STORY[-2:]
 
 
 def test_the_log_of_an_agent_is_a_story(cli: Cli, real: World) -> None:
@@ -108,8 +114,9 @@ def test_show_tells_who_works_in_which_conversation_and_what_it_cost(cli: Cli, r
 
     pairs = {line[2:].partition("  ")[0]: line.rpartition("  ")[2] for line in shown.splitlines()}
     expected = {
-        "agent": "claude: Mend it.", "model": "opus", "may": "full, trusts its repository", "account": "work",
-        "conversation": "s-1", "host": "here", "budgets": "$5.00, 20 turns", "spent": "$0.12 · 3 turns · 12k tokens",
+        "agent": "claude", "prompt": "Mend it.", "model": "opus", "may": "full, trusts its repository",
+        "account": "work", "conversation": "s-1", "host": "here", "budgets": "$5.00, 20 turns",
+        "spent": "$0.12 · 3 turns · 12k tokens",
         "verdict": "ok_with_denials",
     }  # fmt: skip
     assert {name: pairs.get(name) for name in expected} == expected
@@ -171,7 +178,7 @@ def test_how_an_agent_ended_is_told_by_its_verdict_not_by_an_exit_code(cli: Cli,
     real.queue.fail(claim, outcome)
 
     assert cli("ls").lines[0].split("\t")[1:3] == ["failed", "no_changes"]
-    assert cli("wait", claim.id).lines == [f"{claim.id}  failed  no_changes"]
+    assert cli("wait", claim.id).lines == [f"{claim.id}\tfailed\tno_changes"]
     assert cli("show", claim.id).lines[0] == f"{claim.id}  failed, no_changes"
 
 
@@ -179,7 +186,7 @@ def test_an_agent_that_did_it_has_completed_and_that_is_all(cli: Cli, real: Worl
     claim = held(real)
     real.queue.finish([(claim, Outcome(class_=OutcomeClass.OK, exit_code=0, agent=AgentsWord(verdict="ok")))])
 
-    assert cli("wait", claim.id).lines == [f"{claim.id}  completed"]
+    assert cli("wait", claim.id).lines == [f"{claim.id}\tcompleted"]
 
 
 def test_an_agent_that_was_cancelled_was_not_interrupted_besides(cli: Cli, real: World) -> None:
@@ -189,11 +196,11 @@ def test_an_agent_that_was_cancelled_was_not_interrupted_besides(cli: Cli, real:
         claim, Outcome(class_=OutcomeClass.CANCELLED, exit_code=143, agent=AgentsWord(verdict="interrupted"))
     )
 
-    assert cli("wait", claim.id).lines == [f"{claim.id}  cancelled"]
+    assert cli("wait", claim.id).lines == [f"{claim.id}\tcancelled"]
 
 
 def test_a_command_that_ran_too_long_is_told_as_that_not_by_the_exit_code_of_its_end(cli: Cli, real: World) -> None:
     claim = held(real, kind="command", agent=None, prompt=None, argv=("sleep", "9"))
     real.queue.fail(claim, Outcome(class_=OutcomeClass.TIMEOUT, exit_code=143))
 
-    assert cli("wait", claim.id).lines == [f"{claim.id}  failed  timeout"]
+    assert cli("wait", claim.id).lines == [f"{claim.id}\tfailed\ttimeout"]

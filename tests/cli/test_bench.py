@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from cli.conftest import Cli
 from cli.test_examples import EXAMPLES
-from servers import Server, until
+from support.servers import Server, until
 
-from agentq.cli.bench import PARTS
-from agentq.coordinator.bench import Figure
+from agentq.cli.bench import AGENTQ, PARTS
+from agentq.coordinator.bench import Figure, Place
+from agentq.coordinator.bench_server import ServerBench, ServerScale
 from agentq.coordinator.connection import Connection
 
 BENCH = [sys.executable, "-m", "agentq.cli.main", "bench"]
@@ -25,6 +26,7 @@ def benched(connection: Connection) -> list[str]:
     return [str(key) for key in connection.command("KEYS", "agentq:{bench-*")]
 
 
+@pytest.mark.full("takes 37 s")
 def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key(
     cli: Cli, connection: Connection
 ) -> None:
@@ -43,6 +45,20 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
     assert "bench --quick" in EXAMPLES
 
 
+@pytest.mark.full("takes 9 s")
+def test_runs_that_are_asked_for_before_the_last_one_has_come_are_measured_too(valkey: Server, folder: Path) -> None:
+    """On a busy machine a runner has its run later than the next one is asked for."""
+    scale = ServerScale(rounds=1, requests=8, clients=2, cycles=4, pollers=4, followers=1, probes=20, probe_ms=0)
+    place = Place(valkey.url)
+    try:
+        figures = list(ServerBench(place, scale, (*AGENTQ, "serve", "--no-token"), folder).figures())
+    finally:
+        place.close()
+
+    assert [figure.unit for figure in figures[-2:]] == ["ms", "MiB"]
+
+
+@pytest.mark.full("takes 61 s")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("part", ["coordinator", "waiting", "plans", "worker", "agents"])
 def test_an_interrupted_bench_leaves_no_key_and_no_process(
@@ -81,6 +97,7 @@ def session_of(leader: int) -> list[int]:
     return found
 
 
+@pytest.mark.full("takes 14 s")
 def test_without_an_address_a_bench_has_a_server_of_its_own_and_leaves_nothing_of_it(
     fresh_home: dict[str, str], folder: Path, tmp_path: Path
 ) -> None:

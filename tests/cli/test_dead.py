@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Cli, sentence
-from world import World
+from support.world import World
 
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import KEEP_MS_MIN
@@ -73,7 +73,7 @@ def test_retry_of_one_keeps_its_history(cli: Cli, real: World, dead: MakeDead) -
 
     answer = cli("dead", "retry", run)
 
-    assert answer.lines == [f"{run}  pending"]
+    assert answer.lines == [f"{run}\tpending"]
     assert answer.err == "agentq: 1 run begins again.\n"
     assert real.get(run).attempts[0].verb == "requeue"
 
@@ -97,10 +97,26 @@ def test_purge_forgets_what_is_old_enough(cli: Cli, real: World, dead: MakeDead)
     age(real, old, older, by_ms=7_200_000)
     live = real.submit()
 
-    assert cli("dead", "purge", "--older", "1h", "--json").out == '{"forgotten":2}\n'
+    assert cli("dead", "purge", "--older", "1h", "--yes", "--json").out == '{"forgotten":2}\n'
     assert cli("dead", "purge", "--all").out == "0 forgotten\n", "what failed just now stays"
     assert cli("show", old).code == 2
     assert real.states([new, live]) == ["failed", "pending"]
+
+
+def test_purge_of_a_selection_asks_for_yes_and_shows_what_it_would_do(cli: Cli, real: World, dead: MakeDead) -> None:
+    runs = [dead() for _ in range(3)]
+    age(real, *runs, by_ms=7_200_000)
+
+    with real.unchanged():
+        shown = cli("dead", "purge", "--all", "--dry-run")
+        refused = cli("dead", "purge", "--all")
+    one = cli("dead", "purge", runs[0])
+    done = cli("dead", "purge", "--all", "--yes")
+
+    assert shown.out == "3 would be forgotten\n"
+    assert "3 failed runs would be forgotten, with their logs; --yes does it, --dry-run only shows" in sentence(refused)
+    assert refused.code == 2
+    assert (one.out, done.out) == ("1 forgotten\n", "2 forgotten\n")
 
 
 def test_purge_of_one_that_failed_just_now_says_when(cli: Cli, real: World, dead: MakeDead) -> None:

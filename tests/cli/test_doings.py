@@ -78,7 +78,17 @@ def lines(*doings: AnyDoing, width: int | None = None, attempts: Iterable[int] =
         (Concluded(ok=True), "✓ done"),
         (Concluded(ok=False), "✗ ended without success"),
         (Concluded(ok=False, text="API error"), "✗ API error"),
-        (Other(raw={"type": "new", "n": 1}), '· {"type": "new", "n": 1}'),
+        (Other(raw={"type": "new", "n": 1}), "· new"),
+        (
+            Other(raw={"type": "system", "subtype": "task_started", "description": "Run\nit", "uuid": "7"}),
+            "· task started: Run it",
+        ),
+        (
+            Other(raw={"type": "error", "id": "item_0", "message": "Model metadata for `m` not found."}),
+            "· error: Model metadata for `m` not found.",
+        ),
+        (Other(raw={"type": 7}), "· event"),
+        (Other(raw=[1, 2]), "· [1, 2]"),
         (Other(raw="plain words"), "· plain words"),
     ],
 )

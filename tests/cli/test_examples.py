@@ -9,13 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from cli.conftest import Cli
-from docs import every_command
-from servers import until
-from world import World
+from support.generated_docs import every_command
+from support.servers import until
+from support.world import World
 
+from agentq.cli import demo
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -45,9 +47,18 @@ BY_THEMSELVES = (
     "serve",
 )
 """These have tests of their own."""
+SAMPLE = 3
 
 
-@pytest.mark.parametrize("example", [each for each in EXAMPLES if not each.startswith(UNTIL_STOPPED + BY_THEMSELVES)])
+def sampled() -> list[Any]:
+    """Every example; the default lane has one in three, by a hash of its words."""
+    found = [each for each in EXAMPLES if not each.startswith(UNTIL_STOPPED + BY_THEMSELVES)]
+    left_out = pytest.mark.full(f"one example in {SAMPLE} is enough for every change")
+    return [pytest.param(each, marks=[left_out] if crc32(each.encode()) % SAMPLE else []) for each in found]
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.parametrize("example", sampled())
 def test_an_example_in_the_help_works(
     cli: Cli, real: World, example: str, background: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +116,8 @@ def test_an_example_that_runs_until_it_is_stopped_works(cli: Cli, real: World, e
     assert real.records.workers() == []
 
 
+@pytest.mark.promise("P1", "P3")
+@pytest.mark.slow("the first command of the README")
 def test_the_demo_keeps_every_promise(fresh_home: dict[str, str]) -> None:
     argv = [sys.executable, "-m", "agentq.cli.main", "demo"]
     done = subprocess.run(argv, env=fresh_home, capture_output=True, text=True, check=False)
@@ -112,6 +125,20 @@ def test_the_demo_keeps_every_promise(fresh_home: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
     assert "Nothing was lost, nothing was done twice." in done.stdout
     assert "demo" in EXAMPLES
+
+
+def test_the_demo_kills_a_worker_only_with_a_run_in_its_hands(real: World) -> None:
+    ended, running = real.held("w1", started=True), real.held("w2", started=True)
+    real.queue.finish([(ended, Outcome(exit_code=0))])
+    events = {event.run: event for event in real.events() if event.event == "started"}
+    with subprocess.Popen(["sleep", "600"]) as worker:
+        try:
+            assert not demo._kill(worker, events[ended.id], real.records)
+            assert worker.poll() is None
+            assert demo._kill(worker, events[running.id], real.records)
+            assert worker.wait(20) == -signal.SIGKILL
+        finally:
+            worker.kill()
 
 
 def test_there_are_examples() -> None:

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import typer.main
 from pydantic_core import SchemaError
-from servers import until
+from support.servers import until
 
 from agentq.cli.main import main
 from agentq.coordinator.embedded import Embedded
@@ -33,6 +34,7 @@ def run(user: dict[str, str], *argv: str, code: int = 0) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_server_comes_with_the_first_submit_and_stays_until_it_is_stopped(user: dict[str, str], folder: Path) -> None:
     place = folder / "data" / "agentq" / "server"
     assert "No server runs" in run(user, "ls", code=3)[1]
@@ -55,9 +57,9 @@ def test_up_works_until_it_is_told_to_end(user: dict[str, str], folder: Path) ->
     up = subprocess.Popen([*AGENTQ, "up"], env=user, cwd=user["HOME"], stderr=subprocess.PIPE, text=True)
     try:
         until(lambda: Embedded(folder / "data" / "agentq" / "server").find(), "the server")
-        out, _ = run(user, "submit", "--wait", "--", "sh", "-c", "echo hello; echo oops >&2")
-        assert out.splitlines()[-1].endswith("  completed  exit 0")
-        assert run(user, "logs", out.split()[0]) == ("hello\n", "oops\n")
+        out, err = run(user, "submit", "--wait", "--", "sh", "-c", "echo hello; echo oops >&2")
+        assert err.endswith(f"agentq: {out.strip()} completed, exit 0.\n")
+        assert run(user, "logs", out.strip()) == ("hello\n", "oops\n")
         _, err = run(user, "submit", "--follow", "--", "sh", "-c", "exit 3", code=1)
         assert err.endswith(" failed, exit 3.\n")
         up.send_signal(signal.SIGINT)
@@ -68,6 +70,77 @@ def test_up_works_until_it_is_told_to_end(user: dict[str, str], folder: Path) ->
     finally:
         up.kill()
         up.wait()
+
+
+@pytest.mark.full("takes 2 s")
+def test_up_starts_its_server_again_when_that_is_killed_and_not_when_it_is_stopped(
+    user: dict[str, str], folder: Path
+) -> None:
+    server = Embedded(folder / "data" / "agentq" / "server")
+    up = subprocess.Popen([*AGENTQ, "up"], env=user, cwd=user["HOME"], stderr=subprocess.PIPE, text=True)
+    assert up.stderr is not None
+    try:
+        while "a worker with" not in (line := up.stderr.readline()):
+            assert line, "it looks after its server before it says that its worker is there"
+        pid = server.pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: server.pid() not in (None, pid) and server.find(), "the server to be started again")
+        assert run(user, "submit", "--wait", "--", "true")[0]
+        run(user, "down")
+        assert server.find() is None
+        up.send_signal(signal.SIGINT)
+        up.send_signal(signal.SIGINT)
+        _, said = up.communicate(timeout=60)
+    finally:
+        up.kill()
+        up.wait()
+    assert said.count("was started again.") == 1
+    assert server.find() is None
+
+
+@pytest.mark.full("takes 2 s")
+def test_when_its_server_has_died_a_command_says_so_with_the_servers_last_words(
+    user: dict[str, str], folder: Path
+) -> None:
+    server = Embedded(folder / "data" / "agentq" / "server")
+    server.start()
+    pid = server.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(server.was_killed, "the server to be gone")
+
+    _, err = run(user, "ls", code=3)
+
+    assert "No server runs" in err
+    assert "The server that agentq brought has died: " in err
+    assert str(server.log) in err
+    server.start()
+    server.stop()
+    assert "has died" not in run(user, "ls", code=3)[1]
+
+
+@pytest.mark.full("seven commands, each a process")
+@pytest.mark.needs("root")
+def test_a_full_disk_is_named_by_submit_and_by_the_doctor(user: dict[str, str], folder: Path) -> None:
+    """Not taken for a fault of the network. There is room again, and everything goes on."""
+    place = folder / "data" / "agentq" / "server"
+    place.mkdir(parents=True, mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "none", str(place)], check=True)
+    try:
+        kept = run(user, "submit", "--", "true")[0].strip()
+        with suppress(OSError), open(place / "filler", "wb", buffering=0) as filler:
+            while True:
+                filler.write(b"x" * 4096)
+        assert "the disk of" in run(user, "doctor", code=1)[0]
+        for _ in range(2):
+            assert "disk" in run(user, "submit", "--", "echo", "x" * 9_000, code=3)[1]
+        (place / "filler").unlink()
+        assert run(user, "submit", "--", "true")[0]
+        assert kept in run(user, "ls")[0]
+    finally:
+        Embedded(place).stop()
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_ctrl_c_while_waiting_is_code_130_and_the_run_goes_on(user: dict[str, str]) -> None:
@@ -118,6 +191,7 @@ def test_help_imports_neither_redis_nor_pydantic(user: dict[str, str]) -> None:
     assert "submit" in done.stdout
 
 
+@pytest.mark.full("takes 3 s")
 def test_the_completion_of_a_shell_knows_the_commands(user: dict[str, str]) -> None:
     script, _ = run(user, "completion", "bash")
     assert "_AGENTQ_COMPLETE" in script

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
 import pytest
 from cli.conftest import Cli, sentence
-from world import World
+from support.world import World
 
 from agentq.cli.plan_graph import Node, draw
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -161,7 +162,7 @@ def test_a_failed_plan_is_retried_and_goes_on(cli: Cli, real: World, shop: str) 
     again = cli("plan", "retry", shop)
     finish(real, a="ok", b_x="ok", b_y="ok")
 
-    assert again.out == f"{shop}  running\n"
+    assert again.out == f"{shop}\trunning\n"
     assert f"`agentq resume {shop}` works on it here" in again.err
     assert json.loads(cli("plan", "show", shop, "--json").out)["counts"] == {"completed": 3, "pending": 1}
 
@@ -194,7 +195,8 @@ def test_the_export_of_a_plan_is_a_plan_again(cli: Cli, real: World, here: Path,
         "retry": {"failures": 2},
     }
     assert cli("plan", "graph", "again.yaml", "--format", "json").out == (
-        '{"tasks": [{"id": "b-x", "state": null, "needs": []}, {"id": "c", "state": null, "needs": ["b-x"]}]}\n'
+        '{"tasks": [{"id": "b-x", "state": null, "agent": null, "needs": []}, '
+        '{"id": "c", "state": null, "agent": null, "needs": ["b-x"]}]}\n'
     )
 
 
@@ -203,13 +205,25 @@ def test_a_list_of_tasks_is_imported(cli: Cli, here: Path) -> None:
     (here / "plan.yaml").write_text(cli("plan", "import", "TASKS.md", "--agent", "standin", "--name", "big").out)
     answer = cli("plan", "import", "-", stdin='{"id": "a", "needs": ["b"]}')
 
-    assert cli("plan", "graph", "plan.yaml").lines == ["one", "└─ two"]
+    assert cli("plan", "graph", "plan.yaml").lines == ["one     standin", "└─ two  standin"]
     assert "is not in a git repository" in cli("run", "plan.yaml", "--dry-run").err
     assert "name: big\ndefaults:\n  agent: standin\ntasks:\n  - id: one\n" in (here / "plan.yaml").read_text()
     assert answer.err == "stdin:1:23: a: it waits for 'b', which is not in this file.\n"
 
 
 NODES = [Node("a", "completed", ()), Node("b", "running", ("a",)), Node("c", "", ("a", "b")), Node("d", "", ("a",))]
+
+
+def test_without_an_id_the_newest_plan_is_meant(cli: Cli, here: Path) -> None:
+    (here / "plan.yaml").write_text(
+        "repository: none\ntasks:\n- {id: one, command: make}\n- {id: two, command: make, needs: one}\n"
+    )
+    assert "There is no plan; `agentq run plan.yaml` begins one." in cli("plan", "show").err
+    cli("plan", "submit", "plan.yaml")
+    newest = cli("plan", "submit", "plan.yaml").lines[0]
+
+    assert cli("plan", "show").lines[0].startswith(newest)
+    assert [line.split()[0] for line in cli("plan", "graph").lines] == ["one", "└─"]
 
 
 def test_the_graph_is_drawn_as_a_tree_with_each_task_once() -> None:
@@ -219,6 +233,29 @@ def test_the_graph_is_drawn_as_a_tree_with_each_task_once() -> None:
         "│  └─ c  also needs a",
         "└─ d",
     ]
+
+
+def test_the_graph_tells_the_agent_of_each_task() -> None:
+    nodes = [Node("a", "completed", (), "codex"), Node("b", "running", ("a",)), Node("c", "", ("b",), "claude")]
+
+    assert draw(nodes, "text").splitlines() == [
+        "a        completed   codex",
+        "└─ b     running",
+        "   └─ c  claude",
+    ]
+    assert '"a" [label="a\\ncodex\\ncompleted"' in draw(nodes, "dot")
+    assert '["c<br/>claude"]' in draw(nodes, "mermaid")
+    assert json.loads(draw(nodes, "json"))["tasks"][2]["agent"] == "claude"
+
+
+def test_show_says_the_agent_and_not_the_name_of_the_task(cli: Cli, real: World, here: Path) -> None:
+    (here / "plan.yaml").write_text("name: big\nrepository: none\ntasks:\n- {id: one, agent: claude, prompt: Do it}\n")
+    plan = cli("plan", "submit", "plan.yaml").out.strip()
+    (task,) = Plans(real.queue).all_tasks(plan)
+
+    assert json.loads(cli("show", "big/one", "--json").out)["spec"]["agent"] == "claude"
+    assert re.search(r"^ *agent\s+claude$", cli("show", task.run).out, re.M)
+    assert re.search(r"^one\s.*\bclaude\b", cli("plan", "show", plan).out, re.M)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +286,7 @@ def test_a_task_is_added_to_a_plan_that_has_begun(cli: Cli, real: World, shop: s
 
 def test_a_hint_is_left_for_an_agent_and_for_nobody_else(cli: Cli, real: World) -> None:
     run = real.submit(kind="agent", agent="claude", argv=(), prompt="x")
-    assert cli("hint", run, "Look", "in docs/.").out == f"{run}  pending\n"
+    assert cli("hint", run, "Look", "in docs/.").out == f"{run}\tpending\n"
     assert [(each.name, each.data) for each in mail(real.store, run)] == [("hint", "Look in docs/.")]
 
     refused = cli("hint", real.submit(), "Look.")
@@ -258,7 +295,7 @@ def test_a_hint_is_left_for_an_agent_and_for_nobody_else(cli: Cli, real: World) 
 
     real.queue.cancel(run)
     assert cli("hint", run, "Look.").code == 5
-    assert cli("hint", run, "Look again.", "--retry").out == f"{run}  pending\n"
+    assert cli("hint", run, "Look again.", "--retry").out == f"{run}\tpending\n"
     assert [each.data for each in mail(real.store, run)] == ["Look again."]
 
 
@@ -276,4 +313,4 @@ def test_a_dry_run_does_nothing(cli: Cli, real: World, here: Path) -> None:
     with real.unchanged():
         answer = cli("run", "plan.yaml", "--dry-run")
 
-    assert answer.lines == ["a  make", "b-x  make x  after a", "b-y  make y  after a", "c  m:f(1)  after b-x, b-y, a"]
+    assert answer.lines == ["a\tmake", "b-x\tmake x\tafter a", "b-y\tmake y\tafter a", "c\tm:f(1)\tafter b-x, b-y, a"]

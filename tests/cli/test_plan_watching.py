@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conformance.studio import Studio, task
-from world import World
+from support.plan_stage import Studio, task
+from support.world import World
 
 from agentq.cli.server import Server
 from agentq.cli.watching import Watch

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from cli.conftest import Cli
-from world import World
+from support.world import World
 
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.plans import Plans, Task
+from agentq.coordinator.run import Outcome, RunSpec
+from agentq.worker.rq.lanes import PERFORM
 
 FIELDS = [
     "id", "kind", "state", "reason", "queue", "priority", "attempt", "worker",
@@ -138,6 +140,40 @@ def test_nothing_that_a_terminal_obeys_gets_through(cli: Cli, real: World) -> No
     assert len(cli("ls").lines) == 1
 
 
+def test_the_agent_of_a_run_is_shown_beside_its_name(cli: Cli, real: World) -> None:
+    run = real.submit(kind="agent", agent="claude", prompt="Write the changelog.", argv=(), name="changelog")
+
+    pairs = dict(line.strip().split("  ", 1) for line in cli("show", run).lines[1:] if "  " in line.strip())
+    assert (pairs["name"].strip(), pairs["agent"].strip()) == ("changelog", "claude")
+    assert pairs["prompt"].strip() == "Write the changelog."
+    assert cli("ls").lines[0].split("\t")[-1] == "claude: changelog"
+
+
+def test_a_job_of_rq_is_shown_by_rqs_description_of_it(cli: Cli, real: World) -> None:
+    fields: dict[str, Any] = {"kind": "function", "function": PERFORM, "argv": ()}
+    job = f"job-of-{real.store.keyspace.namespace}"
+    known, gone = (real.submit(**fields, args=[each, "default", ""]) for each in (job, "forgotten"))
+    real.store.connection.command("HSET", f"rq:job:{job}", "description", "reports.build(5)")
+    try:
+        shown = {line.split("\t")[0]: line.split("\t")[-1] for line in cli("ls").lines}
+        assert shown[known] == "reports.build(5)"
+        assert shown[gone] == PERFORM + '("forgotten", "default", "")'
+        assert "reports.build(5)" in cli("show", known).out
+    finally:
+        real.store.connection.command("DEL", f"rq:job:{job}")
+
+
+def test_plan_show_names_the_agent_of_each_task(cli: Cli, real: World) -> None:
+    agent = RunSpec(kind="agent", agent="claude", prompt="Write it.")
+    plan = Plans(real.queue).create("shop", [Task("docs", agent), Task("tests", RunSpec(kind="command", argv=["x"]))])
+
+    rows = {row[0]: row for row in (line.split("\t") for line in cli("plan", "show", plan).lines)}
+    told = {task["id"]: task["agent"] for task in json.loads(cli("plan", "show", plan, "--json").out)["tasks"]}
+
+    assert (rows["docs"][2], rows["tests"][2]) == ("claude", "")
+    assert told == {"docs": "claude", "tests": None}
+
+
 def test_why_says_where_a_run_stands(cli: Cli, real: World) -> None:
     run = real.submit(queue="lonely")
 
@@ -154,7 +190,7 @@ def test_events_tell_what_happened_in_order(cli: Cli, real: World) -> None:
     first, second = finished(real), real.submit()
 
     rows = [line.split("\t") for line in cli("events").lines]
-    assert [(row[1], row[2]) for row in rows] == [
+    assert [(row[1], row[2]) for row in rows if row[1]] == [
         (first, "submitted"), (first, "claimed"), (first, "started"), (first, "completed"), (second, "submitted"),
     ]  # fmt: skip
     assert [line.split("\t")[2] for line in cli("events", "--run", first[:24], "--limit", "2").lines] == [
@@ -164,6 +200,7 @@ def test_events_tell_what_happened_in_order(cli: Cli, real: World) -> None:
     records = [json.loads(line) for line in cli("events", "--json", "--since", "1h").lines]
     names = ["id", "at", "partition", "event", "run", "state", "attempt", "worker", "detail", "plan"]
     assert list(records[0]) == names
+    records = [record for record in records if record["run"]]
     assert [record["state"] for record in records] == ["pending", "claimed", "running", "completed", "pending"]
     assert TIME.fullmatch(records[0]["at"])
 
@@ -173,7 +210,11 @@ def test_queue_ls_counts(cli: Cli, real: World) -> None:
     real.submit(queue="b")
     real.submit(queue="b")
 
-    assert cli("queue", "ls").lines == ["b\tpending\t2", "default\tcompleted\t1"]
+    rows = {row[0]: row[1:] for row in (line.split("\t") for line in cli("queue", "ls").lines)}
+    assert rows["b"][:10] == ["0", "0", "2", *["0"] * 7]
+    assert TIME.fullmatch(rows["b"][10]), "when the oldest came"
+    assert rows["default"][:11] == [*["0"] * 6, "1", "0", "0", "0", ""]
+    assert len(rows["b"]) == len(rows["default"]) == 14
     record = json.loads(cli("queue", "ls", "--json").lines[0])
     assert (record["queue"], record["pending"], record["failed"]) == ("b", 2, 0)
 
@@ -182,6 +223,7 @@ def test_config_tells_where_each_value_comes_from(
     cli: Cli, here: Any, monkeypatch: pytest.MonkeyPatch, real: World
 ) -> None:
     (here / "agentq.toml").write_text("lease_ms = 60000\ntick_ms = 4000\n[worker]\nslots = 3\n")
+    monkeypatch.setenv("AGENTQ_CONFIG", str(here / "agentq.toml"))
     monkeypatch.setenv("AGENTQ_TICK_MS", "3000")
     monkeypatch.setenv("AGENTQ_WORKER_QUEUES", "a,b")
 
@@ -193,6 +235,7 @@ def test_config_tells_where_each_value_comes_from(
     assert found["lease_ms"] == ["60000", str(here / "agentq.toml")]
     assert found["partitions"] == ["1", "default"]
     assert found["home"][1] == "default"
+    assert found["worker.redact"][0] == "true"
     assert found["worker.slots"] == ["3", str(here / "agentq.toml")]
     assert found["worker.queues"] == ["a,b", "AGENTQ_WORKER_QUEUES"]
     assert found["worker.labels"] == ["", "default"]
@@ -227,3 +270,32 @@ def test_a_reader_writes_no_schema(cli: Cli, real: World) -> None:
         cli(*argv)
 
     assert real.dump() == {f"{real.store.keyspace.root} pending": {}}
+
+
+def test_a_worker_that_is_not_heard_is_shown_as_silent_and_until_when_it_is_waited_for(cli: Cli, real: World) -> None:
+    """Killed 22 s ago, with a lease of 30 s."""
+    held = real.held("w1", started=True)
+    command, now_ms = real.store.connection.command, real.store.time_ms()
+    command("HSET", real.store.key(0, "worker", "w1"), "seen_at_ms", now_ms - 22_000)
+    command("ZADD", real.store.key(0, "workers"), now_ms + 8_000, "w1")
+
+    listed = cli("worker", "ls")
+    assert listed.lines[0].split("\t")[1] == "silent"
+    assert re.search(r"w1 has not been heard for 2\d(\.\d)? s and is declared lost in \d+(\.\d)? s\.", listed.err)
+    assert "has not been heard" in cli("worker", "show", "w1").out
+    assert cli("why", held.id).lines[1].strip().startswith("Its worker w1 has not been heard for 2")
+    diagnosis = cli("doctor").out
+    assert re.search(r"warn workers +1 of 1 cannot be heard: w1 has not been heard for 2", diagnosis)
+    assert re.search(r"warn orphans +1 held run has a worker that cannot be heard: w1", diagnosis)
+
+
+def test_doctor_finds_data_without_a_marker(cli: Cli, real: World) -> None:
+    real.submit()
+    marker = f"{real.store.keyspace.root}schema"
+    command = real.store.connection.command
+    before = command("GETDEL", marker)
+
+    found = cli("doctor").out
+
+    command("SET", marker, before)
+    assert "holds data without a marker" in found

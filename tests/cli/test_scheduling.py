@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from cli.conftest import Answer, Cli, sentence
-from servers import until
-from world import World
+from support.servers import until
+from support.world import World
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.moments import iso
@@ -44,7 +44,7 @@ def test_a_schedule_is_added_shown_and_removed(cli: Cli, real: World) -> None:
     assert (len(shown["next"]), shown["next"][0], shown["history"]) == (5, made["next_at"], [])
     assert "make -k test" in cli("schedule", "show", "nightly").out
 
-    assert cli("schedule", "rm", "nightly").out == "nightly  removed\n"
+    assert cli("schedule", "rm", "nightly").out == "nightly\tremoved\n"
     assert cli("schedule", "ls").out == ""
     assert real.records.page().runs == []
 
@@ -52,7 +52,7 @@ def test_a_schedule_is_added_shown_and_removed(cli: Cli, real: World) -> None:
 def test_adding_prints_when_it_is_next(cli: Cli) -> None:
     answer = cli("schedule", "add", "once", "--at", iso(wall_ms() + 3_600_000), "--", "true")
 
-    assert answer.out == f"once  {said(cli('schedule', 'show', 'once', '--json'))['next_at']}\n"
+    assert answer.out == f"once\t{said(cli('schedule', 'show', 'once', '--json'))['next_at']}\n"
 
 
 def test_a_run_tells_which_schedule_made_it(cli: Cli) -> None:
@@ -75,7 +75,7 @@ def test_a_schedule_is_paused_and_resumed(cli: Cli) -> None:
     assert (paused["state"], paused["why"]) == ("paused", "the disk is full")
     assert "paused: the disk is full" in cli("schedule", "show", "poll").out
     assert said(cli("schedule", "show", "poll", "--json"))["next"] == []
-    assert cli("schedule", "resume", "poll").out.startswith("poll  active  20")
+    assert cli("schedule", "resume", "poll").out.startswith("poll\tactive\t20")
 
 
 def test_reap_alone_runs_what_is_due(cli: Cli, real: World) -> None:
@@ -104,10 +104,11 @@ def test_reap_alone_runs_what_is_due(cli: Cli, real: World) -> None:
 
     made = said(cli("reap", "--json"))["scheduled"]
 
-    assert 60 <= made <= 62
+    assert 60 <= made <= (wall_ms() - began_ms) // 1000
     assert len(real.schedules.get("poll").live) == made
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_worker_runs_a_schedule_in_time(cli: Cli, real: World) -> None:
     """A worker in a process of its own, whose duties sleep longer than the schedule that is added meanwhile."""
     worker = subprocess.Popen([sys.executable, "-m", "agentq.cli.main", "worker"], stderr=subprocess.PIPE)

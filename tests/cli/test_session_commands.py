@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli.conftest import Answer, Cli, sentence
 from cli.test_verbs import once_somebody_waits
-from world import World
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.doings import Called, Concluded, Doing, Said, Spent
@@ -270,13 +270,13 @@ def test_a_closed_session_takes_nothing_more(cli: Cli, real: World, sessions: Se
     sessions.new("chat", "claude")
     turns = [cli("session", "send", "chat", text).out.strip() for text in ("one", "two")]
 
-    assert cli("session", "close", "chat").lines == ["chat  closed  2 turns go on"]
+    assert cli("session", "close", "chat").lines == ["chat\tclosed\t2 turns go on"]
     assert real.states(turns) == ["pending", "blocked"]
     refused = cli("session", "send", "chat", "three")
     assert sentence(refused) == "The session chat is closed; `agentq session fork chat` goes on from where it is."
     assert refused.code == 5
 
-    assert cli("session", "close", "chat", "--cancel").lines == ["chat  closed"]
+    assert cli("session", "close", "chat", "--cancel").lines == ["chat\tclosed"]
     assert real.states(turns) == ["cancelled", "cancelled"]
 
 
@@ -287,8 +287,8 @@ def test_a_turn_that_runs_is_stopped_when_its_session_is_to_be_cancelled(
     cli("session", "send", "chat", "one")
     claim = claimed(real, worker)
 
-    assert cli("session", "close", "chat").lines == ["chat  closed  1 turn goes on"]
-    assert cli("session", "close", "chat", "--cancel").lines == ["chat  closed  1 turn is being stopped"]
+    assert cli("session", "close", "chat").lines == ["chat\tclosed\t1 turn goes on"]
+    assert cli("session", "close", "chat", "--cancel").lines == ["chat\tclosed\t1 turn is being stopped"]
     assert real.get(claim.id).stop_at_ms is not None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Cli
-from world import World
+from support.world import World
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.run import Outcome
@@ -107,7 +107,7 @@ def test_each_option_fills_its_field(
 
 
 def test_what_follows_the_command_is_the_commands_own(cli: Cli) -> None:
-    answer = cli("submit", "--queue", "a", "make", "-j4", "--queue", "b", "--", "x")
+    answer = cli("submit", "--queue", "a", "--", "make", "-j4", "--queue", "b", "--", "x")
 
     spec = spec_of(cli, answer.out.strip())
     assert spec["argv"] == ["make", "-j4", "--queue", "b", "--", "x"]

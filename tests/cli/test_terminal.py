@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from servers import Server
-from world import World
+from support.servers import Server
+from support.world import World
 
 from agentq.cli.render import clean, clean_lines
 from agentq.coordinator.run import Outcome
@@ -69,6 +69,7 @@ def test_a_terminal_gets_a_table_with_heads_and_colours(terminal: Terminal, real
     assert all(len(line) < 180 for line in shown.splitlines())
 
 
+@pytest.mark.full("takes 3 s")
 def test_no_color_takes_the_colours_away(terminal: Terminal, real: World) -> None:
     real.queue.finish([(real.held("w1"), Outcome(exit_code=0))])
 

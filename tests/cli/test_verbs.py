@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,25 +13,27 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Cli, sentence
-from servers import until
-from world import World
+from support.leases import end_lease
+from support.servers import until
+from support.world import World
 
 from agentq.coordinator.duties.reaper import Reaper
-from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.run import Outcome
-from agentq.coordinator.settings import Settings
+from agentq.worker.predecessors import process_mark
 
 
 @contextmanager
 def once_somebody_waits(real: World, act: Callable[[], object]) -> Iterator[None]:
-    """Do something when one more blocking read waits on the server."""
+    """Do something when one more blocking read waits on the server, whichever of others have ended."""
 
-    def blocked() -> int:
-        return int(real.store.connection.command("INFO", "clients").partition("blocked_clients:")[2].split()[0])
+    def blocked() -> set[str]:
+        clients = str(real.store.connection.command("CLIENT", "LIST")).splitlines()
+        return {client.split()[0] for client in clients if " flags=b" in client}
 
     def wait() -> None:
-        until(lambda: blocked() > before, "a blocking read")
+        until(lambda: blocked() - before, "a blocking read")
         act()
 
     before = blocked()
@@ -45,7 +50,7 @@ def test_cancel_ends_what_waits_and_stops_what_runs(cli: Cli, real: World) -> No
 
     answer = cli("cancel", waiting, held.id, "--reason", "enough")
 
-    assert answer.lines == [f"{waiting}  cancelled", f"{held.id}  running  is being stopped"]
+    assert answer.lines == [f"{waiting}\tcancelled", f"{held.id}\trunning\tis being stopped"]
     assert answer.code == 0
     outcome = real.get(waiting).outcome
     assert outcome is not None
@@ -71,7 +76,7 @@ def test_retry_lets_an_ended_run_begin_again(cli: Cli, real: World) -> None:
 
     answer = cli("retry", run[:24])
 
-    assert answer.lines == [f"{run}  pending"]
+    assert answer.lines == [f"{run}\tpending"]
     assert real.state(run) == "pending"
 
 
@@ -82,7 +87,7 @@ def test_wait_tells_how_each_ended(cli: Cli, real: World) -> None:
 
     answer = cli("wait", good.id, bad)
 
-    assert answer.lines == [f"{good.id}  completed  exit 0", f"{bad}  cancelled"]
+    assert answer.lines == [f"{good.id}\tcompleted\texit 0", f"{bad}\tcancelled"]
     assert answer.code == 1
     assert cli("wait", good.id).code == 0
 
@@ -93,7 +98,15 @@ def test_wait_hears_of_an_end_that_is_to_come(cli: Cli, real: World) -> None:
     with once_somebody_waits(real, lambda: real.queue.finish([(held, Outcome(exit_code=0))])):
         answer = cli("wait", held.id, "--timeout", "20s")
 
-    assert answer.lines == [f"{held.id}  completed  exit 0"]
+    assert answer.lines == [f"{held.id}\tcompleted\texit 0"]
+
+
+def test_who_waits_for_an_agent_that_no_worker_has_is_told_once(cli: Cli, real: World) -> None:
+    with once_somebody_waits(real, lambda: real.queue.cancel(real.records.page().runs[0].id)):
+        answer = cli("submit", "--agent", "claude", "--wait", "Fix it")
+
+    assert answer.err.count("o worker") == 1, answer.err
+    assert answer.err.endswith(f"agentq: {answer.out.strip()} cancelled.\n")
 
 
 def test_a_worker_is_listed_shown_and_drained(cli: Cli, real: World) -> None:
@@ -104,10 +117,22 @@ def test_a_worker_is_listed_shown_and_drained(cli: Cli, real: World) -> None:
     assert (record["queues"], record["labels"], record["runs"]) == (["a", "b"], {"gpu": "a100"}, [])
     assert "gpu=a100" in cli("worker", "show", "host").out
 
-    assert cli("worker", "drain", "host-1").lines == ["host-1-abc  draining"]
+    assert cli("worker", "drain", "host-1").lines == ["host-1-abc\tdraining"]
 
     assert lease.heartbeat().draining
     assert cli("worker", "ls").lines[0].split("\t")[1] == "draining"
+
+
+def test_a_worker_that_left_is_listed_on_request_and_shown_with_its_end(cli: Cli, real: World) -> None:
+    real.worker("w1").deregister()
+    real.worker("w2")
+
+    assert [line.split("\t")[0] for line in cli("worker", "ls").lines] == ["w2"]
+    first, second = (line.split("\t") for line in cli("worker", "ls", "--all").lines)
+    assert (first[:2], second[:2]) == (["w1", "left"], ["w2", "ready"])
+    assert first[4] == json.loads(cli("worker", "show", "w1", "--json").out)["ended_at"]
+    assert "runs ended" in cli("worker", "show", "w1").out
+    assert cli("worker", "drain", "w1").code == 2
 
 
 def test_a_worker_that_drains_can_be_told_once_to_end_now(cli: Cli, real: World) -> None:
@@ -145,24 +170,35 @@ def test_reap_finds_nothing_to_do(cli: Cli, real: World) -> None:
 def test_reap_requeues_what_a_dead_worker_held_and_says_so_by_its_code(
     cli: Cli, real: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = {"heartbeat_ms": 10, "lease_ms": 100, "reap_grace_ms": 20, "forget_ms": 50, "tick_ms": 30}
-    for name, value in times.items():
-        monkeypatch.setenv(f"AGENTQ_{name.upper()}", str(value))
-    settings = Settings.model_validate(times)
-    lease = Lease(real.store, Identity(id="w1", queues=("default",)), settings)
-    lease.register()
-    run = real.submit()
-    (claim,) = lease.claim(1)
-    assert claim.id == run
-    # A reaper judges only after it has watched the server for a lease; it watches while this waits for the lease's end.
-    watcher = Reaper(real.store, settings)
-    until(lambda: watcher.reap(0).marked, "the worker to be marked")
+    monkeypatch.setenv("AGENTQ_REAP_GRACE_MS", "20")
+    run = real.held("w1").id
+    Reaper(real.store, real.settings).reap(0)  # the server is watched from now on
+    end_lease(real.store, "w1")
 
     answer = cli("reap")
 
     assert answer.lines == ["Lost w1; 1 run requeued."]
     assert answer.code == 10
     assert real.state(run) == "pending"
+
+
+@pytest.mark.full("takes 2 s")
+@pytest.mark.usefixtures("cli")
+def test_reap_requeues_at_once_what_a_worker_held_whose_process_on_this_host_is_dead(real: World) -> None:
+    """Nobody has to wait for its lease to end."""
+    text = "import json; from agentq.worker.predecessors import process_mark; print(json.dumps(process_mark()))"
+    mark = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True).stdout
+    run = real.submit()
+    (claim,) = real.worker("w1", about=json.loads(mark)).claim(1)
+    living = real.worker("w2", about=process_mark())
+
+    reap = subprocess.run([sys.executable, "-m", "agentq.cli.main", "reap"], capture_output=True, text=True)
+
+    assert claim.id == run
+    assert reap.stdout == "Lost w1; 1 run requeued.\n"
+    assert reap.returncode == 10
+    assert real.state(run) == "pending"
+    assert living.heartbeat().orders == []
 
 
 def test_logs_keep_the_streams_apart(cli: Cli, real: World) -> None:
@@ -192,6 +228,45 @@ def test_logs_follow_until_the_run_has_ended(cli: Cli, real: World) -> None:
 
     assert answer.out == "begin\nend\n"
     assert answer.code == 0
+
+
+def test_logs_show_the_lines_that_are_wanted(cli: Cli, real: World) -> None:
+    held = real.held("w1", started=True)
+    real.queue.log(held, 1, [Chunk("out", "one\ntw"), Chunk("err", "oops\n"), Chunk("out", "o\nthree\nfo")])
+
+    assert cli("logs", held.id, "-n", "2").out == "three\nfo\n"
+    tail = cli("logs", held.id, "--tail", "3")
+    assert (tail.out, tail.err) == ("two\nthree\nfo\n", "")
+    stamped = cli("logs", held.id, "--timestamps")
+    assert [line.split("  ")[1] for line in stamped.lines] == ["one", "two", "three", "fo"]
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  ", line) for line in stamped.lines)
+    assert cli("logs", held.id, "--since", "1h").out == "one\ntwo\nthree\nfo"
+    assert [json.loads(line)["text"] for line in cli("logs", held.id, "-n", "1", "--json").lines] == ["o\nthree\nfo"]
+
+
+def test_logs_of_one_attempt_leave_the_others_out(cli: Cli, real: World) -> None:
+    held = real.held("w1", started=True)
+    real.queue.log(held, 1, [Chunk("out", "first\n")])
+    real.queue.fail(held, Outcome(exit_code=1, class_=OutcomeClass.EXIT))
+    real.queue.requeue(held.id)
+    (again,) = real.worker("w2").claim(1)
+    real.queue.start([again])
+    real.queue.log(again, 1, [Chunk("out", "second\n")])
+
+    assert cli("logs", held.id, "--attempt", "2").out == "second\n"
+    assert cli("logs", held.id, "--attempt", "1").out == "first\n"
+
+
+def test_logs_follow_from_the_newest_lines(cli: Cli, real: World) -> None:
+    held = real.held("w1", started=True)
+    real.queue.log(held, 1, [Chunk("out", "one\ntwo\nthr")])
+
+    def end() -> None:
+        real.queue.log(held, 2, [Chunk("out", "ee\n")])
+        real.queue.finish([(held, Outcome(exit_code=0))])
+
+    with once_somebody_waits(real, end):
+        assert cli("logs", "-f", "-n", "1", held.id).out == "two\nthree\n"
 
 
 def test_logs_in_full_come_from_the_workers_file(

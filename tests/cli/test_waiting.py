@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Cli, sentence
-from world import World
+from support.world import World
 
 from agentq.coordinator.limits import SAVED_BYTES
 from agentq.coordinator.run import Outcome
@@ -25,7 +25,7 @@ def test_a_signal_wakes_who_waits_for_it_and_says_who_sent_it(cli: Cli, real: Wo
 
     answer = cli("signal", run, "go", "--data", '{"how": "fast"}')
 
-    assert (answer.lines, answer.code) == ([f"{run}  pending"], 0)
+    assert (answer.lines, answer.code) == ([f"{run}\tpending"], 0)
     (message,) = mail(real.store, run)
     assert message.data == {"how": "fast"}
     assert "@" in message.by
@@ -34,7 +34,7 @@ def test_a_signal_wakes_who_waits_for_it_and_says_who_sent_it(cli: Cli, real: Wo
 def test_a_signal_that_nobody_waits_for_is_kept(cli: Cli, real: World) -> None:
     run = real.submit(delay_ms=60_000)
 
-    assert cli("signal", run[:25], "go").lines == [f"{run}  scheduled  keeps it until it waits for it"]
+    assert cli("signal", run[:25], "go").lines == [f"{run}\tscheduled\tkeeps it until it waits for it"]
     assert json.loads(cli("signal", run, "go", "--json").out) == {"id": run, "state": "scheduled"}
     assert "mail that it has not taken\n    go  at " in cli("show", run).out
     assert [each["name"] for each in json.loads(cli("show", run, "--json").out)["mail"]] == ["go", "go"]
@@ -44,7 +44,7 @@ def test_a_signal_that_nobody_waits_for_is_kept(cli: Cli, real: World) -> None:
 def test_a_verdict_reaches_the_run_with_its_comment(cli: Cli, real: World, command: str, verdict: str) -> None:
     run = parked(real, approval=True)
 
-    assert cli(command, run, "--comment", "so be it").lines == [f"{run}  pending"]
+    assert cli(command, run, "--comment", "so be it").lines == [f"{run}\tpending"]
 
     assert [each.data for each in mail(real.store, run)] == [{"verdict": verdict, "comment": "so be it"}]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Cli
-from worker.workspace.depot import ALONE, Depot
-from worker.worktrees.workshop import Job, Workshop
+from support.repositories import ALONE, Depot
+from support.workspaces import Job, Workshop
 
 
 @pytest.fixture
@@ -50,13 +50,15 @@ def test_worktrees_are_listed_with_why_they_are_there(cli: Cli, depot: Depot, sh
     assert told["bytes"] > 0
 
 
-def test_a_worktree_is_opened_by_the_beginning_of_its_run(
+def test_a_worktree_is_opened_by_the_beginning_or_end_of_its_run(
     cli: Cli, depot: Depot, shop: Workshop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     job = failed(shop, depot, "run_abc")
     failed(shop, depot, "run_abd")
 
-    assert cli("worktree", "open", "abc").out == f"{job.path}\n"
+    for words in ("abc", "bc", "BC", "run_abc"):
+        assert cli("worktree", "open", words).out == f"{job.path}\n"
+    assert cli("worktree", "open", "run_bc").code == 2, "with run_ it is the beginning"
     monkeypatch.setenv("EDITOR", f"touch {tmp_path}/edited")
     assert cli("worktree", "open", "run_abc", "--editor").code == 0
     assert (tmp_path / "edited").exists()
@@ -68,7 +70,7 @@ def test_a_worktree_is_opened_by_the_beginning_of_its_run(
     ("words", "says"),
     [
         (("open", "nothing"), "There is no worktree of 'nothing'"),
-        (("open", "ab"), "Several runs begin so: run_abc, run_abd"),
+        (("open", "ab"), "'ab' begins or ends the ids of several runs: run_abc, run_abd"),
         (("open", "abc", "--shell", "--editor"), "do not go together"),
         (("open", "abc", "--editor"), "Neither VISUAL nor EDITOR"),
         (("prune", "--all", "--older", "1h"), "does not go with --older"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from cli.conftest import Cli, sentence
-from servers import Server, free_port
-from world import World
+from support.lossy_proxy import Renaming
+from support.servers import Server, free_port
+from support.world import World
 
 UNKNOWN = "run_00000000000000000000000"
 
@@ -15,9 +17,11 @@ WRONG = {
     "no such command": (["sumbit", "--", "true"], "Did you mean 'submit'?"),
     "no such option": (["ls", "--stat", "failed"], "No such option: --stat"),
     "an option of another command": (["wait", "--queue", "a", UNKNOWN], "No such option: --queue"),
-    "a global option behind": (["ls", "--namespace", "x"], "--namespace stands before the command"),
     "no command to run": (["submit"], "There is no command to run"),
-    "a word for a number": (["submit", "--priority", "high", "--", "true"], "--priority"),
+    "a word for a number": (
+        ["submit", "--priority", "high", "--", "true"],
+        "'--priority': it should be a whole number.",
+    ),
     "a negative priority": (["submit", "--priority", "-1", "--", "true"], "--priority: it should be greater than"),
     "too high a priority": (["submit", "--priority", "10", "--", "true"], "--priority: it should be less than"),
     "negative retries": (["submit", "--retries", "-1", "--", "true"], "--retries"),
@@ -74,7 +78,7 @@ WRONG = {
     "a folder that is not there": (["submit", "--cwd", "/nowhere", "--", "true"], "--cwd: there is no folder /nowhere"),
     "a stdin that is not there": (["submit", "--stdin", "nothing", "--", "cat"], "--stdin cannot read nothing"),
     "after an unknown run": (["submit", "--after", UNKNOWN, "--", "true"], f"wait for {UNKNOWN}, which does not exist"),
-    "after what is no run": (["submit", "--after", "Hello!", "--", "true"], "'Hello!' is not the id of a run"),
+    "after what is no run": (["submit", "--after", "Hello!", "--", "true"], "There is no run 'Hello!'"),
     "following in JSON": (["submit", "--follow", "--json", "--", "true"], "--follow and --json contradict"),
     "a name that is too long": (["submit", "--name", "x" * 200, "--", "true"], "--name"),
     "a broken character": (["submit", "--", "echo", "\udcff"], "not valid UTF-8"),
@@ -96,10 +100,11 @@ WRONG = {
         "server, transport or cold, not 'disk'",
     ),
     "an unknown run": (["show", UNKNOWN], f"There is no run {UNKNOWN}"),
-    "an unknown beginning": (["show", "zzzz"], "There is no run whose id begins with run_zzzz"),
-    "what is no id": (["show", "../../etc"], "'../../etc' is not the id of a run"),
-    "no id": (["show"], "Missing argument 'RUN'"),
-    "an empty id": (["show", ""], "'' is not the id of a run"),
+    "an unknown beginning": (["show", "zzzz"], "There is no run 'zzzz'"),
+    "what is no id": (["show", "a b"], "There is no run 'a b'"),
+    "what is no id of a plan": (["show", "../../etc"], "There is no plan '..'"),
+    "no id": (["dead", "show"], "Missing argument 'RUN'"),
+    "an empty id": (["show", ""], "There is no run ''"),
     "logs of an unknown run": (["logs", UNKNOWN], f"There is no run {UNKNOWN}"),
     "follow an unknown run": (["logs", "-f", UNKNOWN], f"There is no run {UNKNOWN}"),
     "two ways to print": (["logs", "--full", "--json", UNKNOWN], "--full prints a file as it is"),
@@ -133,6 +138,12 @@ WRONG = {
     "an unknown serializer": (["worker", "--rq", "a", "--rq-serializer", "xml"], "RQ has no serializer 'xml'"),
     "an unknown shell": (["completion", "cmd.exe"], "'cmd.exe' is not a shell"),
     "a namespace that is no name": (["--namespace", "a b", "ls"], "The namespace 'a b' is not valid"),
+    "a wrong namespace after the command": (["ls", "--namespace", "a b"], "The namespace 'a b' is not valid"),
+    "no address after a command of a group": (["queue", "ls", "--url", "x"], "The address of the server is not valid"),
+    "a command for a plan": (["run", "make", "test"], "'make' for a plan file, and there is no such file; to run a"),
+    "a command with options for a plan": (["run", "make", "-j4"], "type `agentq run -- make -j4`"),
+    "a program for a plan": (["run", "make"], "type `agentq run -- make`"),
+    "help of no command": (["help", "sumbit"], "Did you mean 'submit'?"),
     "an address that is none": (["--url", "localhost", "ls"], "The address of the server is not valid"),
 }
 
@@ -195,6 +206,7 @@ def test_a_beginning_that_fits_several_runs_names_them(cli: Cli, real: World) ->
     assert answer.code == 2
 
 
+@pytest.mark.full("takes 2 s")
 def test_an_unreachable_server_is_code_3(cli: Cli) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
     for argv in (["ls"], ["submit", "--", "true"], ["doctor"]):
@@ -217,6 +229,53 @@ def test_a_wrong_password_is_code_4(cli: Cli, valkey: Server) -> None:
 
     assert "does not accept the user and password" in sentence(answer)
     assert answer.code == 4
+
+
+def test_a_wrong_password_fails_the_doctor_with_code_4(cli: Cli, valkey: Server) -> None:
+    answer = cli("--url", f"{valkey.url}?username=nobody&password=wrong", "doctor", "--json")
+
+    (finding,) = (json.loads(line) for line in answer.lines)
+    assert (finding["check"], finding["verdict"]) == ("login", "fail")
+    assert "does not accept the user and password" in finding["found"]
+    assert answer.code == 4
+
+
+def user(real: World, *rights: str) -> str:
+    """A user of the server with these rights, as words for its address."""
+    real.store.connection.command("ACL", "SETUSER", "limited", "reset", "on", ">pw", *rights)
+    return "?username=limited&password=pw"
+
+
+def test_a_user_who_may_not_touch_our_keys_fails_the_doctor_with_code_4(cli: Cli, real: World, valkey: Server) -> None:
+    answer = cli("--url", valkey.url + user(real, "~other:*", "+@all"), "doctor")
+
+    assert "fail schema" in answer.out
+    assert answer.code == 4
+
+
+def test_a_user_who_may_not_ask_info_is_warned_of_what_is_unknown(cli: Cli, real: World, valkey: Server) -> None:
+    answer = cli("--url", valkey.url + user(real, "~agentq:*", "~test-*", "+@all", "-info"), "doctor")
+
+    (line,) = (line for line in answer.lines if "INFO" in line)
+    assert line.startswith("warn information")
+    assert "version, eviction, persistence and memory are unknown" in line
+    assert "fail" not in answer.out
+    assert answer.code == 0
+
+
+def test_a_server_that_is_too_old_is_refused_by_every_command(cli: Cli, real: World, valkey: Server) -> None:
+    info = real.store.connection.command("INFO", "server")
+    version = info.partition("redis_version:")[2].split()[0]
+    words = {f"redis_version:{version}".encode(): b"redis_version:6" + version[1:].encode()}
+    with Renaming(valkey, words | {b"valkey_version:": b"another_number:"}) as old:
+        for argv in (["ls"], ["submit", "--", "true"], ["worker", "ls"], ["reap"]):
+            answer = cli("--url", old.url, *argv)
+            assert sentence(answer) == f"The server is Redis 6{version[1:]}, which is too old; upgrade it to 7.0."
+            assert answer.code == 5
+        diagnosis = cli("--url", old.url, "doctor")
+    assert diagnosis.code == 1
+    assert diagnosis.out.count("too old") == 2
+    assert real.dump() == {f"{real.store.keyspace.root} pending": {}}
 
 
 def test_a_namespace_of_another_version_is_refused(cli: Cli, real: World) -> None:
@@ -249,7 +308,7 @@ def test_a_wrong_settings_file_is_named(cli: Cli, here: Path, text: str, words: 
     path = here / "agentq.toml"
     path.write_text(text)
 
-    answer = cli("ls")
+    answer = cli("--config", str(path), "ls")
 
     assert words.format(path=path) in sentence(answer)
     assert answer.code == 2

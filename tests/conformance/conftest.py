@@ -1,23 +1,30 @@
-"""The servers that everything here runs on: a fake, the Valkey we bring, the distribution's Redis, three partitions."""
+"""The servers that everything here runs on: a fake, the Valkey we bring, the distribution's Redis, three partitions.
+
+The full lane runs each case on all of them. The default lane runs each on one, chosen by a hash of the case's id, and
+leaves the distribution's Redis out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from zlib import crc32
 
 import fakeredis
 import pytest
-from conformance.repeating import Repeating
 from conformance.stage import MakeStage, Stage
 from conformance.timetable import Timetable
-from servers import Server
-from world import World, checked
+from support.lanes import is_full
+from support.repeating_connection import Repeating
+from support.servers import Server
+from support.world import World, checked
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.scripts import ScriptSet
 
-FLAVOURS = ("fakeredis", "valkey", "redis7", "partitions")
+FROM_PYPI = ("fakeredis", "valkey", "partitions")
 """`partitions` is Valkey with a namespace of three partitions."""
+FLAVOURS = (*FROM_PYPI, "redis7")
 
 Open = Callable[..., Connection]
 
@@ -38,9 +45,21 @@ def fake() -> fakeredis.FakeRedis:
     return fakeredis.FakeRedis(server=fakeredis.FakeServer(server_type="redis", version=(7, 0)))
 
 
-@pytest.fixture(params=FLAVOURS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "flavour" in metafunc.fixturenames and is_full(metafunc.config):
+        needs = {"redis7": pytest.mark.needs("redis-server")}
+        params = [pytest.param(name, marks=needs.get(name, ())) for name in FLAVOURS]
+        metafunc.parametrize("flavour", params, indirect=True, scope="function")
+
+
+@pytest.fixture
 def flavour(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    """The server of this case."""
+    if hasattr(request, "param"):
+        return str(request.param)
+    chosen = FROM_PYPI[crc32(request.node.nodeid.encode()) % len(FROM_PYPI)]
+    print(f"on {chosen}")
+    return chosen
 
 
 @pytest.fixture

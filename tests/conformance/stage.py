@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
-from world import World
+from support.world import World
 
 from agentq.coordinator.events import Event
 from agentq.coordinator.identity import new_run_id
@@ -20,7 +20,7 @@ from agentq.coordinator.waiting import Resumption, Wait
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 TURN = {"kind": "agent", "agent": "claude", "prompt": "go on", "argv": ()}
-ABOUT_WORKERS = ("worker", "alive", "workers", "inbox", "holds", "watch")
+ABOUT_WORKERS = ("worker", "alive", "workers", "departed", "inbox", "holds", "watch")
 """What a change of workers, and not of runs, may change."""
 
 MakeStage = Callable[..., "Stage"]
@@ -262,6 +262,8 @@ class Stage:
         nothing, which any claim may throw away."""
         about = tuple(f" {kind} (" for kind in (*ABOUT_WORKERS * runs_only, *("spared",) * standing))
         dump = {name: value for name, value in self.world.dump().items() if not any(kind in name for kind in about)}
+        if runs_only:
+            dump |= {name: _of_runs(dump[name]) for name in dump if " events (" in name}
         return {name: _standing(dump, name) for name in dump} if standing else dump
 
     @contextmanager
@@ -274,6 +276,12 @@ class Stage:
         after = dump()
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
         assert not changed, {name: (before.get(name), after.get(name)) for name in changed}
+
+
+def _of_runs(events: object) -> object:
+    """A stream of events without those of workers."""
+    assert isinstance(events, dict)
+    return {place: entry for place, entry in events.items() if not entry["event"].startswith("worker_")}
 
 
 def _standing(dump: dict[str, object], name: str) -> object:

@@ -127,6 +127,7 @@ def test_dependents_are_told_even_if_the_run_vanishes_meanwhile(make_stage: Make
     stage.queue.cancel(stage.run)
     stage.plant("DEL", stage.key("run", stage.run))
     stage.plant("ZREM", stage.key("index", "parents", "cancelled"), stage.run)
+    stage.plant("ZREM", stage.key("states", "cancelled"), stage.run)
 
     stage.tick()
 
@@ -160,6 +161,21 @@ def hold_many(make_stage: MakeStage) -> tuple[Stage, int]:
     stage.children = submit_many(stage, MANY)
     assert len(stage.lease("w1").claim(MANY)) == MANY
     return stage, len(stage.events())
+
+
+def test_an_ousted_worker_with_many_runs_loses_them_in_chunks(make_stage: MakeStage) -> None:
+    """If whoever ousts it dies in between, the next reap goes on, without a mark or a grace."""
+    stage, since = hold_many(make_stage)
+    words = ("w1", stage.epoch("w1"), "0.5", "its process is dead")
+
+    assert call(stage, "oust", *words) == "retiring"
+    assert len(told(stage, since, "lost")) == SWEEP_A_CALL
+    stage.world.check()
+    assert stage.world.reap() == ["w1"]
+
+    assert Counter(told(stage, since, "lost")) == Counter(stage.children)
+    with stage.unchanged():
+        assert call(stage, "oust", *words) == "ok"
 
 
 def test_a_worker_that_leaves_hands_many_runs_back_in_chunks(make_stage: MakeStage) -> None:

@@ -9,7 +9,7 @@ import pytest
 from conformance import lives
 from conformance.stage import MakeStage
 from conformance.variants import VARIANTS, Variant
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import NotFound, TryLater, WrongState
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State

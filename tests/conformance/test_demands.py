@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.demands import is_asked_for, meets, spelled, starting, unmet
 from agentq.coordinator.errors import Invalid

@@ -9,7 +9,7 @@ from conformance import lives
 from conformance.stage import COMMAND, MakeStage, Stage
 from conformance.test_dedupe_keys import live, with_key
 from conformance.variants import Variant
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import Duplicate, Invalid
 from agentq.coordinator.explanation import Explanation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.flow import WhenFull

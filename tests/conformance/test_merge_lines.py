@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import Fenced, Stopping, WrongState
 from agentq.coordinator.identity import new_run_id

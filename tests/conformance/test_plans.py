@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conformance.studio import DIAMOND, WORK, Studio, task
-from world import World
+from support.plan_stage import DIAMOND, WORK, Studio, task
+from support.world import World
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Refused, TryLater, WrongState
 from agentq.coordinator.lifecycle import OutcomeClass, State
@@ -92,7 +92,7 @@ class Cut:
 
 def test_an_open_plan_does_not_end_and_does_once_it_is_sealed(world: World) -> None:
     plans, plan = Plans(world.queue), new_plan_id("shop")
-    world.store.call("plan", plans.partition(plan), plan, "shop", "skip", 1, "")
+    world.store.call("plan", plans.partition(plan), plan, "shop", "skip", 1, "", "")
     made = plans.get(plan).created_at_ms
     world.pass_ms(KEEP_MS - 1)
     world.tick()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conformance.studio import DIAMOND, Studio, task
-from world import World
+from support.plan_stage import DIAMOND, Studio, task
+from support.world import World
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.lifecycle import OutcomeClass, State

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from conformance.studio import Studio, task
-from world import World
+from support.plan_stage import Studio, task
+from support.world import World
 
 from agentq.coordinator.connection import Call, Connection, Source, Word
 from agentq.coordinator.lifecycle import State

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from world import World
+import pytest
+from support.world import World
 
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.flow import Rate
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import OPEN_MS
+from agentq.coordinator.limits import DUE_AT_MS_MAX, OPEN_MS, UNITS_MAX
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.rule import Rule
+from agentq.coordinator.run import Outcome, RunSpec
 
 KEY = "account:acme"
+COMMAND = {"kind": "command", "argv": ["true"]}
 
 
 def submit(world: World, count: int = 1, **fields: object) -> list[str]:
@@ -43,18 +47,57 @@ def test_a_rate_lets_in_as_many_units_as_come_back(world: World) -> None:
         assert [claim.id for claim in worker.claim(10)] == [run]
 
 
-def test_what_costs_more_than_the_burst_passes_when_the_bucket_is_full_and_is_owed(world: World) -> None:
+def test_a_run_that_asks_for_more_than_the_burst_is_refused(world: World) -> None:
     world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=10))
+
+    with world.unchanged(), pytest.raises(Invalid, match=r"the limit tokens, which has a burst of 10; ask for fewer"):
+        submit(world, limits={"tokens": 11})
+    submit(world, limits={"tokens": 10})
+
+
+def test_a_schedule_whose_run_asks_for_more_than_the_burst_skips_its_ticks(world: World) -> None:
+    world.schedules.add("hourly", Rule(every_ms=3_600_000), RunSpec.checked(**COMMAND, limits={"tokens": 11}))
+    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=10))
+    world.pass_ms(3_600_000)
+
+    assert world.fire() == {"skipped": 1}
+    assert world.schedules.history("hourly")[0].why == "it asks for more units of a limit than its burst"
+
+
+def test_a_run_from_before_the_limit_takes_a_full_bucket_and_owes_nothing(world: World) -> None:
+    """However much it asks for, others wait for one bucket to fill and no longer."""
     worker = world.worker("w1")
-    big, small = (submit(world, limits={"tokens": units})[0] for units in (30, 1))
+    (big,) = submit(world, limits={"tokens": UNITS_MAX})
+    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=10))
+    (small,) = submit(world, limits={"tokens": 1})
 
     assert [claim.id for claim in worker.claim(10)] == [big]
-    world.pass_ms(20_999)
+    world.pass_ms(999)
     world.tick()
     assert world.state(small) == "blocked"
     world.pass_ms(1)
     world.tick()
     assert world.state(small) == "pending"
+
+
+def test_setting_a_limit_again_fills_its_bucket(world: World) -> None:
+    rate = Rate(units=1, per_ms=3_600_000, burst=1)
+    world.flow.limit("tokens", rate=rate)
+    runs = submit(world, 2, limits={"tokens": 1})
+    worker = world.worker("w1")
+    assert [claim.id for claim in worker.claim(10)] == runs[:1]
+    world.flow.limit("tokens", rate=rate)
+
+    assert [claim.id for claim in worker.claim(10)] == runs[1:]
+
+
+def test_a_gate_is_shut_until_the_last_time_that_an_id_can_tell(world: World) -> None:
+    """The script itself holds that, also where its caller does not."""
+    for partition in world.store.partitions():
+        world.store.call("gate", partition, KEY, 10**16 - 1, "for ever")
+
+    (limit,) = world.flow.limits()
+    assert limit.shut_until_ms == DUE_AT_MS_MAX
 
 
 def test_the_seconds_in_which_nobody_came_are_saved_up_to_the_burst(world: World) -> None:

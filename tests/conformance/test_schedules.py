@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from conformance.conftest import Open
 from conformance.timetable import HOUR, MINUTE, Timetable
-from world import START_MS, World
+from support.world import START_MS, World
 
 from agentq.coordinator.duties.scheduler import PAUSE_TICKS, Due, Scheduler, fire_words
 from agentq.coordinator.errors import NotFound

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from conformance.timetable import HOUR, MINUTE, Timetable
-from world import START_MS
+from support.world import START_MS
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound
 from agentq.coordinator.identity import new_run_id

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from conformance.timetable import HOUR, MINUTE, Timetable
-from world import World
+from support.world import World
 
 from agentq.coordinator.limits import HISTORY_KEPT
 

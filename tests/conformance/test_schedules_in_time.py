@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from conformance.timetable import HOUR, MINUTE, Timetable
-from world import START_MS
+from support.world import START_MS
 
 from agentq.coordinator.errors import WrongState
 from agentq.coordinator.identity import created_ms

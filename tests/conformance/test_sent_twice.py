@@ -12,11 +12,11 @@ import pytest
 from conformance import lives
 from conformance.stage import COMMAND, MakeStage, Stage
 from conformance.variants import VARIANTS, Variant
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import Draining, Duplicate, Fenced, NotFound
 from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import order_drain
+from agentq.coordinator.lease import Lease, order_drain
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.queue import Claim, Receipt
 from agentq.coordinator.run import Outcome, RunSpec
@@ -156,14 +156,18 @@ def test_a_claim_sent_again_gives_what_is_still_held_of_the_same_runs(make_stage
 
 def test_a_registration_sent_again_keeps_epoch_and_runs(make_stage: MakeStage) -> None:
     stage = make_stage()
-    identity = stage.lease("w9").identity.model_copy(update={"id": "w1"}).model_dump_json()
-    words = ("w1", "0", "operation", 30_000, "0.5", identity)
+    store, identity = stage.world.store, stage.lease("w9").identity.model_copy(update={"id": "w1"})
+    words = ("w1", "0", "operation", 30_000, "0.5", identity.model_dump_json())
 
-    first = stage.world.store.call("register", stage.partition, *words)
+    epochs = [store.call("register", partition, *words)[1] for partition in store.partitions()]
+    stage.leases["w1"] = Lease(store, identity, stage.world.settings)
+    stage.leases["w1"].go_on(epochs)
+    stage.submit()
+    claim = stage.take()
     with stage.unchanged():
-        again = stage.world.store.call("register", stage.partition, *words)
+        again = store.call("register", stage.partition, *words)
 
-    assert (first[:3], again[:3]) == (["ok", first[1], 0], ["ok", first[1], 1])
+    assert (again[:3], again[4:]) == (["ok", epochs[stage.partition], 1], [claim.id, claim.fence])
 
 
 def test_another_process_with_the_name_of_a_live_worker_is_refused(make_stage: MakeStage) -> None:

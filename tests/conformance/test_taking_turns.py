@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import Invalid, TryLater
 from agentq.coordinator.lease import Lease

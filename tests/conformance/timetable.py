@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from world import World
+from support.world import World
 
 from agentq.coordinator.duties.scheduler import Due, Scheduler
 from agentq.coordinator.lease import Lease

@@ -174,6 +174,7 @@ def _held_moves(state: State) -> dict[str, Move]:
         "leave": ("release", S.PENDING),
         "reap": ("lose", S.PENDING),
         "restart": ("lose", S.PENDING),
+        "be ousted": ("lose", S.PENDING),
         # What a worker never heard of has not begun, so nothing crashed.
         "forget": ("release" if claimed else "lose", S.PENDING),
         **{way: ("park", into) for way, into in asleep.items()},

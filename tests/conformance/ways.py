@@ -14,6 +14,7 @@ from conformance.lives import LIMIT
 from conformance.stage import COMMAND, Stage
 
 from agentq.coordinator.errors import AgentqError, refusal
+from agentq.coordinator.lease import oust
 from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
 from agentq.coordinator.limits import START_MS
 from agentq.coordinator.run import Outcome, RunSpec
@@ -295,6 +296,20 @@ def register_again(stage: Stage) -> None:
     assert stage.leases["w1"].register() == []
 
 
+def be_ousted(stage: Stage, worker: str = "w1") -> None:
+    """Another process on its host has seen that its process is dead."""
+    stage.lease(worker)
+    for record in stage.world.records.workers():
+        if record.id == worker:
+            oust(stage.world.store, record.partition, worker, record.epoch, "its process is dead")
+    del stage.leases[worker]
+
+
+def oust_again(stage: Stage) -> None:
+    epoch = str(stage.about("w1", "epoch"))
+    assert stage.world.store.call("oust", stage.partition, "w1", epoch, "0.5", "its process is dead") == "ok"
+
+
 def leave(stage: Stage, worker: str = "w1") -> None:
     stage.lease(worker).deregister()
 
@@ -359,6 +374,7 @@ WAYS = {
         _way("forget", "lose", forget, by_wrong_holder(Stage.forget), beat_again),
         _way("never begin", "lose", never_begin, by_wrong_holder(never_begin), lambda stage: stage.beat("w1")),
         _way("restart", "lose", restart, by_wrong_holder(restart), register_again),
+        _way("be ousted", "lose", be_ousted, by_wrong_holder(be_ousted), oust_again),
         _way("leave", "release", leave, by_wrong_holder(leave)),
     )
 }

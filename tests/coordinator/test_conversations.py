@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from conformance.repeating import Repeating
 from coordinator.test_sessions import claim, lease, turn
-from servers import Server
-from world import World
+from support.repeating_connection import Repeating
+from support.servers import Server
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations, TooLarge
 from agentq.coordinator.errors import Fenced, NotFound, TryLater, WrongState
@@ -226,6 +226,7 @@ def test_a_transcript_of_another_conversation_is_not_carried(world: World, talk:
 # ---- what is carried
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_transcript_that_is_too_large_is_refused_by_name(world: World, talk: Conversations) -> None:
     alone(world)
     held = claim(lease(world))

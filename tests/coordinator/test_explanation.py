@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.explanation import Explanation
 from agentq.coordinator.lease import order_drain
+from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.moments import iso
 from agentq.coordinator.run import Outcome
 
@@ -125,14 +126,30 @@ def test_a_worker_has_it(world: World) -> None:
     claim = world.held("w1")
     began_ms = world.now_ms
     world.pass_ms(2000)
-    assert why(world, claim.id) == [f"It was given to w1 at {iso(began_ms)}, 2 s ago; its process has not begun."]
+    assert why(world, claim.id) == [f"It was given to w1 at {iso(began_ms)}, 2 s ago, which has not started it."]
 
     world.queue.start([claim])
     began_ms = world.now_ms
     world.pass_ms(65_000)
     assert why(world, claim.id) == [
-        f"It runs on w1 since {iso(began_ms)}, for 1 m 5 s.",
-        "The lease of that worker ended 37 s ago; a reaper, of any worker or `agentq reap`, will act.",
+        "Its worker w1 has not been heard for 1 m 7 s and is declared lost when a worker or `agentq reap` next looks; "
+        "the run then goes on elsewhere.",
+        f"It was started there at {iso(began_ms)}, 1 m 5 s ago.",
+    ]
+
+
+def test_its_worker_is_not_heard_any_more(world: World) -> None:
+    """It is not shown as running while its heartbeats are missing."""
+    claim = world.held("w1", started=True)
+    began_ms = world.now_ms
+    world.pass_ms(14_000)
+    assert why(world, claim.id) == [f"It runs on w1 since {iso(began_ms)}, for 14 s."]
+
+    world.pass_ms(8_000)
+
+    assert why(world, claim.id) == [
+        "Its worker w1 has not been heard for 22 s and is declared lost in 10.5 s; the run then goes on elsewhere.",
+        f"It was started there at {iso(began_ms)}, 22 s ago.",
     ]
 
 
@@ -160,6 +177,18 @@ def test_it_sleeps(world: World) -> None:
         f"It waits for a time (an answer), since {iso(world.now_ms)}, 0 ms ago, and holds no slot.",
         f"It goes on at {iso(world.now_ms + 60_000)}, in 1 m, whatever happens.",
     ]
+
+
+def test_an_attempt_that_parked_is_not_counted_as_a_try(world: World) -> None:
+    claim = world.held("w1", started=True)
+    world.queue.park(claim, "an answer", alarm_at_ms=world.now_ms + 1000)
+    world.pass_ms(2000)
+    world.tick()
+    (again,) = world.worker("w2").claim(1)
+    world.queue.start([again])
+    world.queue.fail(again, Outcome(class_=OutcomeClass.EXIT, exit_code=3))
+
+    assert "It was tried 1 time; 0 of 0 retries are spent." in why(world, claim.id)
 
 
 def test_it_has_ended(world: World) -> None:

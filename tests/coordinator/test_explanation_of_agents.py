@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.test_explanation import why
 from coordinator.test_sessions import AN_AGENT, claim, lease, turn
-from world import World
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -66,6 +66,13 @@ def test_all_accounts_of_the_agent_are_at_their_limits(world: World) -> None:
     ]
 
 
+def test_accounts_that_were_just_opened_are_not_called_shut(world: World) -> None:
+    world.worker("w1", labels={"agent.claude": "shut"})
+    run = world.submit(**AN_AGENT)
+
+    assert why(world, run)[0] == "An account of claude was opened; its workers look every few seconds."
+
+
 def test_the_host_is_gone_that_has_the_conversation(world: World) -> None:
     Sessions(world.store).new("chat", "claude")
     run, alone = turn(world, retry=RetryPolicy(failures=1)), world.submit(**AN_AGENT, retry=RetryPolicy(failures=1))
@@ -94,3 +101,14 @@ def test_a_run_that_was_put_off_names_the_account_that_met_its_limit(world: Worl
     assert why(world, run)[0] == (
         f"It is due at {iso(until_ms)}, in 2 h, after attempt 1, which met the limit of the account work on w1."
     )
+
+
+def test_a_run_whose_service_was_away_does_not_say_that_it_met_a_limit(world: World) -> None:
+    run = world.submit(**AN_AGENT)
+    held = claim(lease(world))
+    word = AgentsWord(verdict="throttled", account="work")
+    error = '"verdict":"limited" 500 Internal Server Error'
+    world.queue.defer(held, None, Outcome(class_=OutcomeClass.LIMIT, error=error, agent=word), delay_ms=60_000)
+
+    assert world.get(run).reason == "service refuses"
+    assert why(world, run)[0].endswith(f"after attempt 1, which was refused by the agent's service on w1 ({error}).")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.explanation import Explanation
 from agentq.coordinator.flow import Rate

@@ -6,9 +6,9 @@ import itertools
 import signal
 
 import pytest
-from logbook import FULL, NEVER_MS, Follower, read, say
-from servers import Server, until
-from world import World
+from support.logs import FULL, NEVER_MS, Follower, read, say
+from support.servers import Server, until
+from support.world import World
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotFound

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from crowd import running
-from servers import until
-from world import World
+from support.concurrency import running
+from support.servers import until
+from support.world import World
 
 from agentq.coordinator.calling import CALLS_A_BATCH, Calls
 from agentq.coordinator.errors import Fenced, Invalid, NotFound

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterator
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 import redis
+from support.threaded_port import Doorway
 
+from agentq.coordinator import errors
+from agentq.coordinator.connection import Connection
 from agentq.coordinator.link import Link, open_link, send
 
 TIMEOUT_MS = 100
@@ -53,3 +57,28 @@ def test_one_reply_may_be_given_another_time(link: Link) -> None:
         link.read_response()
 
     assert time.monotonic() - began >= 2 * TIMEOUT_MS / 1000 * 0.9
+
+
+class Deaf(Doorway):
+    """Takes connections, and either says nothing or what no TLS is."""
+
+    def __init__(self, says: bytes) -> None:
+        self.connections = 0
+        self._says = says
+        super().__init__("rediss")
+
+    def _serve(self, client: socket.socket) -> None:
+        self.connections += 1
+        with client, contextlib.suppress(OSError):
+            client.sendall(self._says)
+            while client.recv(65536):
+                pass
+
+
+@pytest.mark.parametrize("says", [b"", b"-ERR unknown command\r\n"], ids=["nothing", "what is no TLS"])
+def test_an_address_with_tls_where_there_is_none_is_asked_once_and_told(says: bytes) -> None:
+    with Deaf(says) as deaf, contextlib.closing(Connection(deaf.url, timeout_ms=300)) as connection:
+        with pytest.raises(errors.Unreachable, match="is TLS on there"):
+            connection.command("PING")
+
+        assert deaf.connections == 1

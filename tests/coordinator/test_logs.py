@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from logbook import FULL, read, say, texts
-from proxy import Proxy
-from servers import Server
-from world import World
+from support.logs import FULL, read, say, texts
+from support.lossy_proxy import Proxy
+from support.servers import Server
+from support.world import World
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Fenced, Invalid, NotFound, TryLater, WrongState

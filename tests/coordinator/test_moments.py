@@ -67,3 +67,10 @@ def test_a_span_is_spelled_in_its_two_largest_units(span_ms: int, expected: str)
 def test_a_time_is_written_to_the_millisecond() -> None:
     assert iso(0) == "1970-01-01T00:00:00.000Z"
     assert iso(1_900_000_000_007) == "2030-03-17T17:46:40.007Z"
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "written"), [(10**20, "9999-12-31T23:59:59.999Z"), (-(10**20), "0001-01-01T00:00:00.000Z")]
+)
+def test_a_time_beyond_all_dates_is_written_as_the_nearest(at_ms: int, written: str) -> None:
+    assert iso(at_ms) == written

@@ -10,10 +10,11 @@ from functools import partial
 from signal import SIGKILL
 
 import pytest
-from crowd import Crowd, running
-from servers import Server, until
-from world import World, checked
+from support.concurrency import Crowd, running
+from support.servers import Server, until
+from support.world import World, checked
 
+from agentq.coordinator import outcomes as outcomes_module
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotFound, WaitTimedOut
@@ -24,8 +25,13 @@ from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome, RunSpec
 
-PROMPT_MS = 4_000
-"""Less than a reader's own patience: what comes within it was told, not found by chance."""
+PROMPT_MS = 25_000
+"""Less than a reader's own patience, and than that of those who wait: what comes within it was told, not found."""
+
+
+@pytest.fixture(autouse=True)
+def _patient_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes_module, "FOLLOW_MS", 120_000)
 
 
 @pytest.fixture

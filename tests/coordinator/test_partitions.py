@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from world import START_MS, World
+from support.world import START_MS, World
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Draining, Evicted, Incompatible, Invalid, NotFound
 from agentq.coordinator.identity import created_ms, new_run_id, partition_of
 from agentq.coordinator.keys import Keyspace, key
+from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.records import Filter, Records
 from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import MARKER, SCHEMA, Store
 
 MakeWorld = Callable[..., World]
@@ -351,3 +353,33 @@ def test_whoever_submits_writes_the_marker_once(connection: Connection) -> None:
     with pytest.raises(Incompatible):
         Queue(opened(connection, "marked", 5)).submit(command())
     assert markers(connection, "marked") == [MARKER, "2"]
+
+
+@pytest.mark.parametrize("wrong", ["1.0", "agentq 1", "agentq 1.0.", "other 1.0", "agentq 1.x", ""])
+def test_a_marker_that_is_not_whole_is_refused(connection: Connection, wrong: str) -> None:
+    connection.command("SET", key(Keyspace("unmarked").root, "schema"), wrong)
+    for bootstrap in (True, False):
+        with pytest.raises(Incompatible, match="this program works with"):
+            Queue(opened(connection, "unmarked", bootstrap=bootstrap)).requeue(new_run_id())
+
+
+def test_a_damaged_number_of_partitions_is_refused_in_a_sentence(connection: Connection) -> None:
+    Queue(opened(connection, "damaged")).submit(command())
+    connection.command("SET", key(Keyspace("damaged").root, "partitions"), "many")
+
+    with pytest.raises(Incompatible, match=r"'many'.*how many partitions.*'damaged'"):
+        Records(opened(connection, "damaged", bootstrap=False)).page()
+
+
+def test_a_worker_that_registers_again_writes_the_marker_again(connection: Connection) -> None:
+    """After a loss of all data: the next program of another version must not take what is written now for its own."""
+    store = opened(connection, "lost", 2)
+    lease = Lease(store, Identity(id="w1", queues=("default",)), Settings(partitions=2))
+    lease.register()
+    connection.command("DEL", *connection.command("KEYS", "agentq:{lost*"))
+
+    with pytest.raises(Evicted):
+        lease.heartbeat()
+    lease.register()
+
+    assert markers(connection, "lost") == [MARKER, "2"]

@@ -6,9 +6,9 @@ from contextlib import closing
 from signal import SIGKILL
 
 import pytest
-from conformance.studio import DIAMOND, WORK, Studio, task
-from servers import Server
-from world import checked
+from support.plan_stage import DIAMOND, WORK, Studio, task
+from support.servers import Server
+from support.world import checked
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotAllowed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from crowd import Crowd
-from world import World
+from support.concurrency import Crowd
+from support.world import World
 
 from agentq.coordinator.lifecycle import HELD, LIVE
 from agentq.coordinator.queue import Claim

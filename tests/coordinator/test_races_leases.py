@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
-from crowd import Crowd, outcome_of
-from servers import until
-from world import World
+from support.concurrency import Crowd, outcome_of
+from support.servers import until
+from support.world import World
 
+from agentq.coordinator.duties.duty import Ticker
 from agentq.coordinator.errors import Duplicate, Evicted, Fenced
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import OutcomeClass, State
@@ -18,15 +19,6 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
 
 ROUNDS = 100
-
-
-def rounds(seen: set[bool]) -> Iterator[int]:
-    """So many, and more as long as the same of the two always comes first."""
-    yield from range(ROUNDS)
-    for number in range(ROUNDS, 10 * ROUNDS):
-        if len(seen) > 1:
-            return
-        yield number
 
 
 def a_later_moment(world: World, than_ms: int) -> bool:
@@ -105,12 +97,12 @@ def test_a_heartbeat_and_the_reaper_at_the_boundary_save_the_worker_or_lose_it(w
     lease = world.worker("w1")
     seen: set[bool] = set()
     with Crowd(2) as crowd:
-        for _ in rounds(seen):
+        for number in range(ROUNDS):
             run = world.submit()
             (claim,) = lease.claim(1)
             to_the_boundary(world)
 
-            beat, lost = crowd.at_once(outcome_of(partial(lease.heartbeat, [claim])), world.reap)
+            beat, lost = crowd.race(number, outcome_of(partial(lease.heartbeat, [claim])), world.reap)
 
             evicted = isinstance(beat, Evicted)
             seen.add(evicted)
@@ -121,7 +113,7 @@ def test_a_heartbeat_and_the_reaper_at_the_boundary_save_the_worker_or_lose_it(w
                 (claim,) = lease.claim(1)
             assert world.queue.finish([(claim, Outcome())]) == [None]
             world.check()
-    assert seen == {True, False}, "or the two never raced"
+    assert seen == {True, False}
 
 
 def test_a_worker_that_registers_at_the_boundary_has_its_runs_or_a_new_life(world: World) -> None:
@@ -129,12 +121,12 @@ def test_a_worker_that_registers_at_the_boundary_has_its_runs_or_a_new_life(worl
     lease = world.worker("w1")
     seen: set[bool] = set()
     with Crowd(2) as crowd:
-        for _ in rounds(seen):
+        for number in range(ROUNDS):
             run = world.submit()
             (claim,) = lease.claim(1)
             to_the_boundary(world)
 
-            held, lost = crowd.at_once(lease.register, world.reap)
+            held, lost = crowd.race(number, lease.register, world.reap)
 
             seen.add(bool(held))
             assert (held, lost) in (([(run, claim.fence)], []), ([], ["w1"]))
@@ -142,7 +134,7 @@ def test_a_worker_that_registers_at_the_boundary_has_its_runs_or_a_new_life(worl
                 assert isinstance(world.queue.finish([(claim, Outcome())])[0], Fenced)
                 (claim,) = lease.claim(1)
             assert world.queue.finish([(claim, Outcome())]) == [None]
-    assert seen == {True, False}, "or the two never raced"
+    assert seen == {True, False}
 
 
 def test_two_processes_that_come_for_one_id_at_the_boundary_are_one_worker(world: World) -> None:
@@ -300,3 +292,39 @@ def test_whoever_was_missing_before_the_reaper_watched_has_a_full_lease_to_come_
     lease.heartbeat()
     assert world.watch_ms(world.settings.tick_ms) == ["away"]
     assert world.state(claim.id) == "pending"
+
+
+def asks_for_the_duties(world: World) -> None:
+    """A process that could reap: it can reach the server, whoever keeps the duties."""
+    Ticker(world.store, [], world.settings.tick_ms, owner="standby").look(0)
+
+
+@pytest.mark.parametrize("keepers_last_tick", [0, 1])
+def test_p3_a_keeper_that_dies_costs_the_runs_of_a_dead_worker_no_further_lease(
+    world: World, keepers_last_tick: int
+) -> None:
+    """The one that asks for the duties has reached the server all the while."""
+    claim = world.held("away")
+    tick_ms = world.settings.tick_ms
+    assert world.watch_ms(keepers_last_tick * tick_ms) == []
+    left_ms = world.settings.lease_ms - keepers_last_tick * tick_ms
+    while left_ms > 0:  # for longer than any gap, no reaper looks
+        asks_for_the_duties(world)
+        world.pass_ms(tick_ms)
+        left_ms -= tick_ms
+
+    assert world.watch_ms(world.settings.reap_grace_ms) == ["away"]
+    assert world.state(claim.id) == "pending"
+
+
+def test_p3_that_the_server_is_asked_again_after_a_gap_does_not_close_the_gap(world: World) -> None:
+    """It was away from everyone, and every worker has a full lease to come back."""
+    world.held("away")
+    world.reap()
+    world.pass_ms(3 * world.settings.tick_ms + 1)
+    for _ in range(4):
+        asks_for_the_duties(world)
+        world.pass_ms(world.settings.tick_ms)
+
+    assert world.watch_ms(world.settings.lease_ms - 1) == []
+    assert world.watch_ms(world.settings.tick_ms) == ["away"]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lifecycle import OutcomeClass, State

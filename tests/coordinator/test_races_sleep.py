@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from crowd import Crowd
-from world import World
+from support.concurrency import Crowd
+from support.world import World
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lease import Lease
@@ -43,6 +43,7 @@ def test_a_wake_on_the_way_to_sleep_makes_one_new_attempt_and_only_after_the_old
     assert world.event_names(claim.id) == ["submitted", "claimed", "started", "wanted", "woken", "claimed"]
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_wake_and_a_sleep_at_the_same_moment_always_end_awake(world: World) -> None:
     """R1: whichever of the two the server sees first."""
     lease = world.worker("w1")
@@ -62,6 +63,7 @@ def test_a_wake_and_a_sleep_at_the_same_moment_always_end_awake(world: World) ->
             assert world.queue.finish([(again, Outcome())]) == [None]
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_signal_and_a_sleep_at_the_same_moment_always_end_awake(world: World) -> None:
     """R1 and R29: with what was said, once, though it was said twice."""
     lease = world.worker("w1")
@@ -83,6 +85,7 @@ def test_a_signal_and_a_sleep_at_the_same_moment_always_end_awake(world: World) 
             assert world.queue.finish([(again, Outcome())]) == [None]
 
 
+@pytest.mark.full("takes 1 s")
 def test_the_ends_of_children_and_the_sleep_of_their_parent_at_the_same_moment_always_end_awake(world: World) -> None:
     lease, nursery = world.worker("w1"), world.worker("w2", "nursery")
     with Crowd(3) as crowd:

@@ -7,8 +7,8 @@ from time import monotonic
 
 import pytest
 from coordinator.test_sessions import claim, lease, turn
-from servers import Server
-from world import World
+from support.servers import Server
+from support.world import World
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Fenced

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from world import START_MS, World
+from support.servers import Server
+from support.world import START_MS, World
 
-from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.connection import Connection
+from agentq.coordinator.errors import Damaged, Invalid, NotFound
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.records import Filter
@@ -18,6 +20,7 @@ def ids(world: World, **which: object) -> list[str]:
     return [run.id for run in world.records.all(Filter(**which))]  # type: ignore[arg-type]
 
 
+@pytest.mark.promise("P7")
 def test_reading_changes_nothing(world: World) -> None:
     """P7: whatever is read, and however often."""
     parent, claim = world.submit(plan="p", session="s"), world.held("w1", started=True)
@@ -190,3 +193,45 @@ def test_an_operator_s_requeue_shows_the_history_and_a_fresh_start(world: World)
     assert [(each.attempt, each.verb, each.outcome and each.outcome.exit_code) for each in run.attempts] == [
         (1, "requeue", 1)
     ]
+
+
+def test_a_list_of_all_queues_costs_no_more_when_there_are_more_of_them(durable: Server) -> None:
+    """Neither does it grow with the queues that have no run any more."""
+    world = World(Connection(durable.url))
+
+    def lookups() -> int:
+        world.store.connection.command("CONFIG", "RESETSTAT")
+        world.records.page(limit=10)
+        told = str(world.store.connection.command("INFO", "commandstats"))
+        return int(told.partition("cmdstat_zrange:calls=")[2].split(",")[0])
+
+    world.submit(queue="first")
+    few = lookups()
+    for number in range(30):
+        world.submit(queue=f"q{number}")
+
+    assert lookups() == few == len(State)
+
+
+def test_a_damaged_run_is_one_entry_of_a_list_and_says_so(world: World) -> None:
+    whole, damaged, laneless = (world.submit(queue="q") for _ in range(3))
+    fields = {damaged: ("attempt", "many", "submitted_at_ms", "soon"), laneless: ("lane", "")}
+    for run, words in fields.items():
+        before = world.store.connection.command("HGETALL", world.store.key(0, "run", run))
+        world.store.connection.command("HSET", world.store.key(0, "run", run), *words)
+        assert {each.id: each.reason for each in world.records.all()}[run] == "its record is damaged"
+        with pytest.raises(Damaged, match=f"The record of the run {run} is damaged"):
+            world.get(run)
+        world.store.connection.command("HSET", world.store.key(0, "run", run), *before)
+    assert set(ids(world)) == {whole, damaged, laneless}
+
+
+def test_a_damaged_limit_is_one_entry_of_a_list_and_says_so(world: World) -> None:
+    for key in ("a", "b"):
+        world.flow.limit(key, most=1)
+    world.store.connection.command("HSET", world.store.key(0, "limit", "a"), "max", "many")
+
+    assert [(each.key, each.max, "damaged" in each.shut_why) for each in world.flow.limits()] == [
+        ("a", None, True), ("b", 1, False)
+    ]  # fmt: skip
+    world.flow.unlimit("a")

@@ -6,14 +6,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.connection import NoGroup
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.keys import GROUP
 from agentq.coordinator.lease import Lease
 from agentq.coordinator.lifecycle import State
-from agentq.coordinator.limits import SETTLE_A_CALL
+from agentq.coordinator.limits import INSPECT_A_CALL, SETTLE_A_CALL
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
 
@@ -283,3 +283,42 @@ def test_scripts_that_were_flushed_are_loaded_by_the_calls_that_need_them(world:
 
     assert world.states(runs) == ["completed", "completed"]
     assert world.event_names(runs[0]) == ["submitted", "claimed", "started", "completed"]
+
+
+# Indexes of all queues
+
+
+def test_indexes_of_all_queues_that_are_gone_or_wrong_are_made_again(world: World) -> None:
+    """So are those that an earlier version never had."""
+    runs = [world.submit(queue=queue) for queue in ("a", "b", "b")]
+    (claim,) = world.worker("w1", "a").claim(1)
+    command(world, "DEL", key(world, "states", "pending"), key(world, "states", "claimed"))
+    world.tidy()
+    assert {each.id for each in world.records.all()} == set(runs)
+
+    command(world, "ZREM", key(world, "states", "claimed"), claim.id)
+    command(world, "ZADD", key(world, "states", "pending"), 0, claim.id, 0, "run_00000000000000000000000")
+    command(world, "SREM", key(world, "queues"), "b")
+    world.tidy()
+    world.check()
+    assert world.records.queues() == ["a", "b"]
+
+
+def test_a_namespace_of_an_earlier_version_has_its_indexes_after_one_look(world: World) -> None:
+    """Also where processes of this version have made some entries of them already."""
+    runs = {world.submit(queue="old") for _ in range(INSPECT_A_CALL + 10)}
+    command(world, "DEL", key(world, "states", "pending"))
+    runs.add(world.submit(queue="new"))
+
+    world.janitor.run_once(0)
+
+    assert {each.id for each in world.records.all()} == runs
+
+
+def test_a_run_that_stands_in_two_indexes_is_listed_once(world: World) -> None:
+    """As while a process of an earlier version, which does not know them, changes its state."""
+    run = world.submit()
+    command(world, "ZADD", key(world, "states", "claimed"), 0, run)
+
+    assert [each.id for each in world.records.all()] == [run]
+    command(world, "ZREM", key(world, "states", "claimed"), run)

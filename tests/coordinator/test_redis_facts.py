@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from crowd import outcome_of
-from flavours import FLAVOURS
-from proxy import Proxy
-from servers import Server, until
-from world import World, checked
+from support.concurrency import outcome_of
+from support.lossy_proxy import Proxy
+from support.requirements import FLAVOURS
+from support.servers import Server, until
+from support.world import World, checked
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.janitor import LANE_IDLE_MS, Janitor
@@ -297,5 +297,5 @@ def test_when_everything_is_over_only_what_says_so_lives_for_ever(world: World) 
     (snapshot,) = world.snapshots()
     for_ever = {kind.name for kind in KEYS if kind.lifetime.startswith("for ever")}
     left = {kind for kind, values in snapshot.values.items() if values}
-    assert left - for_ever == {"worker"}
-    assert all(ttl > 0 for name, ttl in snapshot.ttls.items() if ":worker:" in name)
+    assert left - for_ever == {"worker", "departed"}
+    assert all(ttl > 0 for name, ttl in snapshot.ttls.items() if ":worker:" in name or name.endswith(":departed"))

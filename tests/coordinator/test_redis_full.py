@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flavours import FLAVOURS, binary
-from servers import Server
-from world import World, checked
+from support.requirements import FLAVOURS, binary
+from support.servers import Server
+from support.world import World, checked
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Incompatible, TryLater

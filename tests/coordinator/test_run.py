@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Incompatible, Invalid
@@ -41,14 +41,14 @@ TOO_LARGE = [
     ("NAME_LENGTH", {"session": "s" * 129}, f"session: {NAMED}"),
     ("NAME_LENGTH", {"labels": {"l" * 129: "v"}}, f"labels.{'l' * 129}: {LABELLED}"),
     ("NAME_LENGTH", {"demands": {"d": "v" * 129}}, f"demands.d: {DEMANDED}"),
-    ("NAME_LENGTH", {"name": "n" * 129}, "name: Value should have at most 128 items after validation, not 129."),
+    ("NAME_LENGTH", {"name": "n" * 129}, "name: 128 characters are the most, not 129."),
     ("DEDUPE_KEY_LENGTH", {"dedupe_key": "k" * 513},
-     "dedupe_key: Value should have at most 512 items after validation, not 513."),
+     "dedupe_key: 512 characters are the most, not 513."),
     ("LABELS", {"labels": {f"l{number}": "v" for number in range(65)}},
-     "labels: Dictionary should have at most 64 items after validation, not more."),
+     "labels: 64 entries are the most."),
     ("DEMANDS", {"demands": {f"d{number}": "v" for number in range(17)}},
-     "demands: Dictionary should have at most 16 items after validation, not more."),
-    ("PRIORITY_MAX", {"priority": 10}, "priority: Input should be less than or equal to 9."),
+     "demands: 16 entries are the most."),
+    ("PRIORITY_MAX", {"priority": 10}, "priority: it should be less than or equal to 9."),
     ("PROMPT_BYTES", {"kind": "agent", "agent": "claude", "prompt": "ä" * (2 << 20) + "a"},
      "prompt: the prompt has 4194305 bytes; 4194304 is the most."),
     ("STDIN_BYTES", {"stdin": "s" * ((4 << 20) + 1)}, "stdin: stdin has 4194305 bytes; 4194304 is the most."),
@@ -59,14 +59,14 @@ TOO_LARGE = [
      "kwargs: the JSON of the arguments has 1048584 bytes; 1048576 is the most."),
     ("ENVIRONMENT_BYTES", {"env": {"E": "e" * (256 << 10)}},
      "env: the environment has 262152 bytes; 262144 is the most."),
-    ("RETRIES_MAX", {"retry": {"failures": 10_001}}, "retry.failures: Input should be less than or equal to 10000."),
+    ("RETRIES_MAX", {"retry": {"failures": 10_001}}, "retry.failures: it should be less than or equal to 10000."),
     ("DELAY_MS_MAX", {"delay_ms": limits.DELAY_MS_MAX + 1},
-     "delay_ms: Input should be less than or equal to 316224000000."),
+     "delay_ms: it should be less than or equal to 316224000000."),
     ("DELAY_MS_MAX", {"expires_ms": limits.DELAY_MS_MAX + 1},
-     "expires_ms: Input should be less than or equal to 316224000000."),
+     "expires_ms: it should be less than or equal to 316224000000."),
     ("DELAY_MS_MAX", {"keep_ms": limits.DELAY_MS_MAX + 1},
-     "keep_ms: Input should be less than or equal to 316224000000."),
-    ("DUE_AT_MS_MAX", {"due_at_ms": 10**30}, "due_at_ms: Input should be less than or equal to 35184372088831."),
+     "keep_ms: it should be less than or equal to 316224000000."),
+    ("DUE_AT_MS_MAX", {"due_at_ms": 10**30}, "due_at_ms: it should be less than or equal to 35184372088831."),
 ]  # fmt: skip
 
 
@@ -148,13 +148,13 @@ def test_a_reason_is_cut_rather_than_refused(world: World) -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"kind": "nonsense"}, "kind: Input should be 'command', 'function', 'agent' or 'actor'."),
+        ({"kind": "nonsense"}, "kind: it should be 'command', 'function' or 'agent'."),
         ({"argv": []}, "a run of kind 'command' needs 'argv'."),
         ({"kind": "function"}, "a run of kind 'function' needs 'function'."),
         ({"kind": "agent", "prompt": "x"}, "a run of kind 'agent' needs 'agent'."),
         ({"kind": "agent", "agent": "claude"}, "a run of kind 'agent' needs 'prompt'."),
         ({"kind": "agent", "agent": "claude", "prompt": " \n"}, "a run of kind 'agent' needs 'prompt'."),
-        ({"kind": "actor"}, "a run of kind 'actor' needs 'name'."),
+        ({"kind": "actor", "name": "a"}, "kind: it should be 'command', 'function' or 'agent'."),
         ({"delay_ms": 1, "due_at_ms": 1}, "give either delay_ms or due_at_ms, not both."),
         ({"argv": "ls -l"}, "argv: it has to be a list."),
         ({"argv": ["a\0b"]}, "argv.0: a NUL byte cannot be passed to a process."),
@@ -168,15 +168,15 @@ def test_a_reason_is_cut_rather_than_refused(world: World) -> None:
         ({"queue": "ä"}, f"queue: {NAMED}"),
         ({"demands": {"a=b": "c"}}, f"demands.a=b: {LABELLED}"),
         ({"demands": {"a": "b,c"}}, f"demands.a: {DEMANDED}"),
-        ({"priority": "5"}, "priority: Input should be a valid integer."),
-        ({"priority": -1}, "priority: Input should be greater than or equal to 0."),
-        ({"delay_ms": -1}, "delay_ms: Input should be greater than or equal to 0."),
+        ({"priority": "5"}, "priority: it should be a whole number."),
+        ({"priority": -1}, "priority: it should be greater than or equal to 0."),
+        ({"delay_ms": -1}, "delay_ms: it should be greater than or equal to 0."),
         ({"dedupe_key": ""}, "dedupe_key: it needs 1 at the least, and has 0."),
-        ({"retry": {"factor": float("nan")}}, "retry.factor: Input should be a finite number."),
-        ({"retry": {"final": ["nonsense"]}}, "retry.final.0: Input should be"),
+        ({"retry": {"factor": float("nan")}}, "retry.factor: it should be a finite number."),
+        ({"retry": {"final": ["nonsense"]}}, "retry.final.0: it should be"),
         ({"colour": "red"}, "colour: there is no such field."),
         ({"retry": {"tries": 3}}, "retry.tries: there is no such field."),
-        ({"colour": "red", "priority": 10}, "priority: Input should be less than or equal to 9 (1 more)."),
+        ({"colour": "red", "priority": 10}, "priority: it should be less than or equal to 9 (1 more)."),
         ({"after": ["run_1"]}, "after.0: 'run_1' is not the id of a run; one looks like run_"),
     ],
 )

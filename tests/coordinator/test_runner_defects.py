@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from proxy import Proxy
-from servers import Server
-from world import World
+from support.lossy_proxy import Proxy
+from support.servers import Server
+from support.world import World
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.reaper import Reaper

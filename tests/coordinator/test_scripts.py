@@ -6,9 +6,9 @@ import re
 from importlib.resources import files
 
 import pytest
-from flavours import FLAVOURS
-from servers import Server
-from world import World
+from support.requirements import FLAVOURS
+from support.servers import Server
+from support.world import World
 
 from agentq.coordinator import errors, limits
 from agentq.coordinator.connection import Connection
@@ -24,6 +24,7 @@ SHARED = {
     "retiring",
     "forgetting",
     "birth",
+    "child_rights",
     "scheduling",
     "rq",
 } | {
@@ -151,6 +152,7 @@ def test_every_script_compiles_and_is_known_by_the_digest_of_its_text(
     connection.close()
 
 
+@pytest.mark.full("takes 2 s")
 def test_two_versions_share_a_server_and_a_namespace(world: World) -> None:
     """Each calls its own scripts by their digest; neither overwrites the other's."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conformance.repeating import Repeating
 from pydantic_core import to_json
-from servers import Server
-from world import World
+from support.repeating_connection import Repeating
+from support.servers import Server
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, TryLater, WrongState

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from coordinator.test_sessions import claim, lease, turn
-from world import World
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.errors import Invalid, NotFound

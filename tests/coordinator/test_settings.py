@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.settings import ServerSettings, Settings, WorkerSettings, layered
+from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.settings import Settings, WorkerSettings, layered
 
 
 @pytest.fixture
@@ -23,11 +24,15 @@ def home(near: Path, **variables: str) -> dict[str, str]:
     return {"HOME": str(near.parent.parent), **variables}
 
 
+def named(near: Path, path: Path, **variables: str) -> dict[str, str]:
+    return home(near, AGENTQ_CONFIG=str(path), **variables)
+
+
 def test_each_layer_stands_above_the_next(near: Path) -> None:
     project, user = near.parent / "agentq.toml", near.parent.parent / ".config/agentq/config.toml"
     user.write_text("namespace = 'user'\nurl = 'redis://user'\nlease_ms = 60000\ntick_ms = 1000\n")
     project.write_text("namespace = 'project'\nurl = 'redis://project'\nlease_ms = 50000\n")
-    environment = home(near, AGENTQ_NAMESPACE="environment", AGENTQ_URL="redis://environment")
+    environment = named(near, project, AGENTQ_NAMESPACE="environment", AGENTQ_URL="redis://environment")
 
     found = layered({"url": "redis://flag", "namespace": None}, environment, near)
 
@@ -44,7 +49,7 @@ def test_a_process_that_is_started_with_the_environment_of_settings_has_them_wha
     (near / "agentq.toml").write_text("namespace = 'project'\nlease_ms = 50000\n")
     settings = Settings(url="redis://here", tick_ms=1000)
 
-    found = layered({}, home(near, **settings.to_environment()), near)
+    found = layered({}, named(near, near / "agentq.toml", **settings.to_environment()), near)
 
     assert found.settings == settings == Settings.from_environment(settings.to_environment())
 
@@ -94,12 +99,12 @@ def test_without_anything_every_setting_has_its_default(near: Path) -> None:
 
 
 def test_the_nearest_file_hides_those_further_up(near: Path) -> None:
-    (near.parent / "agentq.toml").write_text("namespace = 'far'\ntick_ms = 1000\n")
+    (near.parent / "agentq.toml").write_text("namespace = 'far'\n[worker]\nslots = 7\n")
     (near / "agentq.toml").write_text("namespace = 'near'\n")
 
-    settings = layered({}, home(near), near).settings
+    found = layered({}, home(near), near)
 
-    assert (settings.namespace, settings.tick_ms) == ("near", 5000)
+    assert (found.settings.namespace, found.worker.slots) == ("near", 1)
 
 
 def test_the_users_file_may_be_elsewhere(near: Path, tmp_path: Path) -> None:
@@ -114,7 +119,7 @@ def test_a_set_but_empty_variable_counts(near: Path) -> None:
     """So that `AGENTQ_URL= agentq ls` asks the server of one's own."""
     (near / "agentq.toml").write_text("url = 'redis://team'\n")
 
-    found = layered({}, home(near, AGENTQ_URL=""), near)
+    found = layered({}, named(near, near / "agentq.toml", AGENTQ_URL=""), near)
 
     assert (found.settings.url, found.sources["url"]) == ("", "AGENTQ_URL")
 
@@ -122,7 +127,7 @@ def test_a_set_but_empty_variable_counts(near: Path) -> None:
 def test_a_home_in_a_file_is_relative_to_the_file(near: Path) -> None:
     (near.parent / "agentq.toml").write_text("home = '.agentq'\n")
 
-    assert layered({}, home(near), near).settings.home == str(near.parent / ".agentq")
+    assert layered({}, named(near, near.parent / "agentq.toml"), near).settings.home == str(near.parent / ".agentq")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_a_home_in_a_file_is_relative_to_the_file(near: Path) -> None:
         ("nmespace = 'x'", "There is no setting 'nmespace', which stands in {path}; there are url, namespace"),
         ("[runs]\nqueue = 'x'", "There is no setting 'runs', which stands in {path}"),
         ("namespace = ", "The settings in {path} cannot be read: Invalid value (at"),
-        ("tick_ms = 'often'", "A setting in {path} is wrong: tick_ms: Input should be a valid integer"),
+        ("tick_ms = 'often'", "A setting in {path} is wrong: tick_ms: it should be a whole number"),
         ("namespace = 3", "A setting in {path} is wrong: namespace"),
         ("partitions = 0", "A setting in {path} is wrong: partitions"),
         ("[server]\ncors_origins = ['ui']", "A setting in {path} is wrong: cors_origins: 'ui' is no origin; one looks"),
@@ -143,7 +148,7 @@ def test_a_wrong_file_is_refused_by_name(near: Path, text: str, words: str) -> N
     path.write_text(text)
 
     with pytest.raises(Invalid) as refused:
-        layered({}, home(near), near)
+        layered({}, named(near, path), near)
 
     assert words.format(path=path) in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -159,3 +164,31 @@ def test_a_file_that_is_no_text_is_refused(near: Path) -> None:
 def test_a_wrong_variable_is_named(near: Path) -> None:
     with pytest.raises(Invalid, match="A setting in AGENTQ_TICK_MS is wrong: tick_ms"):
         layered({}, home(near, AGENTQ_TICK_MS="soon"), near)
+
+
+def test_the_address_can_be_in_a_file_that_a_variable_names(tmp_path: Path) -> None:
+    secret = tmp_path / "url"
+    secret.write_text("redis://:pw@queue.example\n")
+
+    found = layered({}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path)
+
+    assert (found.settings.url, found.sources["url"]) == ("redis://:pw@queue.example", str(secret))
+    both = {"AGENTQ_URL_FILE": str(secret), "AGENTQ_URL": "redis://own"}
+    assert layered({}, both, tmp_path).settings.url == "redis://own"
+    assert layered({"url": "redis://flag"}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path).settings.url == "redis://flag"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "AGENTQ_URL_FILE: the address in .* cannot be read: .*No such file"),
+        ("\n", "is empty; write the server's address into it"),
+    ],
+)
+def test_a_file_without_an_address_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    secret = tmp_path / "url"
+    if text is not None:
+        secret.write_text(text)
+
+    with pytest.raises(Invalid, match=message):
+        layered({}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coordinator.test_conversations import alone, fail
 from coordinator.test_sessions import claim, lease, turn
-from world import World
+from support.world import World
 
 from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.errors import Invalid

@@ -5,14 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from servers import Server
-from world import World, checked
+from support.servers import Server, until
+from support.world import World, checked
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.duty import KEPT_TICKS, Duty, Round, Ticker
 
-TICK_MS = 1000
+TICK_MS = 100_000
+"""A keeper is one for some ticks: longer than a test takes on any machine."""
 
 
 class Counted:
@@ -76,6 +77,57 @@ def test_when_the_keeper_is_gone_the_next_who_asks_does_everything_at_once(world
     next_one.look(0)
 
     assert duty.rounds == 1
+
+
+def test_a_keeper_that_leaves_hands_the_duties_to_the_one_that_asked_last(world: World) -> None:
+    """What is due does not stand still until the promise of the keeper ends."""
+    leaving, standby = world.worker("w1"), world.worker("w2")
+    duty = Counted()
+    successor = ticker(world, duty, owner="w2")
+    ticker(world, Counted()).look(0)
+    successor.look(0)
+
+    leaving.deregister()
+
+    assert [order.order for order in standby.heartbeat().orders] == ["timers"]
+    successor.look(0, hasty=True)
+    assert duty.rounds == 1
+
+
+def test_a_worker_that_is_declared_lost_keeps_the_duties_no_longer(world: World) -> None:
+    world.worker("w1")
+    duty = Counted()
+    ticker(world, Counted()).look(0)
+
+    assert world.watch_ms(world.lost_after_ms()) == ["w1"]
+
+    ticker(world, duty, owner="w2").look(0)
+    assert duty.rounds == 1
+
+
+def test_a_worker_that_has_left_cannot_take_the_duties_with_a_late_call(world: World) -> None:
+    """Its thread for the duties may still be in a call when it deregisters."""
+    world.worker("w1").deregister()
+    late, duty = ticker(world, Counted()), Counted()
+
+    late.look(0)
+    ticker(world, duty, owner="w2").look(0)
+
+    assert (late.keeps, duty.rounds) == (0, 1)
+
+
+def test_a_server_that_ends_gives_the_duties_up_and_rings_for_another_server(world: World) -> None:
+    ending = ticker(world, Counted(), owner="server-1")
+    ending.start()
+    key, bell = world.store.key(0, "keeper"), world.store.key(0, "bell")
+    command = world.store.connection.command
+    until(lambda: command("GET", key) == "server-1", "the server to keep the duties")
+    ticker(world, Counted(), owner="server-2").look(0)
+
+    ending.stop()
+
+    assert command("GET", key) is None
+    assert command("XLEN", bell) == 1
 
 
 def test_a_keeper_that_was_replaced_does_nothing_more(world: World) -> None:

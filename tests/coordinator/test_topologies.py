@@ -14,12 +14,14 @@ from signal import SIGKILL
 from typing import Any, cast
 
 import pytest
-from crew import Crew
-from flavours import required
-from servers import Server, free_port, redis_binary, until, valkey_binary
+from support.crew import Crew
+from support.requirements import binary
+from support.servers import Server, free_port, until, valkey_binary
 
 from agentq.coordinator import errors
 from agentq.coordinator.connection import Call, Connection, Source
+
+pytestmark = pytest.mark.full("starts clusters and sentinels")
 
 TEXT = "local new = redis.call('SADD', KEYS[1], ARGV[1]) return {new, redis.call('SCARD', KEYS[1])}"
 COUNT = Source("count", TEXT, hashlib.sha1(TEXT.encode()).hexdigest())
@@ -251,9 +253,8 @@ def test_a_client_goes_on_by_itself_when_a_node_is_killed_and_started_again(clus
 
 @pytest.fixture(scope="module")
 def certificate(folder: Path) -> Path:
-    openssl = required(shutil.which("openssl"), "openssl")
     path = folder / "cert.pem"
-    command = f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=agentq"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=agentq"
     options = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key.pem"), "-out", str(path)]
     subprocess.run([*command.split(), *options], check=True, capture_output=True)
     return path
@@ -265,7 +266,7 @@ def tls(folder: Path, certificate: Path) -> Iterator[str]:
     port = free_port()
     files = ("--tls-cert-file", str(certificate), "--tls-key-file", str(folder / "key.pem"))
     more = ("--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "yes", "--requirepass", "s3cret")
-    server = Server(required(redis_binary(), "redis-server"), folder / "tls", "--tls-port", str(port), *files, *more)
+    server = Server(binary("redis"), folder / "tls", "--tls-port", str(port), *files, *more)
     server.start()
     yield f"rediss://:s3cret@127.0.0.1:{port}/2"
     server.stop()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.identity import new_run_id
@@ -36,7 +36,7 @@ REFUSED = [
      "'context' means nothing without plan."),
     ({"context": "plan", "plan": "p"}, "context is for the prompt of an agent."),
     ({"inputs": {f"t{number}": RUN for number in range(101)}},
-     "inputs: Dictionary should have at most 100 items after validation, not more."),
+     "inputs: 100 entries are the most."),
 ]  # fmt: skip
 UNFIT = [
     ({"repository": "shop"},
@@ -44,9 +44,10 @@ UNFIT = [
     ({"repository": "--upload-pack=x"}, "workspace.repository: it should be one line of text, and not begin with -."),
     ({"base": "--all"}, "workspace.base: it should be one line of text, and not begin with -."),
     ({"target": "a..b"}, "workspace.target: 'a..b' is not the name of a branch."),
+    ({"target": "HEAD"}, "workspace.target: 'HEAD' is not the name of a branch."),
     ({"copy_files": ["../secret"]}, "workspace.copy_files: '../secret' is not a path within the repository."),
     ({"ports": ["AGENTQ_URL"]}, "workspace.ports: 'AGENTQ_URL' cannot be the name of a variable of the run's."),
-    ({"rounds": 21}, "workspace.rounds: Input should be less than or equal to 20."),
+    ({"rounds": 21}, "workspace.rounds: it should be less than or equal to 20."),
     ({"on_conflict": "resolver"},
      "workspace: on_conflict 'resolver' needs 'resolver', the agent that is to resolve conflicts."),
     ({"resolver": "claude"}, "workspace: resolver means nothing without on_conflict 'resolver'."),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import redis_binary
-from starters import end, processes
+from support.embedded_servers import end, processes
+from support.requirements import FLAVOURS, binary
 
 from agentq.coordinator.embedded import Embedded
 
@@ -32,9 +32,7 @@ def server(base: Path) -> Embedded:
     return Embedded(base / "server")
 
 
-@pytest.fixture(params=["valkey", "redis"])
+@pytest.fixture(params=FLAVOURS)
 def either(request: pytest.FixtureRequest, base: Path) -> Embedded:
-    """The server, once for each program that there is."""
-    if request.param == "redis" and redis_binary() is None:
-        pytest.skip("this machine has no redis-server")
-    return Embedded(base / "server", binary=redis_binary() if request.param == "redis" else None)
+    """The server, once for each program."""
+    return Embedded(base / "server", binary=binary("redis") if request.param == "redis" else None)

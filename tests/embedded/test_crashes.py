@@ -13,9 +13,9 @@ from subprocess import PIPE, Popen
 
 import pytest
 import redis
-from living import alive
-from servers import until, valkey_binary
-from starters import end, heard, script, serving, starting, store
+from support.embedded_servers import end, heard, script, serving, starting, store
+from support.processes import alive
+from support.servers import until, valkey_binary
 
 from agentq.coordinator import errors
 from agentq.coordinator.embedded import Embedded
@@ -66,6 +66,7 @@ def test_a_starter_killed_before_the_server_listens_leads_to_no_second_server(ba
     assert server.log.read_text().count("Ready to accept") == 1
 
 
+@pytest.mark.full("takes 1 s")
 def test_starters_killed_at_any_moment_leave_one_server_or_none(server: Embedded) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
@@ -97,8 +98,12 @@ def test_a_server_killed_in_a_rewrite_starts_again_once_the_child_that_rewrites_
     children = Path(f"/proc/{pid}/task/{pid}/children")
     until(children.read_text, "the rewrite to begin")
     child = int(children.read_text())
+    os.kill(child, signal.SIGSTOP)  # it ends by itself once it cannot tell its server how far it is
     end(pid)
     assert alive(child)
+    with pytest.raises(errors.Unreachable):
+        server.start(patience_ms=50)
+    os.kill(child, signal.SIGCONT)
     assert store(server.start()).dbsize() == 1000
     assert not alive(child)
 
@@ -132,6 +137,7 @@ def test_a_server_whose_socket_was_deleted_can_still_be_stopped(server: Embedded
     assert server.start()
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_frozen_server_is_reported_and_stop_kills_it(server: Embedded) -> None:
     store(server.start()).set("key", "value")
     pid = serving(server)
@@ -164,6 +170,7 @@ def busy(client: redis.Redis) -> bool:
     return False
 
 
+@pytest.mark.full("takes 4 s")
 def test_loading_counts_as_waiting_and_can_be_stopped(base: Path, server: Embedded) -> None:
     store(server.start()).eval("for n = 1, 4096 do redis.call('set', 'key' .. n, 'x') end", 0)
     server.stop()

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from living import stat
-from servers import valkey_binary
-from starters import heard, processes, serving, starting, store
+from support.embedded_servers import heard, processes, serving, starting, store
+from support.processes import stat
+from support.servers import valkey_binary
 
 from agentq.coordinator import embedded, errors
 from agentq.coordinator.embedded import LOG_BYTES_MAX, Embedded, find_binary, home
@@ -101,7 +102,10 @@ def test_the_server_takes_nothing_from_its_starter_but_the_lock(
     server.start()
     os.close(secret)
     pid = serving(server)
-    held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    held = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it opens and closes files of its own at any time
+            held.add(os.readlink(entry))
 
     assert {name for name in held if name.startswith("/") and not name.startswith(f"{server.folder}/")} == {"/dev/null"}
     assert b"mark-of-a-run" not in Path(f"/proc/{pid}/environ").read_bytes()
@@ -158,7 +162,8 @@ def test_a_short_folder_that_is_not_private_is_neither_used_nor_believed(
     private.symlink_to(base)
     monkeypatch.setattr(tempfile, "tempdir", str(base / ("deep/" * 20)))
     fallback = Path("/tmp", private.name)
-    fallback.mkdir(mode=0o755)
+    fallback.mkdir()
+    fallback.chmod(0o755)
     try:
         with pytest.raises(errors.Invalid, match="set AGENTQ_HOME"):
             server.start()

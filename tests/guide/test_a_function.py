@@ -7,17 +7,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import errands
 import pytest
-from callers import Callers
-from servers import Server, until
+from support import functions
+from support.function_workers import Callers
+from support.servers import Server, until
 
 from agentq.sdk import Client, Invalid, RunFailed, connect, gather, task
 
 
 @pytest.fixture
 def callers(valkey: Server, folder: Path) -> Iterator[Callers]:
-    """Starts workers, real processes, that find the functions of `errands`."""
+    """Starts workers, real processes, that find the functions of `support.functions`."""
     callers = Callers(valkey, folder, namespace=folder.name)
     yield callers
     callers.close()
@@ -34,15 +34,15 @@ def client(valkey: Server, folder: Path) -> Iterator[Client]:
 def test_a_function_is_called_by_a_worker_and_its_result_comes_back(client: Client, callers: Callers) -> None:
     callers.worker()
 
-    runs = [client.submit(errands.added, number, 1) for number in range(3)]
+    runs = [client.submit(functions.added, number, 1) for number in range(3)]
 
     assert gather(*runs, timeout=30) == [1, 2, 3]
     assert runs[0].state() == "completed"
 
 
 def test_a_run_is_the_argument_of_another(client: Client, callers: Callers) -> None:
-    first = client.submit(errands.added, 1, 2)
-    second = client.submit(errands.added, first.later, 10)
+    first = client.submit(functions.added, 1, 2)
+    second = client.submit(functions.added, first.later, 10)
     assert second.state() == "blocked"
 
     callers.worker()
@@ -51,8 +51,8 @@ def test_a_run_is_the_argument_of_another(client: Client, callers: Callers) -> N
 
 
 def test_a_wrong_argument_is_refused_before_anything_is_sent(client: Client) -> None:
-    with pytest.raises(Invalid, match="the argument 'first': input should be a valid integer, not 'one'"):
-        client.submit("errands:added", "one", 2)
+    with pytest.raises(Invalid, match="the argument 'first': it should be a whole number, not 'one'"):
+        client.submit("support.functions:added", "one", 2)
 
     assert list(client.records.all()) == []
 
@@ -61,7 +61,7 @@ def test_an_exception_is_the_end_of_its_run_and_is_told(client: Client, callers:
     callers.worker()
 
     with pytest.raises(RunFailed, match="ValueError: no good") as failed:
-        client.submit(errands.raised).result(timeout=30)
+        client.submit(functions.raised).result(timeout=30)
 
     assert failed.value.class_ == "exit"
     assert 'raise ValueError("no good")' in failed.value.tail
@@ -69,7 +69,7 @@ def test_an_exception_is_the_end_of_its_run_and_is_told(client: Client, callers:
 
 def test_the_call_of_a_killed_child_is_called_again(client: Client, callers: Callers, folder: Path) -> None:
     callers.worker()
-    run = client.submit(task(retries=1)(errands.slept_until), str(folder / "go"))
+    run = client.submit(task(retries=1)(functions.slept_until), str(folder / "go"))
     until(lambda: callers.effects("begin")[run.id] == 1, "the call to begin")
 
     os.kill(callers.pids()[run.id], signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from world import World
+from support.world import World
 
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.run import Outcome

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs import ROOT
 from peers.compact import HEAD, compact, written_into
 from peers.report import markdown
 from peers.roster import ADAPTERS, LIMIT, OURS, chosen, meta_of
 from peers.statistic import merged
+from support.generated_docs import ROOT
 
 REPORT = ROOT / "tests/peers/report.py"
 PAGE = "# A page\n\n<!-- peers -->\nwhat stood here\n<!-- end -->\n\nThe rest.\n"

@@ -42,7 +42,7 @@ class Venvs:
         self._uv("venv", "--python", self._python, str(venv))
         install = ["pip", "install", "--compile-bytecode", "--python", str(venv / "bin" / "python")]
         if REPOSITORY in packages:
-            install += ["--reinstall-package", "agentq"]  # or uv takes the wheel that it built last time
+            install += ["--reinstall-package", "agentqueue"]  # or uv takes the wheel that it built last time
         self._uv(*install, *(str(ROOT) if package == REPOSITORY else package for package in packages))
         stamp.write_text(want, encoding="utf-8")
         return venv

@@ -1,7 +1,11 @@
 """What is wrong with a plan is told by place, path, sentence and suggestion, and nothing is made of it."""
 
+# Over 400 lines: one table of wrong plans, each with the sentence that it gets.
+
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,8 @@ from planning.conftest import SITE, Plan
 from agentq.coordinator.errors import Invalid
 from agentq.planning import document
 from agentq.planning.expanding import expand
+from agentq.planning.faults import nearest
+from agentq.planning.filling import EXPRESSION, OUTPUT
 
 TASK = "{id: a, command: make}"
 REFUSED = {
@@ -44,6 +50,10 @@ REFUSED = {
     "an id that is none": (
         "tasks: [{id: a b, command: make}]",
         "1:14: tasks[0].id: 'a b' cannot stand here: use up to 128 letters",
+    ),
+    "an id of several words": (
+        "name: Spring cleaning\ntasks: [{id: a, command: make}]",
+        "and _ . @ + -, beginning with a letter or digit. Did you mean 'Spring-cleaning'?",
     ),
     "no id": ("tasks: [{command: make}]", "1:9: tasks[0]: it needs the key 'id'."),
     "a wrong kind": (
@@ -374,6 +384,25 @@ def test_a_link_out_of_the_folder_is_no_way_out(plan: Plan, tmp_path: Path) -> N
 
     with pytest.raises(Invalid, match="'out/hostname' does not lie in the plan's folder"):
         plan("tasks: [{id: a, agent: x, prompt_file: out/hostname}]")
+
+
+@pytest.mark.parametrize(
+    "words", ["include: pipe.yaml\ntasks: []", "tasks: [{id: a, agent: x, prompt_file: pipe.yaml}]"]
+)
+def test_a_file_that_is_a_pipe_is_not_waited_for(plan: Plan, tmp_path: Path, words: str) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+
+    with pytest.raises(Invalid, match=r"'pipe\.yaml' is not a regular file"):
+        plan(words)
+
+
+@pytest.mark.parametrize("pattern", [EXPRESSION, OUTPUT])
+@pytest.mark.parametrize("text", ["{{ vars", "{{ vars.a b", "{{ tasks.", "{{ tasks.a b"])
+def test_a_long_placeholder_takes_no_longer_than_its_length(pattern: re.Pattern[str], text: str) -> None:
+    """Each takes minutes where the time goes by the square of the length."""
+    assert pattern.search(text + " " * 300_000) is None
+    assert pattern.search(text + " x" * 100_000) is None
+    assert nearest(text * 10_000, ["x" * 30_000] * 1_000) == ""
 
 
 @pytest.mark.parametrize(

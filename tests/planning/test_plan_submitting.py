@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from planning.conftest import SITE, Plan
-from world import World
+from support.world import World
 
 from agentq.coordinator.plans import OnFailed, Plans, Task
 from agentq.planning.exporting import Standing, export_plan

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs import ROOT, plan_schema_file
 from jsonschema_rs import Draft202012Validator
+from support.generated_docs import ROOT, plan_schema_file
 
 from agentq.planning.compiling import compile_plan
 from agentq.planning.document import read_plan
@@ -37,7 +37,7 @@ def test_the_examples_fit_the_schema_and_can_be_submitted(path: Path, validator:
 
 
 def test_the_schema_beside_the_examples_is_the_present_one() -> None:
-    """If this fails: python tests/docs.py."""
+    """If this fails: python tests/support/generated_docs.py."""
     assert (ROOT / "examples/plan.schema.json").read_text() == plan_schema_file()
 
 

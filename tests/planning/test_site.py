@@ -80,7 +80,7 @@ def test_what_was_said_on_the_command_line_counts_more(site: SiteOf, repository:
 
 
 def test_the_checked_out_branch_is_the_target_only_if_the_checkout_may_follow(site: SiteOf, repository: Path) -> None:
-    with pytest.raises(Refused, match=rf"The branch main is checked out in {repository}.*give --update-checkout"):
+    with pytest.raises(Invalid, match=rf"The branch main is checked out in {repository}.*give --update-checkout"):
         site(target="main")
 
     found = site(update_checkout=True)
@@ -96,7 +96,7 @@ def test_a_branch_that_is_checked_out_elsewhere_is_refused_by_name(
 ) -> None:
     git(repository, "worktree", "add", "-q", "-b", "next", str(tmp_path / "other"))
 
-    with pytest.raises(Refused, match=f"The branch next is checked out in {tmp_path / 'other'}"):
+    with pytest.raises(Invalid, match=f"The branch next is checked out in {tmp_path / 'other'}"):
         site(target="next", update_checkout=True)
 
 
@@ -132,7 +132,9 @@ def test_an_address_that_does_not_answer_needs_a_base(site: SiteOf, tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "wishes", "said"),
     [
-        ("repository: ../nowhere", {}, r"plan\.yaml:1:13: repository: .*nowhere is not in a git repository\. Say"),
+        ("repository: ../nowhere", {}, r"plan\.yaml:1:13: repository: .*nowhere: there is no such folder\. Name"),
+        ("repository: ./file", {}, r"plan\.yaml:1:13: repository: .*file: is not a folder\. Name"),
+        ("repository: ..", {}, r"plan\.yaml:1:13: repository: .* is not in a git repository\. Say"),
         ("", {"base": "mian"}, r"has no branch or commit 'mian' to start from\. Did you mean 'main'\?"),
         ("target: 'a b'", {}, "'a b' is not the name of a branch"),
         ("workspace: {dirty: refuse}", {}, r"has changes that nobody has committed \(plan.yaml\), and the plan says"),
@@ -141,6 +143,36 @@ def test_an_address_that_does_not_answer_needs_a_base(site: SiteOf, tmp_path: Pa
 def test_what_is_wrong_is_said(site: SiteOf, text: str, wishes: dict[str, str], said: str) -> None:
     with pytest.raises((Invalid, Refused), match=said):
         site(text, **wishes)
+
+
+def test_a_target_that_has_parted_from_the_base_is_refused(site: SiteOf, repository: Path) -> None:
+    git(repository, "switch", "-qc", "agentq/plan")
+    git(repository, "commit", "-qm", "two", "--allow-empty")
+    git(repository, "switch", "-q", "main")
+    assert site() is not None, "it has more than the base"
+    git(repository, "commit", "-qm", "three", "--allow-empty")
+
+    with pytest.raises(Invalid, match=r"agentq/plan has parted from main: .*git branch -D agentq/plan.*--target"):
+        site()
+    assert site("merge: none") is not None, "nothing goes there"
+
+    git(repository, "merge", "-q", "--no-edit", "agentq/plan")
+    git(repository, "commit", "-qm", "four", "--allow-empty")
+    assert site() is not None, "it is brought forward"
+
+
+def test_a_branch_whose_name_is_in_the_way_of_others_is_refused(site: SiteOf, repository: Path) -> None:
+    git(repository, "branch", "next/one")
+    with pytest.raises(Invalid, match=r"has a branch next/one, beside which git cannot have next; rename .*--target"):
+        site("target: next")
+    with pytest.raises(Invalid, match=r"has a branch next/one, beside which git cannot have next/one/two"):
+        site("target: next/one/two")
+    git(repository, "branch", "agentq")
+
+    with pytest.raises(
+        Invalid, match=r"has a branch agentq, .* agentq/RUN; rename it with `git branch -m agentq NAME`"
+    ):
+        site("target: other")
 
 
 def test_nobody_commits_as_nobody(site: SiteOf, repository: Path) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew import TIMES
-from living import send
-from servers import Server, until
-from worker.workspace.depot import ALONE, Depot
+from support.crew import LASTING
+from support.processes import send
+from support.repositories import ALONE, Depot
+from support.servers import Server, until
 
 from agentq.coordinator.plans import Plan, Plans, TaskRecord
 from agentq.coordinator.queue import Queue
@@ -38,11 +38,12 @@ class Desk:
         self.url = url
         self.namespace = folder.name
         self.programs: list[subprocess.Popen[str]] = []
+        self.times: dict[str, int] = dict(LASTING)
 
     @property
     def variables(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTQ_", "GIT_"))}
-        times = {f"AGENTQ_{name.upper()}": str(value) for name, value in TIMES.items()}
+        times = {f"AGENTQ_{name.upper()}": str(value) for name, value in self.times.items()}
         own = {"HOME": str(self.home), "XDG_DATA_HOME": str(self.home), "CLAUDE_CONFIG_DIR": str(self.home / "agents")}
         own["GIT_CONFIG_GLOBAL"] = str(self.home / "gitconfig")
         where = {"AGENTQ_URL": self.url} if self.url else {}
@@ -88,7 +89,7 @@ class Desk:
         from agentq.coordinator.embedded import Embedded
 
         url = self.url or Embedded(self.home / "agentq" / "server").find()
-        return Queue.open(Settings.model_validate({"url": url, "namespace": self.namespace, **TIMES}))
+        return Queue.open(Settings.model_validate({"url": url, "namespace": self.namespace, **self.times}))
 
     def newest(self) -> Plan | None:
         found, _ = Plans(self.queue).ls(limit=1)
@@ -135,6 +136,10 @@ class Desk:
             program.communicate()
         send(signal.SIGTERM, self.workers())
         until(lambda: not self.workers(), "the workers to end", 60)
+
+
+MORTAL = {"heartbeat_ms": 1000, "lease_ms": 5000, "reap_grace_ms": 500, "forget_ms": 5000, "tick_ms": 1000}
+"""For a plan whose worker is killed: its lease runs out while the test waits."""
 
 
 @pytest.fixture

@@ -8,11 +8,14 @@ import re
 import signal
 from collections.abc import Callable
 
-from living import send
-from plans.conftest import Desk
-from servers import until
+import pytest
+from plans.conftest import MORTAL, Desk
+from support.processes import send
+from support.servers import until
 
 from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.plans import Plans, Task
+from agentq.coordinator.run import RunSpec
 
 
 def task(name: str, *, seconds: float = 0, log: object, needs: str = "[]", more: str = "") -> str:
@@ -21,6 +24,8 @@ def task(name: str, *, seconds: float = 0, log: object, needs: str = "[]", more:
     return f'- {{id: {name}, needs: {needs}, command: "{does}", shell: true{more}}}\n'
 
 
+@pytest.mark.promise("P5")
+@pytest.mark.slow("a plan from its file to its merged commits")
 def test_a_plan_of_agents_and_commands_becomes_one_commit_for_each_task(make_desk: Callable[..., Desk]) -> None:
     """With no server, no settings and no account: it brings its own server, and its own workers, which end with it."""
     desk = make_desk()
@@ -49,6 +54,7 @@ vars: {what: mended}
     assert desk.workers() == []
 
 
+@pytest.mark.full("takes 1 s")
 def test_what_needs_a_task_that_failed_is_skipped_and_the_end_says_so(desk: Desk) -> None:
     desk.plan(
         """
@@ -73,6 +79,27 @@ repository: .
     desk.check("good", target="agentq/plan")
 
 
+@pytest.mark.full("takes 2 s")
+def test_the_end_says_which_task_removed_the_work_of_another_and_which_agent_changed_nothing(desk: Desk) -> None:
+    desk.plan(
+        """
+repository: .
+defaults: {agent: standin}
+tasks:
+- {id: api, command: "touch api.txt own.txt"}
+- {id: undo, needs: api, command: "rm api.txt"}
+- {id: look, prompt: "SAY all is well"}
+"""
+    )
+    said = desk.say("run", "plan.yaml", "--workers", "2")
+    later = desk.say("plan", "show", said.split()[0])
+
+    for told in (said, later):
+        assert "undo removes what other tasks of the plan made: api.txt (api)" in told
+        assert "changed nothing: look" in told
+
+
+@pytest.mark.full("takes 2 s")
 def test_a_plan_for_an_agent_that_is_not_here_is_refused_before_it_begins(desk: Desk) -> None:
     desk.plan("repository: none\ntasks:\n- {id: a, agent: aider, prompt: look}")
 
@@ -90,6 +117,7 @@ def slow(desk: Desk) -> None:
     desk.plan(f"name: slow\nrepository: .\ntasks:\n{first}{second}{task('last', log=log, needs='[one, two]')}")
 
 
+@pytest.mark.full("takes 7 s")
 def test_ctrl_c_lets_what_runs_finish_and_resume_goes_on(desk: Desk) -> None:
     slow(desk)
     program = desk.begin("run", "plan.yaml", "--workers", "1")
@@ -120,6 +148,19 @@ def desk_refusal(desk: Desk) -> str:
     return err
 
 
+def test_resume_without_a_plan_names_the_others_that_have_not_ended(desk: Desk) -> None:
+    plans = Plans(desk.queue)
+    first, second = (plans.create(name, [Task("a", RunSpec(kind="command", argv=["true"]))]) for name in ("one", "two"))
+    program = desk.begin("resume", "--workers", "0")
+    assert program.stderr is not None
+    assert f"going on with {second}" in program.stderr.readline()
+    plans.cancel(second)
+    _, err = program.communicate(timeout=60)
+
+    assert f"{first} has not ended either; `agentq resume {first}` goes on with it." in err
+
+
+@pytest.mark.full("takes 1 s")
 def test_a_second_ctrl_c_does_not_wait_and_loses_nothing(desk: Desk) -> None:
     log = desk.folder / "log"
     desk.plan(f"name: long\nrepository: .\ntasks:\n{task('one', seconds=30, log=log, more=', stop_grace: 500ms')}")
@@ -137,6 +178,7 @@ def test_a_second_ctrl_c_does_not_wait_and_loses_nothing(desk: Desk) -> None:
     assert desk.workers() == []
 
 
+@pytest.mark.full("takes 7 s")
 def test_when_the_command_is_killed_its_worker_finishes_what_it_has_and_ends(desk: Desk) -> None:
     slow(desk)
     program = desk.begin("run", "plan.yaml", "--workers", "1")
@@ -151,9 +193,11 @@ def test_when_the_command_is_killed_its_worker_finishes_what_it_has_and_ends(des
     desk.check("one", "two", "last", target="agentq/slow")
 
 
+@pytest.mark.full("takes 8 s")
 def test_after_a_power_cut_everything_goes_on_and_nothing_is_done_twice(make_desk: Callable[..., Desk]) -> None:
     """The command, its worker, what it runs and the server die at once, in the middle."""
     desk = make_desk()
+    desk.times = MORTAL
     slow(desk)
     program = desk.begin("run", "plan.yaml", "--workers", "1")
     until(lambda: desk.home.joinpath("agentq/server").exists() and desk.began("two"), "the second task to begin", 60)
@@ -168,7 +212,9 @@ def test_after_a_power_cut_everything_goes_on_and_nothing_is_done_twice(make_des
     desk.check("one", "two", "last", target="agentq/slow")
 
 
+@pytest.mark.full("takes 6 s")
 def test_a_worker_that_is_killed_is_replaced_and_its_task_begins_again(desk: Desk) -> None:
+    desk.times = MORTAL
     slow(desk)
     program = desk.begin("run", "plan.yaml", "--workers", "2")
     until(lambda: desk.began("one") and desk.began("two"), "both tasks to begin", 60)
@@ -177,11 +223,13 @@ def test_a_worker_that_is_killed_is_replaced_and_its_task_begins_again(desk: Des
     out, err = program.communicate(timeout=90)
 
     assert program.returncode == 0, err
+    assert "the worker here has died (killed by signal 9); its tasks go back into the queue." in out + err
     assert "completed after" in out
     desk.check("one", "two", "last", target="agentq/slow")
     assert desk.workers() == []
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_task_that_is_added_while_the_plan_runs_works_like_the_others(desk: Desk) -> None:
     slow(desk)
     program = desk.begin("run", "plan.yaml", "--workers", "2")
@@ -195,6 +243,7 @@ def test_a_task_that_is_added_while_the_plan_runs_works_like_the_others(desk: De
     desk.check("one", "two", "last", "more", target="agentq/slow")
 
 
+@pytest.mark.full("takes 1 s")
 def test_workers_elsewhere_do_it_and_meet_at_the_remote(desk: Desk) -> None:
     """With `--workers 0` and an address for a repository: clones are made, work is pushed, nobody needs our folder."""
     remote = desk.folder / "remote.git"
@@ -217,6 +266,7 @@ tasks:
     assert desk.depot.git("ls-tree", "--name-only", "agentq/far", cwd=remote).split() == ["a.txt", "one.txt", "two.txt"]
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_plan_that_has_cost_what_it_may_begins_nothing_more(desk: Desk) -> None:
     desk.plan(
         """
@@ -238,6 +288,7 @@ tasks:
     assert said["tasks"][3]["state"] in ("cancelled", "skipped")
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_terminal_gets_a_picture_of_what_runs_and_what_waits(desk: Desk) -> None:
     work = "for n in 1 2 3 4 5 6; do echo step $n; sleep 0.3; done"
     desk.plan(
@@ -261,7 +312,7 @@ tasks:
     assert "· two  needs one" in shown
     assert "· three  waits for one that runs to end" in shown
     assert "✓ one  completed, exit 0" in shown
-    assert re.search(r"● two +[0-9.]+ m?s  ● looking around", shown)
+    assert re.search(r"● two  standin +[0-9.]+ m?s  looking around", shown)
     assert '"type"' not in shown
     assert shown.rstrip().endswith(": 3 completed.")
 
@@ -273,6 +324,7 @@ def read_from(leader: int) -> str:
         return ""  # the last one on the other side has gone
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_hint_reaches_the_next_attempt(desk: Desk) -> None:
     desk.plan('tasks:\n- {id: a, agent: standin, prompt: "AT 1 FAIL no idea\\nTELL prompts"}\nrepository: .')
     desk.run(code=1)
@@ -282,3 +334,25 @@ def test_a_hint_reaches_the_next_attempt(desk: Desk) -> None:
 
     assert "Look in the docs." in desk.say("logs", run)
     assert "The work is on the branch" not in said  # nothing was changed
+
+
+@pytest.mark.full("takes 4 s")
+def test_an_edited_plan_that_failed_does_only_what_changed_when_it_is_run_again(desk: Desk) -> None:
+    log = desk.folder / "log"
+    text = (
+        "name: evening\nrepository: .\ntasks:\n"
+        + task("api", log=log)
+        + task("docs", log=log)
+        + f'- {{id: client, needs: api, command: "echo client >> {log}; exit 1", shell: true}}\n'
+        + task("tests", log=log, needs="client")
+    )
+    desk.plan(text)
+    assert desk.run(code=1)["counts"] == {"completed": 2, "failed": 1, "skipped": 1}
+
+    desk.plan(text.replace("exit 1", "cat api.txt > client.txt"))
+    said = desk.run()
+
+    assert said["counts"] == {"completed": 2}
+    assert [desk.began(each) for each in ("api", "docs", "client", "tests")] == [1, 1, 2, 1]
+    assert desk.depot.read("agentq/evening", "client.txt") == "api"
+    assert len(desk.depot.log("agentq/evening")) == 5, "the first commit, and one for each task"

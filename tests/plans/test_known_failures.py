@@ -11,8 +11,8 @@ from shutil import rmtree
 from typing import Any
 
 import pytest
-from plans.conftest import Desk
-from servers import Server, until
+from plans.conftest import MORTAL, Desk
+from support.servers import Server, until
 
 from agentq.coordinator.errors import Invalid
 from agentq.planning.compiling import compile_plan
@@ -63,6 +63,7 @@ def test_04_the_command_returns_when_the_last_task_has_ended_and_leaves_no_worke
     assert desk.workers() == []
 
 
+@pytest.mark.full("takes 2 s")
 def test_11_tasks_that_need_others_are_carried_out_and_have_their_work(evening: Evening) -> None:
     desk, said = evening
 
@@ -70,6 +71,7 @@ def test_11_tasks_that_need_others_are_carried_out_and_have_their_work(evening: 
     assert desk.depot.read("agentq/plan", "third.txt") == "yes"
 
 
+@pytest.mark.full("takes 1 s")
 def test_12_what_needs_a_failed_task_ends_by_name_and_nobody_calls_that_success(evening: Evening) -> None:
     """The command's exit code is 1, which the fixture asks for."""
     _, said = evening
@@ -78,6 +80,7 @@ def test_12_what_needs_a_failed_task_ends_by_name_and_nobody_calls_that_success(
     assert {task["id"]: task["because"] for task in said["tasks"]}["after-that"] == "needs after-bad (skipped)"
 
 
+@pytest.mark.full("takes 3 s")
 def test_18_a_prompt_that_no_argument_could_hold_reaches_the_agent(evening: Evening) -> None:
     desk, _ = evening
 
@@ -104,8 +107,10 @@ def test_20_an_import_knows_who_is_blocked_and_how_urgent_it_is() -> None:
     assert (first["priority"], second["priority"], second["needs"]) == (9, 1, ["a"])
 
 
+@pytest.mark.full("takes 6 s")
 def test_07_a_task_that_kills_its_worker_each_time_has_an_end(make_desk: Any, valkey: Server) -> None:
     desk = make_desk(valkey)
+    desk.times = MORTAL
     log = desk.folder / "log"
     desk.plan(
         f"""
@@ -123,6 +128,7 @@ tasks:
     assert desk.began("killer") == 2
 
 
+@pytest.mark.full("takes 1 s")
 def test_08_a_plan_that_is_cancelled_has_its_processes_stopped_and_stays_cancelled(desk: Desk) -> None:
     pids = desk.folder / "pids"
     desk.plan(f'repository: .\ntasks: [{{id: a, shell: true, command: "echo $$ > {pids}; exec sleep 60"}}]')
@@ -139,6 +145,7 @@ def test_08_a_plan_that_is_cancelled_has_its_processes_stopped_and_stays_cancell
     assert not Path(f"/proc/{pids.read_text().strip()}").exists()
 
 
+@pytest.mark.full("takes 1 s")
 def test_09_as_many_tasks_run_at_once_as_there_are_workers(desk: Desk) -> None:
     """Each of them waits until it has seen all eight."""
     meeting = desk.folder / "meeting"

@@ -10,10 +10,10 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from crew import Crew
-from servers import Server, until
-from worker.workspace.depot import ALONE, Depot
-from worker.workspace.yard import Yard, begin, work
+from support.crew import Crew
+from support.repositories import ALONE, Depot
+from support.servers import Server, until
+from support.worktree_runs import Yard, begin, work
 
 from agentq.coordinator.life import Run
 from agentq.coordinator.policy import RetryPolicy
@@ -96,6 +96,7 @@ def test_03_the_check_comes_before_the_target_moves_and_is_never_left_out(yard: 
     assert yard.depot.git("ls-tree", "--name-only", "work").split() == ["a.txt", "b.txt", "good.txt"]
 
 
+@pytest.mark.full("takes 2 s")
 def test_05_a_check_or_a_setup_that_hangs_has_an_end(yard: Yard) -> None:
     hangs = ["sh", "-c", "sleep 1000 & wait"]
     check = yard.submit("echo x > x.txt", check=hangs, check_timeout_ms=300, on_check="fail", retry=NEVER)

@@ -9,7 +9,7 @@ from typing import Any
 import rq
 from redis import Redis
 from rq.job import Job
-from servers import Server
+from support.servers import Server
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.lease import Identity, Lease

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from invariants import check, take_snapshot
 from rq_jobs.adoption import Adoption
 from rq_jobs.fleet import Fleet
-from servers import Server, free_port, valkey_binary
+from support.invariants import check, take_snapshot
+from support.servers import Server, free_port, valkey_binary
 
 from agentq.coordinator.settings import Settings
 

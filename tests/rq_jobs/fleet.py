@@ -10,15 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crew import TIMES
-from docs import ROOT
 from rq.job import Job, JobStatus
 from rq_jobs.adoption import Adoption
-from servers import Server, until
+from support.generated_docs import ROOT
+from support.servers import Server, until
 
 from agentq.coordinator.settings import Settings
 
 Process = subprocess.Popen[bytes]
+TIMES = {"heartbeat_ms": 800, "lease_ms": 4000, "reap_grace_ms": 400, "forget_ms": 4000, "tick_ms": 500}
+"""A lease that runs out while a test waits: RQ's own workers and tools are told of no other end."""
 
 
 class Fleet(Adoption):
@@ -117,7 +118,7 @@ class Fleet(Adoption):
                 process.terminate()
         for process in self.processes:
             try:
-                process.wait(timeout=20)
+                process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -9,15 +9,19 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from living import alive, send
+import pytest
 from rq import Callback, Retry
-from rq.command import send_shutdown_command, send_stop_job_command
+from rq.command import PUBSUB_CHANNEL_TEMPLATE, send_shutdown_command, send_stop_job_command
 from rq.job import JobStatus
 from rq_jobs import errands
 from rq_jobs.fleet import Fleet
-from servers import until
+from support.processes import alive, send
+from support.servers import until
+
+from agentq.worker.rq.inbox import BLOCK_S
 
 
+@pytest.mark.full("takes 3 s")
 def test_jobs_of_every_kind_of_producer_are_executed(fleet: Fleet) -> None:
     fleet.worker_of_ours("--rq", "high,default")
     queue = fleet.queue()
@@ -37,7 +41,9 @@ def test_jobs_of_every_kind_of_producer_are_executed(fleet: Fleet) -> None:
     assert fleet.fetch("only").meta == {"word": "unique"}
 
 
-def test_an_idle_worker_begins_a_job_in_milliseconds(fleet: Fleet) -> None:
+@pytest.mark.full("takes 2 s")
+def test_an_idle_worker_is_woken_by_a_job(fleet: Fleet) -> None:
+    """It looks by itself once in `BLOCK_S` only, so that most of those who are not woken wait for longer than this."""
     fleet.worker_of_ours()
     fleet.ended(fleet.queue().enqueue(errands.add, 0, 0))
     waits = []
@@ -48,22 +54,20 @@ def test_an_idle_worker_begins_a_job_in_milliseconds(fleet: Fleet) -> None:
         fleet.until_traced(f"add {number} 1")
         waits.append(time.monotonic() - begun)
 
-    assert sorted(waits)[5] < 0.1
+    assert sorted(waits)[5] < BLOCK_S / 4
 
 
+@pytest.mark.full("takes 4 s")
 def test_the_job_of_a_killed_worker_runs_again_within_its_lease(fleet: Fleet) -> None:
     """RQ's own workers leave it for up to eleven minutes."""
     first = fleet.worker_of_ours()
     job = fleet.queue().enqueue(errands.held_up)
     fleet.until_traced("begun 1")
     fleet.worker_of_ours()
-    killed = time.monotonic()
     os.kill(first.pid, signal.SIGKILL)
 
     assert fleet.ended(job) == [JobStatus.FINISHED]
 
-    settings = fleet.settings
-    assert time.monotonic() - killed < (settings.lease_ms + settings.tick_ms + settings.reap_grace_ms) / 1000 + 4
     assert fleet.traces() == ["begun 1", "begun 2", "done 2"]
     assert job.return_value(refresh=True) == "attempt 2"
     assert len(job.results()) == 1
@@ -71,6 +75,7 @@ def test_the_job_of_a_killed_worker_runs_again_within_its_lease(fleet: Fleet) ->
     assert fleet.client.keys("rq:execution*") == []
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_worker_that_was_frozen_and_wakes_writes_nothing(fleet: Fleet) -> None:
     first = fleet.worker_of_ours()
     job = fleet.queue().enqueue(errands.held_up)
@@ -93,6 +98,7 @@ def test_a_worker_that_was_frozen_and_wakes_writes_nothing(fleet: Fleet) -> None
     assert len(job.results()) == 1
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_job_is_stopped_by_rqs_command(fleet: Fleet) -> None:
     fleet.worker_of_ours()
     job = fleet.queue().enqueue(errands.sleepy, on_stopped=Callback(errands.halted))
@@ -108,6 +114,7 @@ def test_a_job_is_stopped_by_rqs_command(fleet: Fleet) -> None:
     assert fleet.ended(fleet.queue().enqueue(errands.add, 1, 1)) == [JobStatus.FINISHED]
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_job_that_kills_its_process_has_failed_and_the_worker_goes_on(fleet: Fleet) -> None:
     fleet.worker_of_ours()
     job = fleet.queue().enqueue(errands.deadly)
@@ -120,6 +127,7 @@ def test_a_job_that_kills_its_process_has_failed_and_the_worker_goes_on(fleet: F
     assert "Work-horse terminated unexpectedly" in (latest.exc_string or "")
 
 
+@pytest.mark.full("takes 2 s")
 def test_rqs_timeout_holds_in_a_worker_of_ours(fleet: Fleet) -> None:
     fleet.worker_of_ours()
     job = fleet.queue().enqueue(errands.sleepy, 30, job_timeout=1)
@@ -129,24 +137,38 @@ def test_rqs_timeout_holds_in_a_worker_of_ours(fleet: Fleet) -> None:
     assert "JobTimeoutException" in str(job.latest_result().exc_string)  # type: ignore[union-attr]
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_worker_leaves_by_rqs_command_and_tells_rq(fleet: Fleet) -> None:
     worker = fleet.worker_of_ours()
     (key,) = fleet.rq_workers()
 
     send_shutdown_command(fleet.client, key.removeprefix("rq:worker:"))
 
-    assert worker.wait(timeout=20) == 0
+    assert worker.wait(timeout=60) == 0
     assert fleet.rq_workers() == set()
     assert not fleet.client.keys("rq:scheduler*")
 
 
+@pytest.mark.full("takes 1 s")
+def test_a_command_of_rq_that_cannot_be_read_is_passed_over(fleet: Fleet) -> None:
+    worker = fleet.worker_of_ours()
+    (key,) = fleet.rq_workers()
+    name = key.removeprefix("rq:worker:")
+
+    fleet.client.publish(PUBSUB_CHANNEL_TEMPLATE % name, "no JSON")
+    send_shutdown_command(fleet.client, name)
+
+    assert worker.wait(timeout=20) == 0
+
+
+@pytest.mark.full("takes 3 s")
 def test_a_worker_that_leaves_hands_its_job_back_and_the_next_one_runs_it(fleet: Fleet) -> None:
     first = fleet.worker_of_ours("--rq", "default", "--drain-grace", "0s")
     job = fleet.queue().enqueue(errands.held_up)
     fleet.until_traced("begun 1")
 
     first.terminate()
-    assert first.wait(timeout=20) == 0
+    assert first.wait(timeout=60) == 0
     fleet.worker_of_ours()
 
     assert fleet.ended(job) == [JobStatus.FINISHED]
@@ -154,6 +176,7 @@ def test_a_worker_that_leaves_hands_its_job_back_and_the_next_one_runs_it(fleet:
     assert fleet.started() == []
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_burst_ends_when_the_list_is_empty(fleet: Fleet) -> None:
     jobs = [fleet.queue().enqueue(errands.add, number, 0) for number in range(30)]
 
@@ -163,6 +186,7 @@ def test_a_burst_ends_when_the_list_is_empty(fleet: Fleet) -> None:
     assert {job.get_status() for job in jobs} == {JobStatus.FINISHED}
 
 
+@pytest.mark.full("takes 2 s")
 def test_queues_that_are_named_first_go_first(fleet: Fleet) -> None:
     low = [fleet.queue("low").enqueue(errands.add, 1, number) for number in range(3)]
     high = [fleet.queue("high").enqueue(errands.add, 0, number) for number in range(3)]

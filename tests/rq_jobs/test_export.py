@@ -6,12 +6,15 @@ import json
 import os
 import signal
 
+import pytest
 from rq.job import JobStatus
 from rq_jobs import errands
 from rq_jobs.fleet import Fleet
-from servers import until
+from support.servers import until
 
 from agentq.worker.rq import Queue
+
+pytestmark = pytest.mark.full("starts RQ's own programs")
 
 
 def test_jobs_that_wait_go_back_and_rqs_own_worker_goes_on(fleet: Fleet) -> None:
@@ -25,7 +28,7 @@ def test_jobs_that_wait_go_back_and_rqs_own_worker_goes_on(fleet: Fleet) -> None
     assert {job.get_status() for job in jobs} == {JobStatus.FINISHED}
     assert fleet.traces() == [f"add {number} 0" for _ in queues for number in range(3)]
     again = fleet.agentq("rq", "export", "--queue", "default")
-    assert again.stdout == "default  0 jobs back in RQ's list\n"
+    assert again.stdout == "default\t0 jobs back in RQ's list\n"
 
 
 def test_while_a_worker_adopts_the_queue_nothing_goes_back(fleet: Fleet) -> None:
@@ -51,7 +54,7 @@ def test_what_a_dead_worker_holds_goes_back_once_it_is_lost(fleet: Fleet) -> Non
     until(lambda: fleet.agentq("reap").returncode in (0, 10) and fleet.lanes().held() == 0, "the reaper", 60)
     done = fleet.agentq("rq", "export", "--queue", "default")
 
-    assert done.stdout == "default  1 job back in RQ's list\n"
+    assert done.stdout == "default\t1 job back in RQ's list\n"
     assert job.get_status() == JobStatus.QUEUED
     assert fleet.started() == []
     fleet.rq("worker", "--burst", "default")

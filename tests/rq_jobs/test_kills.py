@@ -13,7 +13,9 @@ import pytest
 from rq.job import JobStatus
 from rq_jobs import errands
 from rq_jobs.fleet import Fleet
-from servers import Server, free_port, until, valkey_binary
+from support.servers import Server, free_port, until, valkey_binary
+
+pytestmark = pytest.mark.full("kills workers")
 
 JOBS = 150
 KILLS = 4

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from docs import ROOT
 from rq_jobs.fleet import Fleet
+from support.generated_docs import ROOT
+
+pytestmark = pytest.mark.full("an RQ project is moved with all its programs")
 
 GUIDE = ROOT / "worker/agentq/worker/rq/MOVING.md"
 FENCE = re.compile(r"^```(\w+)(?: (\w+)=(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -70,7 +72,7 @@ class Project:
 
     def end(self, name: str, number: signal.Signals) -> None:
         self.background[name].send_signal(number)
-        self.background[name].wait(timeout=30)
+        self.background[name].wait(timeout=60)
 
 
 def matches(expected: str, said: str) -> bool:

@@ -12,9 +12,11 @@ from rq.command import send_stop_job_command
 from rq.job import JobStatus
 from rq_jobs import errands
 from rq_jobs.fleet import Fleet, Process
-from servers import until
+from support.servers import until
 
 from agentq.worker.rq import Queue
+
+pytestmark = pytest.mark.full("starts workers of both kinds")
 
 CLASS = "agentq.worker.rq.Worker"
 
@@ -60,11 +62,9 @@ def test_the_job_of_a_killed_worker_runs_again_within_its_lease_and_the_old_hors
     job = fleet.queue().enqueue(errands.held_up)
     fleet.until_traced("begun 1")
     begin(fleet)
-    killed = time.monotonic()
     os.kill(first.pid, signal.SIGKILL)  # its horse lives on, as RQ's do
 
     assert fleet.ended(job) == [JobStatus.FINISHED]
-    assert time.monotonic() - killed < 10
     fleet.client.rpush("gate", "open")
     fleet.until_traced("done 1")
 

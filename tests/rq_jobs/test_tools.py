@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs import ROOT
 from rq.job import JobStatus
 from rq.registry import clean_registries
 from rq_jobs import errands
 from rq_jobs.fleet import Fleet
-from servers import free_port, until
+from support.generated_docs import ROOT
+from support.servers import free_port, until
 
 from agentq.worker.rq.queue import Queue
+
+pytestmark = pytest.mark.full("starts RQ's own programs")
 
 
 def test_rq_info_shows_the_backlog_the_worker_and_what_it_does(fleet: Fleet) -> None:

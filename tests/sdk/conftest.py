@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from sdk.ways import BESIDE, BOTH_WAYS, beside
-from servers import Server
-from serving import Serving
+from support.http_servers import Serving
+from support.servers import Server
 
 from agentq.coordinator.flow import Flow
 from agentq.sdk import Client, connect, set_default_client

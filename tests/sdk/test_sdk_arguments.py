@@ -76,13 +76,13 @@ def test_positions_without_a_name_stay_beside_the_keywords() -> None:
 @pytest.mark.parametrize(
     ("name", "args", "kwargs", "complaint"),
     [
-        ("double", ("1",), {}, "'number': input should be a valid integer, not '1'"),
+        ("double", ("1",), {}, "'number': it should be a whole number, not '1'"),
         ("double", (True,), {}, "'number'.*not True"),
         ("double", (), {}, "'number': missing required argument"),
         ("double", (1, 2), {}, "unexpected positional argument"),
         ("double", (1,), {"number": 2}, "the argument 'number' twice"),
         ("double", (), {"number": 1, "nummer": 2}, "'nummer'"),
-        ("move", ({"x": 1},), {}, "'point': input should be an instance of Point"),
+        ("move", ({"x": 1},), {}, "'point': it should be an instance of Point"),
         ("plain", ("a", "b"), {}, "'second'"),
         ("plain", ("a", 1, "c"), {}, "'rest'"),
         ("plain", ("a", 1), {"third": "x"}, "'third'"),

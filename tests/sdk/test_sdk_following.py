@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 from sdk import works
 from sdk.conftest import executing
-from servers import until
+from support.servers import until
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.sdk import Client
@@ -31,6 +31,7 @@ def test_the_events_of_a_run_are_followed_to_its_end(client: Client) -> None:
     assert names(client, run.id) == heard
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.usefixtures("client")
 def test_whoever_keeps_the_last_event_goes_on_there() -> None:
     run = works.double.submit(1)
@@ -116,6 +117,7 @@ def test_a_stream_that_is_left_leaves_no_thread_behind(client: Client) -> None:
     )
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_program_that_ends_while_it_waits_ends_in_silence(valkey_url: str) -> None:
     program = f"""
 from agentq.sdk import connect

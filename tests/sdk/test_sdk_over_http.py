@@ -9,11 +9,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from proxy import Proxy
 from sdk import works
 from sdk.conftest import executing
-from servers import Server, until
-from serving import Serving
+from support.http_servers import Serving
+from support.lossy_proxy import Proxy
+from support.servers import Server, until
 
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.records import Filter
@@ -45,6 +45,7 @@ def test_a_submit_whose_reply_is_lost_is_done_once(coordinator: Serving, how: st
     assert found == {run.id for run in runs}
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_verb_whose_reply_is_lost_is_said_once(coordinator: Serving) -> None:
     run = coordinator.submit(queue="verbs")
     said: dict[bytes, Callable[[Run[object]], object]] = {
@@ -61,6 +62,7 @@ def test_a_verb_whose_reply_is_lost_is_said_once(coordinator: Serving) -> None:
     assert told == ["submitted", "signalled", "cancelled", "requeued"]
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_client_outlives_the_coordinator_and_the_store(
     durable: Server, make_serving: MakeServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_conversation_is_held_over_http(coordinator: Serving) -> None:
         until(lambda: turns[1].state() == "cancelled", "its turns to be cancelled")
 
 
+@pytest.mark.full("takes 2 s")
 def test_one_stream_serves_all_who_wait(coordinator: Serving) -> None:
     """Seen from the coordinator: however many wait, it has few connections."""
     task = works.double.options(queue="default")
@@ -168,4 +171,5 @@ def test_a_spec_survives_the_way(coordinator: Serving) -> None:
     with connect(coordinator.url) as client:
         receipt = client.backend.submit(spec)
         assert client.run(receipt.id).record().spec == spec == coordinator.records.get(receipt.id).spec
-        assert client.backend.submit(spec) == (receipt.id, False, None)
+        assert client.backend.submit(spec) == receipt._replace(created=False)
+        assert "There is no limit repo:acme" in receipt.notes[0]

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from docs import ROOT
-from servers import Server
-from serving import Serving
+from support.generated_docs import ROOT
+from support.http_servers import Serving
+from support.servers import Server
 
 import agentq.sdk
 import agentq.testing
@@ -76,6 +76,7 @@ def environment(
     assert worker.returncode == 0
 
 
+@pytest.mark.full("takes 15 s")
 def test_every_example_runs(environment: dict[str, str], tmp_path: Path) -> None:
     for block in BLOCKS:
         if not block.startswith("# "):
@@ -89,6 +90,7 @@ def test_every_example_runs(environment: dict[str, str], tmp_path: Path) -> None
             assert done.returncode == 0, block + done.stderr
 
 
+@pytest.mark.full("takes 5 s")
 def test_the_examples_of_tests_pass(environment: dict[str, str], tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_shop.py"]
 

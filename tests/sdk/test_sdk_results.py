@@ -11,7 +11,7 @@ import pytest
 from sdk import works
 from sdk.conftest import executing
 from sdk.works import Point
-from servers import Server, until
+from support.servers import Server, until
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, NotFound
 from agentq.sdk import (
@@ -288,6 +288,7 @@ def test_the_first_wait_notices_an_end_that_comes_while_it_begins(client: Client
     until(lambda: all(run.state() == "completed" for run in runs), "all runs to end")
 
 
+@pytest.mark.full("takes 1 s")
 def test_what_is_no_run_cannot_be_gathered(client: Client) -> None:
     run = client.submit(works.add, 1, 2)
 

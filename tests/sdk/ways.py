@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from agentq.sdk import Client
 
-BOTH_WAYS = ("test_sdk_results", "test_sdk_submitting", "test_sdk_following", "test_sdk_event_loops")
+BOTH_WAYS = (
+    "test_sdk_administration",
+    "test_sdk_event_loops",
+    "test_sdk_following",
+    "test_sdk_results",
+    "test_sdk_submitting",
+)
 """The modules whose claims hold for either."""
 BESIDE: dict[Client, Client] = {}
 

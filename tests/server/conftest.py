@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import Server
-from serving import Serving
-from wire import opened
+from support.http_servers import Serving
+from support.servers import Server
+from support.worker_protocol import opened
 
-HASTY = {"RUNNER_POLL_TIMEOUT": "1", "RUNNER_HEARTBEAT_INTERVAL": "0.4", "RUNNER_HEARTBEAT_TIMEOUT": "1"}
+HASTY = {"RUNNER_POLL_TIMEOUT": "1"}
 
 
 @pytest.fixture(scope="module")
 def hasty(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A server that holds polls for a second, and whose runners are lost after two."""
+    """A server that holds polls for a second."""
     serving = Serving(valkey, tmp_path_factory.mktemp("hasty"), environment=HASTY).start()
     yield serving
     serving.stop()

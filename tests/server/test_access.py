@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import socket
@@ -14,13 +15,17 @@ from zlib import crc32
 import httpx
 import pytest
 from fastapi.routing import APIRoute, APIWebSocketRoute
-from servers import Server
-from serving import COMMAND, Serving
+from support.http_servers import COMMAND, Serving
+from support.servers import Server, until
 
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.identity import created_ms, new_run_id, tick_run_id
+from agentq.coordinator.program_log import masked
 from agentq.coordinator.server.app import every_route, needed
-from agentq.coordinator.server.diary import masked
+from agentq.coordinator.server.guesses import GUESSES
 from agentq.coordinator.tokens import Scope, Tokens, presented
 
+CALL = {"kind": "function", "function": "shop:tax", "argv": []}
 PUBLIC = {"/health", "/ready"}
 ROUTES = [(route, method) for route in every_route() if isinstance(route, APIRoute) for method in route.methods or ()]
 
@@ -44,6 +49,7 @@ def path_of(route: APIRoute | APIWebSocketRoute) -> str:
     return re.sub(r"\{[^}]*\}", "nothing", route.path)
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_route_is_open_to_its_scope_and_shut_to_all_others(guarded: Serving) -> None:
     """401 without a token, 403 with one that lacks the scope; and past the door, whatever it says there, with it."""
     tokens = {scope: guarded.token(scope) for scope in Scope}
@@ -84,6 +90,7 @@ def test_a_token_is_kept_as_its_digest_and_told_once(guarded: Serving) -> None:
     assert shown.digest in kept
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,6 +109,7 @@ def test_what_is_not_a_token_is_refused(guarded: Serving, change: Callable[[str]
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_revoked_token_is_refused_at_once_by_every_server(guarded: Serving, make_serving: Callable[..., Serving],
                                                              valkey: Server) -> None:  # fmt: skip
     other = make_serving(valkey, "--require-tokens", namespace=guarded.settings.namespace)
@@ -139,6 +147,29 @@ def test_who_knows_only_the_id_of_a_token_uses_nothing_of_it_up(guarded: Serving
         assert [owner.get("/runs").status_code for _ in range(3)] == [200, 200, 429]
 
 
+def test_an_address_that_shows_made_up_tokens_has_to_wait_and_good_ones_have_not(
+    make_serving: Callable[..., Serving], valkey: Server
+) -> None:
+    serving = make_serving(valkey, "--require-tokens")
+    good, new = serving.token("read"), serving.token("read")
+    forged = [f"aq_client_{number:012x}_{'0' * 64}" for number in range(GUESSES + 200)]
+    with serving.client(good) as owner, serving.client() as guesser:
+        assert owner.get("/runs").status_code == 200
+        answers = [
+            guesser.get("/runs", headers={"authorization": f"Bearer {each}{crc32(each.encode()):08x}"})
+            for each in forged
+        ]
+        assert owner.get("/runs").status_code == 200
+
+    statuses = [each.status_code for each in answers]
+    assert set(statuses[:GUESSES]) == {401}
+    assert 429 in statuses
+    assert int(answers[statuses.index(429)].headers["retry-after"]) >= 1
+    with serving.client(new) as client:
+        until(lambda: client.get("/runs").status_code == 200, "the address to be believed again")
+
+
+@pytest.mark.full("takes 2 s")
 def test_a_tokens_last_use_is_noted_once_a_minute(guarded: Serving) -> None:
     token = guarded.token("read")
     name = token.split("_")[2]
@@ -179,17 +210,36 @@ def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
                     {"kind": "agent", "agent": "claude", "argv": [], "prompt": "x", "session": "talk"},
                     {"plan": "release"},
                     {"dedupe_key": "nightly", "if_live": "replace"},
+                    {**CALL, "args": [{"$run": theirs}]},
+                    {**CALL, "kwargs": {"of": [{"deep": {"$run": theirs}}]}},
                 )
             ),
             client.post("/runs", json={"type": "resume_session", "session_id": "talk", "prompt": "x", "queue": "mine"}),
             client.post(
                 "/runs", json={"type": "start_session", "parent_session_id": "talk", "prompt": "x", "queue": "mine"}
             ),
+            client.post("/runs", json={"type": "start_session", "prompt": "x", "queue": "mine"}),
         ]
         assert client.post("/runs", json={**COMMAND, "queue": "mine", "after": [mine]}).status_code == 201
 
     assert {each.status_code for each in refused} == {403}
     assert guarded.records.get(theirs).state == "pending"
+
+
+def test_only_a_token_of_all_queues_chooses_the_id_of_a_run_and_only_a_new_one(guarded: Serving) -> None:
+    """Otherwise it could take the id that a schedule in another queue is about to use."""
+    tick = tick_run_id(0, wall_ms() + 3_600_000, "nightly")
+    with guarded.client(guarded.token("submit", queues=["ours"])) as client:
+        mine = client.post("/runs", json={**COMMAND, "queue": "ours"}).json()["id"]
+        assert client.post("/runs", params={"id": new_run_id()}, json={**COMMAND, "queue": "ours"}).status_code == 403
+        child = tick_run_id(0, created_ms(mine), "its child")
+        of = {**COMMAND, "queue": "ours", "parent": mine}
+        assert client.post("/runs", params={"id": child}, json=of).status_code == 201
+        assert client.post("/runs", params={"id": tick}, json=of).status_code == 403
+    with guarded.client(guarded.token("submit")) as client:
+        refused = client.post("/runs", params={"id": tick}, json=COMMAND)
+        assert (refused.status_code, "10 minutes" in refused.text) == (422, True)
+        assert client.post("/runs", params={"id": new_run_id()}, json=COMMAND).status_code == 201
 
 
 def test_a_runners_token_is_good_for_nothing_but_a_runners_work(guarded: Serving) -> None:
@@ -200,6 +250,7 @@ def test_a_runners_token_is_good_for_nothing_but_a_runners_work(guarded: Serving
             assert client.request(method, path_of(route)).status_code == 403, route.path
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_token_file_lets_in_and_is_checked(
     valkey: Server, folder: Path, make_serving: Callable[..., Serving]
 ) -> None:
@@ -215,7 +266,7 @@ def test_a_token_file_lets_in_and_is_checked(
 def serve(serving: Serving, *options: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "agentq.cli.main", "serve", "--port", "0", *options]
     return subprocess.run(
-        argv, env={**serving.settings.to_environment()}, capture_output=True, text=True, timeout=30, check=False
+        argv, env={**serving.settings.to_environment()}, capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -228,23 +279,27 @@ def test_commands_that_do_not_serve_load_nothing_of_the_server() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_server_refuses_to_listen_to_others_while_nobody_needs_a_token(valkey: Server, tmp_path: Path) -> None:
     nobody = Serving(valkey, tmp_path)
-    refused = serve(nobody, "--host", "0.0.0.0")
+    refused = serve(nobody, "--host", "0.0.0.0", "--plain-http")
 
     assert refused.returncode == 4
     assert "agentq token new" in refused.stderr
-    assert "without TLS" in refused.stderr
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--tls-cert", "/nowhere"], "go together"),
         (["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "no file /nowhere"),
         (["--token-file", "/nowhere"], "cannot be read"),
-        (["--log-level", "loud"], "log_level"),
+        (["--log-level", "loud"], "--log-level: it should be"),
         (["--insecure-no-tokens", "--require-tokens"], "contradict"),
+        (["--host", "0.0.0.0"], "without TLS, tokens and prompts could be read on their way: give --tls-cert"),
+        (["--host", "0.0.0.0", "--no-token"], "--no-token is for a server on loopback"),
+        (["--host", "0.0.0.0", "--open-runners"], "--open-runners is for a server on loopback"),
     ],
 )
 def test_wrong_options_are_told_and_nothing_is_opened(
@@ -269,6 +324,21 @@ def test_nothing_secret_is_written_down(guarded: Serving) -> None:
     assert "hunter2" not in masked("redis://u:hunter2@h prompt [type=x, input_value='hunter2', input_type=str]")
 
 
+def test_the_log_tells_which_token_made_which_runs(guarded: Serving) -> None:
+    token = guarded.token("submit")
+    with guarded.client(token) as client:
+        one = client.post("/runs", json=COMMAND).json()["id"]
+        many = client.post("/runs", json={"runs": [COMMAND, COMMAND]}).json()["runs"]
+
+    def made() -> list[object]:
+        lines = [json.loads(line) for line in guarded.said().splitlines() if line.startswith("{")]
+        return [each["made"] for each in lines if each.get("token") == token.split("_")[2]]
+
+    until(lambda: len(made()) == 2, "the lines of both requests, which are written after the answers")
+    assert made() == [f"/runs/{one}", [f"/runs/{each['id']}" for each in many]]
+
+
+@pytest.mark.needs("openssl")
 def test_tls_is_spoken_where_a_certificate_is_given(make_serving: Callable[..., Serving], valkey: Server,
                                                     folder: Path) -> None:  # fmt: skip
     made = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -keyout {folder}/key -out {folder}/cert"

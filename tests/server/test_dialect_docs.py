@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from foreign import Parties
-from serving import Serving
+from support.foreign_runner import Parties
+from support.http_servers import Serving
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.server.foreign.demanding import Wanted
 from agentq.coordinator.server.foreign.registration import Registration, label_of
 from agentq.coordinator.server.foreign.shelf import filled_in
 from agentq.coordinator.server.foreign.timing import Timing
+from agentq.coordinator.server_settings import ServerSettings
 from agentq.coordinator.serving import serves
-from agentq.coordinator.settings import ServerSettings
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +22,7 @@ def serving(hasty: Serving) -> Serving:
     return hasty
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_client_of_dialect_b_and_its_runner_are_spoken_to_in_their_way(parties: Parties) -> None:
     runner, client = parties.hand("b"), parties.client()
     made = client.start("b", "write the docs", execution_mode="async_poll")

@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from foreign import DETAILS, PROFILE, Client, Hand, Parties
-from serving import Serving
+from support.foreign_runner import DETAILS, PROFILE, Client, Hand, Parties
+from support.http_servers import Serving
 
 SESSION_FIELDS = {
     *("session_id", "status", "created_at", "project_dir", "agent_name", "last_resumed_at", "parent_session_id"),
@@ -149,6 +149,7 @@ def test_a_schema_without_end_refuses_what_comes_and_breaks_nothing(parties: Par
     http.delete("/agents/endless")
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -187,6 +188,7 @@ def test_a_run_goes_to_a_runner_that_has_what_it_demands(parties: Parties) -> No
     assert plain.take()["run_id"] == there
 
 
+@pytest.mark.full("takes 4 s")
 def test_an_agent_that_a_runner_brings_along_is_run_there_and_nowhere_else(parties: Parties) -> None:
     owner, other = parties.hand(hostname="host-2", agents=[{"name": "special"}]), parties.hand()
     client = parties.client()
@@ -293,6 +295,7 @@ def test_finish_hooks_are_told_of_what_succeeded(parties: Parties) -> None:
         client.http.delete(f"/agents/{name}")
 
 
+@pytest.mark.full("takes 1 s")
 def test_metadata_can_be_changed_and_events_belong_to_their_session(parties: Parties) -> None:
     client = parties.client()
     session = client.start()["session_id"]

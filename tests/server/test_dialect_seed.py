@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from foreign import Parties
-from serving import Serving
+from support.foreign_runner import Parties
+from support.http_servers import Serving
 
 RUN_FIELDS = {
     *("run_id", "type", "session_name", "agent_name", "prompt", "project_dir", "parent_session_name", "status"),
@@ -35,6 +35,8 @@ def test_a_run_goes_its_way_from_start_to_result(serving: Serving) -> None:
         made = http.post("/runs", json=asked)
         run = made.json()["run_id"]
         assert (made.status_code, made.json()["status"]) == (200, "pending")
+        told = serving.records.get(run).spec.env
+        assert (told["AGENT_SESSION_NAME"], told["AGENT_SESSION_ID"]) == ("research-task", "research-task")
         again = http.post("/runs", json=asked)
         assert again.status_code == 409
         assert again.json()["detail"] == (
@@ -87,6 +89,7 @@ def test_an_executor_gives_its_session_an_id_and_tells_of_it(serving: Serving, p
         assert http.get(f"/runs/{run}").json()["outcome"]["result"] == "Qubits."
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_session_that_nobody_told_anything_of_has_no_result(parties: Parties) -> None:
     client, runner = parties.client(), parties.hand("a")
     run = client.start("a")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from world import World
+from support.world import World
 
 from agentq.coordinator.server.foreign import follower
 from agentq.coordinator.server.foreign.follower import Follower

@@ -13,10 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-from foreign import PROFILE, Client, Dialect, Hand, Parties, is_polling
 from pydantic import JsonValue
-from servers import until
-from serving import Serving
+from support.foreign_runner import PROFILE, Client, Dialect, Hand, Parties, is_polling
+from support.http_servers import Serving
+from support.leases import end_lease
+from support.servers import until
 
 from agentq.coordinator.server.foreign.asking import Asked, Asking
 from agentq.coordinator.server.foreign.conversing import Conversing
@@ -26,7 +27,6 @@ from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.timing import Timing
 
-LOST_S = 15
 BOTH: list[Dialect] = ["a", "c"]
 
 
@@ -51,6 +51,7 @@ def events_of(serving: Serving, run: str) -> list[str]:
 # 1: lost claim
 
 
+@pytest.mark.full("takes 1 s")
 def test_nothing_is_claimed_for_a_client_that_has_gone(serving: Serving, parties: Parties) -> None:
     """Defect 1."""
     runner, client = parties.hand(), parties.client()
@@ -66,6 +67,7 @@ def test_nothing_is_claimed_for_a_client_that_has_gone(serving: Serving, parties
     assert events_of(serving, run) == ["1 None"]
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_run_whose_delivery_was_lost_is_given_again(serving: Serving, parties: Parties, dialect: Dialect) -> None:
     """Defect 1: the answer went out and was never read."""
@@ -115,6 +117,7 @@ def test_the_one_runner_executes_the_hook_that_its_run_waits_for(parties: Partie
     assert client.status(run) == "completed"
 
 
+@pytest.mark.full("takes 3 s")
 @pytest.mark.parametrize("why", ["not today", "not today, " * 5000])
 def test_a_hook_can_forbid_a_run(parties: Parties, why: str) -> None:
     """Defect 2. It is an agent that says why, and it may say anything."""
@@ -159,14 +162,15 @@ def test_a_stop_reaches_the_turn_that_runs_now(parties: Parties, say: str) -> No
 # 4 and 5: a lost runner; guards
 
 
-def test_what_a_lost_runner_held_runs_elsewhere_and_all_say_so(parties: Parties) -> None:
+@pytest.mark.full("takes 2 s")
+def test_what_a_lost_runner_held_runs_elsewhere_and_all_say_so(serving: Serving, parties: Parties) -> None:
     """Defect 4; and 5: the lost one's word changes nothing any more, and it is told to stop."""
     lost, client = parties.hand("a"), parties.client()
     run = client.start("a")["run_id"]
     lost.take()
     assert client.status(run) == "running"
 
-    until(lambda: client.status(run) == "pending", "the runner to be lost", LOST_S)
+    until(lambda: end_lease(serving.store, lost.id) and client.status(run) == "pending", "the runner to be lost")
     assert lost.id not in {each["runner_id"] for each in client.http.get("/runners").json()["runners"]}
     other = parties.hand("a")
     other.take()
@@ -181,6 +185,7 @@ def test_what_a_lost_runner_held_runs_elsewhere_and_all_say_so(parties: Parties)
     assert client.status(run) == "completed"
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize("late", ["completed", "failed", "stopped", "started"])
 def test_what_is_said_after_the_end_or_by_others_changes_nothing(parties: Parties, late: str) -> None:
     """Defect 5."""
@@ -218,11 +223,11 @@ def test_a_run_whose_end_was_told_and_not_reported_is_completed(serving: Serving
 
 def test_a_run_that_runs_longer_than_it_may_is_failed_and_stopped(serving: Serving, parties: Parties) -> None:
     """Foreign runners have no timeouts: it is looked at each of their heartbeats."""
-    runner, client = parties.hand("a"), parties.client()
+    runner = parties.hand("a")
     run = serving.submit(kind="agent", agent="claude", prompt="x", argv=(), timeout_ms=1)
     runner.take()
 
-    until(lambda: runner.beat().is_success and client.status(run) == "failed", "the run to fail")
+    until(lambda: runner.beat().is_success and serving.records.get(run).state == "failed", "the run to fail")
 
     assert runner.poll() == {"stop_runs": [run]}
 
@@ -230,6 +235,7 @@ def test_a_run_that_runs_longer_than_it_may_is_failed_and_stopped(serving: Servi
 # 6, 8 and 9: a restart
 
 
+@pytest.mark.full("takes 3 s")
 def test_no_runner_notices_a_restart_of_the_server_and_runs_keep_their_order(
     serving: Serving, parties: Parties
 ) -> None:
@@ -282,6 +288,7 @@ def test_a_run_that_nobody_takes_fails_in_time_where_that_is_set(serving: Servin
 # 7: coming back
 
 
+@pytest.mark.full("takes 5 s")
 def test_a_crashed_runner_comes_back_at_once_and_its_runs_with_it(parties: Parties) -> None:
     """Defect 7."""
     crashed, client = parties.hand(), parties.client()
@@ -289,7 +296,7 @@ def test_a_crashed_runner_comes_back_at_once_and_its_runs_with_it(parties: Parti
     crashed.take()
     crashed.http.close()
 
-    until(lambda: register(client).status_code == 200, "its last poll to be a while ago", 10)
+    until(lambda: register(client).status_code == 200, "its last poll to be a while ago")
 
     back = parties.hand()
     assert back.id == crashed.id
@@ -318,4 +325,4 @@ def test_an_identity_that_polls_at_this_moment_is_not_given_away(serving: Servin
     detail = refused.json()["detail"]
     assert (detail["error"], detail["runner_id"], detail["hostname"]) == ("duplicate_runner", runner.id, "host-1")
     link.close()
-    until(lambda: register(client).status_code == 200, "the place to be free", 5)
+    until(lambda: register(client).status_code == 200, "the place to be free")

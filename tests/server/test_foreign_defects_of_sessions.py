@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foreign import Client, Hand, Parties, is_polling
 from pydantic import JsonValue
-from servers import until
-from serving import Serving
+from support.foreign_runner import Client, Hand, Parties, is_polling
+from support.http_servers import Serving
+from support.servers import until
 
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.limits import PROMPT_BYTES
@@ -36,6 +36,7 @@ def done(runner: Hand, run: dict[str, Any], result: str) -> None:
     runner.report(run["run_id"], "completed", session_status="finished")
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_parent_is_told_of_every_child_though_a_turn_of_it_failed(parties: Parties) -> None:
     """Defects 10 and 11: nothing is swallowed, and what the parent had resulted in can still be read."""
     runner, client = parties.hand(), parties.client()
@@ -112,6 +113,7 @@ def test_a_busy_parent_is_told_of_its_children_together_when_it_is_free(parties:
 # 12: a busy session
 
 
+@pytest.mark.full("takes 2 s")
 def test_turns_of_a_busy_session_wait_in_their_order(parties: Parties) -> None:
     """Defect 12."""
     runner, client = parties.hand(tags=["slots=4"]), parties.client()
@@ -131,6 +133,7 @@ def test_turns_of_a_busy_session_wait_in_their_order(parties: Parties) -> None:
 # 14: concurrency
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(("fields", "most"), [({}, 1), ({"tags": ["slots=2"]}, 2), ({"slots": 3}, 3)])
 def test_a_runner_gets_as_many_runs_as_it_has_room_for(parties: Parties, fields: dict[str, Any], most: int) -> None:
     """Defect 14: one at a time unless it says more."""
@@ -211,7 +214,7 @@ def test_nothing_that_a_request_brings_is_expanded(parties: Parties) -> None:
     servers = {"files": {"url": "http://x/${params.where}", "auth": "${env.HOME}", "key": "${scope.key}"}}
     client.http.delete("/agents/curious")
     assert client.http.post("/agents", json={
-        "name": "curious", "mcp_servers": servers,
+        "name": "curious", "mcp_servers": servers, "system_prompt": "The key is ${scope.key}.",
         "parameters_schema": {"type": "object", "properties": {"prompt": {}, "where": {}}},
     }).status_code == 201  # fmt: skip
     asked = {"prompt": "look", "where": "${env.HOME} ${params.prompt}"}
@@ -234,6 +237,7 @@ def test_nothing_that_a_request_brings_is_expanded(parties: Parties) -> None:
 # 18: agents
 
 
+@pytest.mark.full("takes 2 s")
 def test_an_agent_that_is_unknown_or_inactive_is_refused(parties: Parties) -> None:
     """Defect 18; as long as no blueprint is stored, names are the runners' own business."""
     client = parties.client()
@@ -285,8 +289,9 @@ def test_a_runner_that_is_drained_ends_what_it_has_and_is_told_to_leave(parties:
     assert runner.poll() == {"deregistered": True}
 
 
-def test_a_new_run_is_picked_up_within_milliseconds(serving: Serving, parties: Parties) -> None:
-    """No half second between two looks: the poll is woken."""
+@pytest.mark.full("it measures time")
+def test_a_poll_that_waits_is_woken_by_a_new_run(serving: Serving, parties: Parties) -> None:
+    """The quickest of five is answered sooner than a poll could be that looks every half second."""
     runner, client = parties.hand(), parties.client()
     came: list[float] = []
 
@@ -294,7 +299,7 @@ def test_a_new_run_is_picked_up_within_milliseconds(serving: Serving, parties: P
         runner.take()
         came.append(time.monotonic())
 
-    for _ in range(5):
+    for _ in range(20):
         thread = threading.Thread(target=take_one)
         thread.start()
         until(lambda: is_polling(serving, runner.id), "the poll")

@@ -6,8 +6,9 @@ import json
 import random
 from typing import Any
 
-from foreign import BODIES, Client, Parties
-from serving import Serving
+import pytest
+from support.foreign_runner import BODIES, Client, Parties
+from support.http_servers import Serving
 
 SEED = 20_260_301
 ROUNDS = 600
@@ -51,6 +52,7 @@ def a_body(chance: random.Random, runner: str) -> Any:
     return body
 
 
+@pytest.mark.full("takes 2 s")
 def test_nothing_that_is_sent_makes_the_server_fail(serving: Serving, parties: Parties) -> None:
     chance, client = random.Random(SEED), parties.client()
     runner = parties.hand().id

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from foreign import Client, Parties
-from serving import Serving
+from support.foreign_runner import Client, Parties
+from support.http_servers import Serving
 
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.records import Filter
@@ -49,6 +49,7 @@ def broken_off(serving: Serving, told: dict[str, Any]) -> dict[str, str]:
     return made
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize("kind", BODIES)
 def test_what_is_sent_again_is_one_run_in_one_session(serving: Serving, client: Client, kind: str) -> None:
     status, body = BODIES[kind]

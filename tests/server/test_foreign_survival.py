@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from balancer import Balancer
-from foreign import Client, OldRunner, Parties
-from servers import Server, until
-from serving import Serving
+import pytest
+from support.foreign_runner import Client, OldRunner, Parties
+from support.http_servers import Serving
+from support.load_balancer import Balancer
+from support.servers import Server, until
 
 RUNS = 12
 
@@ -29,6 +30,7 @@ def all_completed(client: Client, runs: list[str]) -> bool:
     return all(client.serving.records.get(run).state == "completed" for run in runs)
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_server_is_killed_beside_another_and_nothing_is_lost_or_doubled(
     durable: Server, make_serving: Callable[..., Serving], tmp_path: Path
 ) -> None:
@@ -49,6 +51,7 @@ def test_a_server_is_killed_beside_another_and_nothing_is_lost_or_doubled(
     assert sorted(effects(tmp_path)) == sorted(runs)
 
 
+@pytest.mark.full("takes 2 s")
 def test_runners_serve_a_namespace_that_is_spread_over_partitions(
     valkey: Server, make_serving: Callable[..., Serving]
 ) -> None:
@@ -72,6 +75,7 @@ def test_runners_serve_a_namespace_that_is_spread_over_partitions(
         party.http.close()
 
 
+@pytest.mark.full("takes 3 s")
 def test_redis_restarts_under_load_and_every_poller_goes_on(
     durable: Server, make_serving: Callable[..., Serving], tmp_path: Path
 ) -> None:

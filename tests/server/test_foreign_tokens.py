@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from foreign import PROFILE, Client, Hand, Parties
-from servers import Server, until
-from serving import Serving
+from support.foreign_runner import PROFILE, Client, Hand, Parties
+from support.http_servers import Serving
+from support.servers import Server, until, valkey_binary
 
 from agentq.coordinator.tokens import Tokens
 
@@ -32,6 +34,7 @@ def strangers(guarded: Serving) -> tuple[list[str], Hand, Hand, Client]:
     return tokens, one, two, parties.client(guarded.token("submit", "read"))
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> None:
     _, one, two, client = strangers(guarded)
     run = client.start()
@@ -67,6 +70,7 @@ def test_a_runners_token_touches_nothing_of_another_runner(guarded: Serving) -> 
         party.http.close()
 
 
+@pytest.mark.full("takes 1 s")
 def test_what_another_runner_has_left_idle_and_its_poll_that_waits_are_its_own(guarded: Serving) -> None:
     _, one, two, client = strangers(guarded)
     run = client.start()
@@ -92,6 +96,7 @@ def test_what_another_runner_has_left_idle_and_its_poll_that_waits_are_its_own(g
         party.http.close()
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_runner_whose_token_is_revoked_comes_back_with_another(guarded: Serving) -> None:
     parties, tokens = Parties(guarded), [runners_token(guarded, name) for name in ("old", "new")]
     old = parties.hand(token=tokens[0])
@@ -109,6 +114,7 @@ def waiting(serving: Serving, runner: str) -> bool:
     return bool(serving.store.connection.command("HGET", serving.store.key(0, "runner", runner), "polls_until_ms"))
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_runner_whose_token_is_revoked_while_it_waits_gets_no_run(guarded: Serving) -> None:
     """But whoever stands behind it does, at once."""
     tokens, one, two, client = strangers(guarded)
@@ -126,6 +132,7 @@ def test_a_runner_whose_token_is_revoked_while_it_waits_gets_no_run(guarded: Ser
         party.http.close()
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize("runner", ["lnch_0123456789ab:alive", "x" * 100])
 def test_what_is_no_runners_id_becomes_no_part_of_a_key(serving: Serving, runner: str) -> None:
     parties = Parties(serving)
@@ -142,6 +149,7 @@ def test_what_is_no_runners_id_becomes_no_part_of_a_key(serving: Serving, runner
     one.http.close()
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_poll_of_a_token_that_has_asked_too_often_is_held_and_told_nothing(hasty: Serving) -> None:
     """Refused, the runner would count errors, and give up after three."""
     parties = Parties(hasty)
@@ -152,6 +160,66 @@ def test_a_poll_of_a_token_that_has_asked_too_often_is_held_and_told_nothing(has
     one.http.close()
 
 
+def test_a_runners_token_of_a_queue_serves_that_queue_alone(guarded: Serving) -> None:
+    token = Tokens(guarded.store).new("one", ["work"], kind="runner", queues=["mine"])[1]
+    parties, client = Parties(guarded), guarded.client(guarded.token("submit", "read"))
+    body = {"type": "start_session", "parameters": {"prompt": "x"}}
+    with guarded.client(token) as http:
+        refused = [
+            http.post("/runner/register", json=PROFILE | {"hostname": "a", "tags": ["queue=theirs"]}),
+            http.post("/runner/register", json=PROFILE | {"hostname": "b", "queues": ["mine", "theirs"]}),
+            http.get("/mcp-servers/secret"),
+        ]
+    one = parties.hand(token=token)
+    client.post("/runs", json=body)
+    mine = client.post("/runs", json=body | {"queue": "mine"}).json()
+
+    assert [each.status_code for each in refused] == [403, 403, 403]
+    taken = one.take()
+    assert taken["run_id"] == mine["run_id"]
+    one.report(taken["run_id"], "completed")
+    assert client.get(f"/runs/{mine['run_id']}").json()["state"] == "completed"
+    for http in (one.http, client):
+        http.close()
+
+
+def test_a_start_hook_waits_in_the_queue_of_its_run(serving: Serving) -> None:
+    hook = {"type": "agent", "agent_name": "before", "on_error": "block"}
+    body = {"type": "start_session", "agent_name": "main", "parameters": {"prompt": "x"}, "queue": "nightly"}
+    with serving.client() as client:
+        client.post("/agents", json={"name": "before"})
+        client.post("/agents", json={"name": "main", "hooks": {"on_run_start": hook}})
+        run = client.post("/runs", json=body).json()["run_id"]
+        (before,) = serving.records.get(run).spec.after
+        queues = [serving.records.get(each).spec.queue for each in (run, before)]
+        for each in (run, before):
+            client.post(f"/runs/{each}/cancel")
+
+    assert queues == ["nightly", "nightly"]
+
+
+@pytest.mark.full("takes 5 s")
+def test_a_revoked_token_is_good_for_nothing_while_the_store_is_away_and_a_runner_is_not_told_of_it(
+    folder: Path, make_serving: Callable[..., Serving]
+) -> None:
+    store = Server(valkey_binary(), folder / "store").start()
+    try:
+        guarded = make_serving(store, "--require-tokens", environment={"RUNNER_POLL_TIMEOUT": "2"})
+        one = Parties(guarded).hand(token=runners_token(guarded, "one"))
+        reader = guarded.client(guarded.token("read"))
+        assert (one.poll(), reader.get("/runs").status_code) == (None, 200)
+        store.signal(signal.SIGKILL)
+        polled = one.http.get("/runner/runs", params={"runner_id": one.id})
+        asked = reader.get("/workers")
+    finally:
+        store.stop()
+    for http in (one.http, reader):
+        http.close()
+
+    assert (polled.status_code, asked.status_code) == (204, 503)
+
+
+@pytest.mark.full("takes 2 s")
 def test_events_of_a_session_are_bounded_in_all_and_looked_at_a_few_at_a_time(serving: Serving) -> None:
     parties = Parties(serving)
     one, client = parties.hand(), parties.client()

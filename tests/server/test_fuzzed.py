@@ -10,9 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import COMMAND, Serving
+from support.http_servers import COMMAND, Serving
 
 from agentq.coordinator.sessions import Sessions
+
+pytestmark = pytest.mark.full("fuzzes every route")
 
 HERE = Path(__file__).parent
 STREAMS = "/events|/sse|/follow|/runner/runs$"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
-from foreign import Parties
 from pydantic import JsonValue
-from servers import Server
-from serving import COMMAND, Serving
+from support.foreign_runner import Parties
+from support.http_servers import COMMAND, Serving
+from support.servers import Server, until
 
 from agentq.coordinator.errors import AgentqError, NotAllowed, TryLater, Unreachable
 from agentq.coordinator.server.problems import MEDIA_TYPE, of_error
@@ -30,6 +31,7 @@ def test_a_name_that_is_not_of_loopback_is_refused(serving: Serving) -> None:
     assert [each.status_code for each in good] == [200, 200, 200]
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_page_of_another_origin_is_refused_unless_it_may(serving: Serving, make_serving: Callable[..., Serving],
                                                            valkey: Server) -> None:  # fmt: skip
     friendly = make_serving(valkey, "--cors-origin", "https://ui.example")
@@ -44,11 +46,37 @@ def test_a_page_of_another_origin_is_refused_unless_it_may(serving: Serving, mak
             assert client.get("/runs", headers={"origin": odd}).status_code == 403, odd
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:evil", "[::1]evil", "127.0.0.1:", "a@127.0.0.1", "[::1", "localhost:1:2"])
+def test_a_host_that_only_begins_with_a_name_of_loopback_is_refused(serving: Serving, host: str) -> None:
+    with serving.client() as client:
+        assert client.get("/runs", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize(("name", "value", "status"), [("host", "localhost", 421), ("origin", "http://localhost", 403)])
+def test_a_header_that_says_where_a_request_belongs_is_there_once(
+    serving: Serving, name: str, value: str, status: int
+) -> None:
+    head = f"GET /health HTTP/1.1\r\nHost: localhost\r\n{name}: {value}\r\n{name}: {value}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=40) as client:
+        client.sendall(head.encode())
+        assert client.recv(100).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize("path", ["/runs", "/runner/runs?runner_id=lnch_0123456789ab"])
+def test_a_link_of_another_origin_leads_to_nothing_but_documents(serving: Serving, path: str) -> None:
+    """A poll claims a run, and a browser follows a link with a GET."""
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    with serving.client() as client:
+        assert client.get(path, headers=link).status_code == 403
+        assert client.post("/runs", json=COMMAND, headers=link).status_code == 403
+        assert client.head("/health", headers=link).status_code == 200
+
+
 def test_what_a_page_of_another_origin_embeds_is_refused_and_a_link_is_followed(serving: Serving) -> None:
     """A browser tells no origin then: `<img src="http://127.0.0.1:8765/runner/runs?runner_id=…">`."""
     with serving.client() as client:
         embedded = client.get("/runs", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"})
-        followed = client.get("/runs", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})
+        followed = client.get("/docs", headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})
         own = client.get("/runs", headers={"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"})
         sent = client.post("/runs", content=b'{"kind":"command","argv":["true"]}',
                            headers={"origin": "null", "content-type": "text/plain"})  # fmt: skip
@@ -56,6 +84,7 @@ def test_what_a_page_of_another_origin_embeds_is_refused_and_a_link_is_followed(
     assert [each.status_code for each in (embedded, followed, own, sent)] == [403, 200, 200, 403]
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_server_answers_to_the_address_that_it_listens_at(
     valkey: Server, make_serving: Callable[..., Serving]
 ) -> None:
@@ -86,6 +115,7 @@ def test_a_large_body_is_refused_before_it_is_read(serving: Serving) -> None:
         assert client.recv(100).startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_body_of_no_said_length_is_cut_off_where_it_is_too_large(make_serving: Callable[..., Serving],
                                                                    valkey: Server) -> None:  # fmt: skip
     small = make_serving(valkey, environment={"AGENTQ_SERVER_BODY_BYTES": "2048"})
@@ -112,22 +142,14 @@ def test_what_stands_beside_a_body_has_an_end(serving: Serving, begin: bytes, mo
             client.sendall(more * (16 << 20 >> (len(more) // 2)))
 
 
-def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[..., Serving], valkey: Server) -> None:
-    """Who sends half a head, half a body, or nothing at all, does not keep its connection."""
-    times = {"AGENTQ_SERVER_HEAD_TIMEOUT_MS": "500", "AGENTQ_SERVER_BODY_TIMEOUT_MS": "500"}
-    serving = make_serving(valkey, environment=times)
-    begun = (
-        b"",
-        b"GET /health HT",
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
-        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 200_000,
-    )
-    clients = [socket.create_connection(("127.0.0.1", serving.port), timeout=10) for _ in begun]
-    for client, piece in zip(clients, begun, strict=True):
-        client.sendall(piece)
-    with serving.client() as other:
-        assert other.get("/health").status_code == 200
+def ends_of(serving: Serving, *begun: bytes) -> list[bytes]:
+    """How the connections end that begin so and go on with nothing."""
+    clients = []
+    for piece in begun:
+        clients.append(socket.create_connection(("127.0.0.1", serving.port), timeout=60))
+        with suppress(ConnectionError):  # it may have been cut off before
+            clients[-1].sendall(piece)
+    until(serving.answers, "others to be served")
     ends = []
     for client in clients:
         try:
@@ -135,8 +157,30 @@ def test_slow_clients_are_cut_off_and_others_are_served(make_serving: Callable[.
         except ConnectionResetError:
             ends.append(b"")
         client.close()
+    return ends
 
-    assert ends == [b"", b"", b"", b"HTTP/1.1 408", b""]
+
+@pytest.mark.full("takes 2 s")
+def test_clients_that_are_slow_with_their_head_are_cut_off_and_others_are_served(
+    make_serving: Callable[..., Serving], valkey: Server
+) -> None:
+    """Who sends half a head, or nothing at all, does not keep its connection."""
+    serving = make_serving(valkey, environment={"AGENTQ_SERVER_HEAD_TIMEOUT_MS": "500"})
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    begun = (b"", b"GET /health HT", head + b"X-Slow: ", head + b"X-Long: " + b"x" * 200_000)
+
+    assert ends_of(serving, *begun) == [b""] * 4
+
+
+@pytest.mark.full("takes 2 s")
+def test_a_client_that_is_slow_with_its_body_is_cut_off_and_others_are_served(
+    make_serving: Callable[..., Serving], valkey: Server
+) -> None:
+    """A server of its own: with a short time for heads, too, a slow machine would not get as far as the body."""
+    serving = make_serving(valkey, environment={"AGENTQ_SERVER_BODY_TIMEOUT_MS": "500"})
+    begun = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+    assert ends_of(serving, begun) == [b"HTTP/1.1 408"]
 
 
 @pytest.mark.parametrize("notes", [{"dialect": "zzz"}, {"parameters": 1}, {"hook": "nonsense"}, {"hook": "../"}])
@@ -154,6 +198,7 @@ def test_notes_that_look_foreign_and_are_not_stop_no_runner(
     assert serving.records.get(run).state == "completed"
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-1E+400", "1" + "0" * 400 + ".5"])
 def test_what_cannot_be_told_again_in_json_does_not_come_in(parties: Parties, number: str) -> None:
     client = parties.client()
@@ -167,6 +212,7 @@ def test_what_cannot_be_told_again_in_json_does_not_come_in(parties: Parties, nu
     assert client.http.post(f"/sessions/{session}/events", json={**told, "tool_output": "1e999"}).status_code == 201
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(
     "place", ["99999999999999999999-0", "1-99999999999999999999", "\N{ARABIC-INDIC DIGIT ONE}-0", "1-0 "]
 )

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from servers import Server, until
-from serving import MakeServing, Serving
+from support.http_servers import MakeServing, Serving
+from support.servers import Server, until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
@@ -62,6 +62,7 @@ def runs_of(events: Sequence[Told]) -> list[str]:
     return [each["data"]["run"] for each in events]
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_whoever_comes_back_goes_on_exactly_where_it_was(
     valkey: Server, make_serving: MakeServing, partitions: int
@@ -120,6 +121,7 @@ def test_a_token_of_one_queue_hears_of_no_other(valkey: Server, make_serving: Ma
         assert client.get("/events").status_code == 403
 
 
+@pytest.mark.full("takes 6 s")
 def test_a_token_that_is_revoked_hears_no_more(valkey: Server, make_serving: MakeServing) -> None:
     serving = make_serving(valkey, "--require-tokens")
     token = serving.token("read")
@@ -174,6 +176,7 @@ def test_events_that_are_gone_are_told_as_a_gap(valkey: Server, make_serving: Ma
     assert [each["event"] for each in rest] == ["submitted"] * 2
 
 
+@pytest.mark.full("takes 5 s")
 def test_a_client_that_does_not_read_costs_nothing_and_the_others_go_on(
     valkey: Server, make_serving: MakeServing
 ) -> None:
@@ -244,6 +247,7 @@ def test_a_websocket_tells_the_same(valkey: Server, make_serving: MakeServing) -
         ended.join()
 
 
+@pytest.mark.full("takes 2 s")
 def test_what_happens_while_the_store_is_down_is_told_afterwards(durable: Server, make_serving: MakeServing) -> None:
     serving = make_serving(durable)
     with serving.client() as client, listening(client, "/events?event=submitted") as listener:

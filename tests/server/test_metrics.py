@@ -6,10 +6,11 @@ import re
 import signal
 from collections.abc import Callable
 
-from docs import ROOT
-from servers import Server, until
-from serving import Serving
-from world import World
+import pytest
+from support.generated_docs import ROOT
+from support.http_servers import Serving
+from support.servers import Server, until
+from support.world import World
 
 from agentq.coordinator.events import Event
 from agentq.coordinator.identity import new_run_id
@@ -27,6 +28,7 @@ def value(text: str, name: str, **labels: str) -> float:
     return float(found[1]) if found else 0
 
 
+@pytest.mark.full("takes 1 s")
 def test_what_happens_is_counted_and_what_stands_somewhere_is_told(serving: Serving) -> None:
     with serving.client() as client:
         done, failed, _ = (serving.submit(queue=queue) for queue in ("m", "m", "m"))
@@ -38,15 +40,21 @@ def test_what_happens_is_counted_and_what_stands_somewhere_is_told(serving: Serv
         assert serving.queue.finish([(one, Outcome(exit_code=0))]) == [None]
         serving.queue.fail(two, Outcome(class_=OutcomeClass.EXIT, exit_code=3))
 
-        def text() -> str:
-            return client.get("/metrics").text
+        texts: list[str] = []
 
-        until(lambda: value(text(), "agentq_runs_total", agent="", outcome="exit", queue="m"), "the runs to be counted")
-        told = text()
+        def counted() -> bool:
+            """The last of the runs, and a round of the duties."""
+            texts.append(client.get("/metrics").text)
+            ended = value(texts[-1], "agentq_runs_total", agent="", outcome="exit", queue="m")
+            return bool(ended and value(texts[-1], "agentq_duty_last_success_timestamp_seconds", duty="promoter"))
+
+        until(counted, "the runs to be counted")
+        told = client.get("/metrics").text
         worker.deregister()
 
     assert value(told, "agentq_runs_total", agent="", outcome="ok", queue="m") == 1
     assert value(told, "agentq_queue_depth", queue="m", state="pending") == 1
+    assert 'agentq_queue_depth{queue="m",state="running"} 0.0' in told, "no run of a state that is not an end is 0 runs"
     assert value(told, "agentq_queue_latency_seconds", queue="m") > 0
     assert value(told, "agentq_run_duration_seconds_count", queue="m") == 2
     assert value(told, "agentq_dispatch_latency_seconds_count") >= 2
@@ -111,6 +119,7 @@ def test_methods_that_clients_make_up_are_counted_as_one(world: World) -> None:
     assert counted == [("GET", "1.0"), ("other", "2.0")]
 
 
+@pytest.mark.full("takes 5 s")
 def test_a_server_without_its_store_lives_and_says_that_it_is_of_no_use(
     make_serving: Callable[..., Serving], durable: Server
 ) -> None:

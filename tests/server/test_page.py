@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-from servers import Server
-from serving import MakeServing
+import pytest
+from support.http_servers import MakeServing
+from support.servers import Server
 
 from agentq.coordinator.server.page import METHODS, page_of
 
 
+@pytest.mark.full("takes 2 s")
 def test_the_page_shows_every_route_and_schema_and_fetches_nothing(valkey: Server, make_serving: MakeServing) -> None:
     with make_serving(valkey).client() as client:
         answer, document = client.get("/docs"), client.get("/openapi.json").json()

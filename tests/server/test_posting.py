@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from receiver import Receiver, receiving
+from support.webhook_receiver import Receiver, receiving
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
 from agentq.coordinator.server.addresses import Reach
@@ -19,6 +19,8 @@ from agentq.coordinator.server.posting import Poster
 from agentq.coordinator.telling import Verdict
 
 LOCAL = ("127.0.0.0/8",)
+HANG_MS = 500
+"""How long an answer is waited for that does not come; for the others there is time enough on every machine."""
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,15 @@ LOCAL = ("127.0.0.0/8",)
         ("2002:7f00:1::", False),
         ("2001:db8::1", False),
         ("fec0::1", False),
+        ("168.63.129.16", False),
+        ("192.0.0.192", False),
+        ("192.88.99.1", False),
+        ("192.31.196.1", False),
+        ("3fff::1", False),
+        ("5f00::1", False),
+        ("64:ff9b::a83f:8110", False),
+        ("64:ff9b::808:808", True),
+        ("2a00:1450:4001::1", True),
     ],
 )
 def test_only_public_addresses_are_reached(address: str, public: bool) -> None:
@@ -101,6 +112,7 @@ def test_the_connection_goes_to_the_address_that_was_checked_whatever_the_name_m
     assert len(resolver.asked) == 2
 
 
+@pytest.mark.needs("openssl")
 def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_address(folder: Path) -> None:
     made = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=hooks.example -addext"
     argv = [*made.split(), "subjectAltName=DNS:hooks.example", "-keyout", f"{folder}/key", "-out", f"{folder}/cert"]
@@ -133,7 +145,7 @@ def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_ad
         (410, False, 410, "it answered 410"),
         (503, False, 503, "it answered 503"),
         ("flood", True, 200, ""),
-        ("hang", False, None, "it did not answer within 500 ms"),
+        ("hang", False, None, f"it did not answer within {HANG_MS} ms"),
         ("vanish", False, None, "it hung up without an answer"),
         ("garbage", False, None, "its answer is not HTTP/1.1"),
         ("endless head", False, None, "the head of its answer is longer than 65536 bytes"),
@@ -147,7 +159,7 @@ def test_whatever_a_receiver_does_has_an_end_and_a_name(
 
     assert (verdict.ok, verdict.status, verdict.error) == (ok, status, error)
     assert verdict.gone is (status == 410)
-    assert verdict.took_ms < 5000
+    assert verdict.took_ms >= (HANG_MS if answer == "hang" else 0)
     assert len(receiver.got) == 1, "nothing was followed"
 
 
@@ -175,13 +187,13 @@ def test_a_receiver_says_how_long_it_is_to_be_left_alone_within_bounds(said: str
 
 def posted(receiver: Receiver, answer: int | str) -> Verdict:
     receiver.answers = [answer]
-    poster = Poster(Reach(LOCAL), plain_http=True, timeout_ms=500)
+    poster = Poster(Reach(LOCAL), plain_http=True, timeout_ms=HANG_MS if answer == "hang" else 60_000)
     return asyncio.run(poster.post(f"{receiver.url}/in", {"webhook-id": "msg_1"}, b"{}"))
 
 
 def test_who_is_not_there_and_whose_certificate_is_not_in_order_is_told_as_that() -> None:
     async def post(url: str, *, plain: bool = True) -> Verdict:
-        return await Poster(Reach(LOCAL), plain_http=plain, timeout_ms=2000).post(url, {}, b"{}")
+        return await Poster(Reach(LOCAL), plain_http=plain, timeout_ms=60_000).post(url, {}, b"{}")
 
     with receiving() as receiver:
         port = receiver.url.rpartition(":")[2]

@@ -7,9 +7,9 @@ import re
 import socket
 
 import pytest
-from servers import until
-from serving import COMMAND, Serving
 from starlette.routing import Match
+from support.http_servers import COMMAND, Serving
+from support.servers import until
 
 from agentq.coordinator.server.app import every_route
 from agentq.coordinator.server.quick import Quick
@@ -92,6 +92,7 @@ def test_an_answer_is_one_write_and_what_is_long_goes_out_at_once() -> None:
         asyncio.run(test(near, far))
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(
     ("asked", "status"), [("GET /health", 200), ("GET /nothing", 404), ("GET /runner/runs", 422), ("POST /runs", 422)]
 )

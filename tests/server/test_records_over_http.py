@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from servers import Server
-from serving import MakeServing, Serving
+from support.http_servers import MakeServing, Serving
+from support.servers import Server
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotAllowed, NotFound
 from agentq.coordinator.identity import new_run_id
@@ -13,14 +13,17 @@ from agentq.coordinator.run import RunSpec
 from agentq.sdk import connect
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_record_tells_everything_but_secrets_and_fences(valkey: Server, make_serving: MakeServing) -> None:
     serving = make_serving(valkey, "--require-tokens")
     workspace = {"repository": "https://ann:s3cret@git.example/shop", "base": "main"}
-    run = serving.submit(env={"API_KEY": "s3cret", "SHOWN": "yes"}, queue="mail", workspace=workspace)
+    argv = ["true", "ghp_" + "a1B2" * 9]
+    run = serving.submit(env={"API_KEY": "s3cret", "SHOWN": "yes"}, queue="mail", workspace=workspace, argv=argv)
     serving.store.connection.command("HSET", serving.store.key(0, "run", run), "fence", "1-abc")
     with connect(serving.url, token=serving.token("read", queues=["mail"])) as client:
         record = client.run(run).record()
         assert record.spec.env == {"API_KEY": "…", "SHOWN": "yes"}
+        assert record.spec.argv == ("true", "…")
         assert record.spec.workspace is not None
         assert record.spec.workspace.repository == "https://ann:…@git.example/shop"
         assert (record.fence, record.spec.queue) == ("", "mail")
@@ -34,6 +37,7 @@ def test_a_record_tells_everything_but_secrets_and_fences(valkey: Server, make_s
         client.run(run).wait(5)
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_submit_with_an_id_of_its_own_is_done_once(serving: Serving) -> None:
     spec, run_id = RunSpec(kind="command", argv=["true"], queue="once"), new_run_id()
 

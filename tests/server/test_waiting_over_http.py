@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from servers import Server, until
-from serving import COMMAND, Serving
+from support.http_servers import COMMAND, Serving
+from support.servers import Server, until
 
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.logs import Chunk
@@ -34,6 +34,7 @@ def held(serving: Serving) -> Claim:
     return claim
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_wait_ends_when_the_run_does(serving: Serving) -> None:
     claim, before = held(serving), waiters(serving)
     with serving.client() as client, ThreadPoolExecutor() as pool:
@@ -60,6 +61,7 @@ def test_a_wait_that_is_over_answers_with_what_there_is(serving: Serving) -> Non
     assert (same.status_code, changed.status_code, changed.json()["state"]) == (304, 200, "cancelled")
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_log_is_read_in_pieces_and_waited_for(serving: Serving) -> None:
     claim = held(serving)
     with serving.client() as client, ThreadPoolExecutor() as pool:
@@ -82,13 +84,15 @@ def test_a_log_is_read_in_pieces_and_waited_for(serving: Serving) -> None:
         assert (end.result().json()["entries"], end.result().json()["ended"]) == ([], True)
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_client_that_goes_away_is_not_waited_for(serving: Serving) -> None:
     run, before = serving.submit(), waiters(serving)
-    with serving.client(timeout=0.3) as client, pytest.raises(httpx.ReadTimeout):
+    with serving.client(timeout=httpx.Timeout(40, read=0.3)) as client, pytest.raises(httpx.ReadTimeout):
         client.get(f"/runs/{run}", params={"wait": 60})
-    until(lambda: waiters(serving) == before, "the server to notice", 10)
+    until(lambda: waiters(serving) <= before, "the server to notice")
 
 
+@pytest.mark.full("takes 2 s")
 def test_whoever_waits_at_a_server_that_ends_is_answered(make_serving: Callable[..., Serving], valkey: Server) -> None:
     serving = make_serving(valkey)
     run, before = serving.submit(), waiters(serving)
@@ -104,6 +108,7 @@ def test_whoever_waits_at_a_server_that_ends_is_answered(make_serving: Callable[
     assert serving.process.returncode == 0
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_restart_of_redis_under_load_is_no_error_to_those_who_wait_and_loses_nothing(
     make_serving: Callable[..., Serving], durable: Server
 ) -> None:
@@ -138,6 +143,7 @@ def test_a_restart_of_redis_under_load_is_no_error_to_those_who_wait_and_loses_n
     assert sorted(each["id"] for each in found) == sorted(ids)
 
 
+@pytest.mark.full("takes 4 s")
 def test_two_servers_of_which_one_is_killed_under_load_lose_and_double_nothing(
     make_serving: Callable[..., Serving], valkey: Server
 ) -> None:

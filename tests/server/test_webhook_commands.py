@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from receiver import AT_HOME, receiving
-from servers import Server
-from serving import MakeServing
+from support.http_servers import MakeServing
+from support.servers import Server
+from support.webhook_receiver import AT_HOME, receiving
 
 from agentq.cli.main import main
 
@@ -26,12 +26,14 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
     return said
 
 
+@pytest.mark.full("takes 5 s")
 def test_a_person_adds_tests_lists_and_delivers_again(
     valkey: Server, make_serving: MakeServing, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serving = make_serving(valkey, environment=AT_HOME)
     for name, value in serving.settings.to_environment().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AGENTQ_SERVER_WEBHOOK_HTTP", "true")
     with receiving() as receiver:
         code, out, err = say("webhook", "add", receiver.url, "--name", "hook", "--event", "failed")
         secret = out.split()[1]
@@ -39,9 +41,9 @@ def test_a_person_adds_tests_lists_and_delivers_again(
         receiver.answers = [204, 301]
         code, out, _ = say("webhook", "test", "hook")
         message = out.split()[0]
-        assert (code, out) == (0, f"{message}  204 taken\n")
+        assert (code, out) == (0, f"{message}\t204 taken\n")
         code, out, _ = say("webhook", "redeliver", "hook", message)
-        assert (code, out) == (1, f"{message}  not taken: it answered 301, and redirects are not followed\n")
+        assert (code, out) == (1, f"{message}\tnot taken: it answered 301, and redirects are not followed\n")
 
         assert receiver.told() == [message, message]
         assert receiver.messages(secret)[0].type == "webhook.test"

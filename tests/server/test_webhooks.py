@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from receiver import AT_HOME, Receiver, receiving
-from servers import Server, until
-from serving import COMMAND, MakeServing, Serving
+from support.http_servers import COMMAND, MakeServing, Serving
+from support.servers import Server, until
+from support.webhook_receiver import AT_HOME, Receiver, receiving
 
 from agentq.coordinator.webhooks import Webhooks
 from agentq.sdk.webhooks import BadSignature, verify
@@ -28,6 +28,7 @@ def hooked(client: httpx.Client, receiver: Receiver, **more: object) -> str:
     return str(made.json()["secret"])
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_receiver_is_told_in_order_signed_again_after_a_no_and_once_more_on_request(
     valkey: Server, make_serving: MakeServing, receiver: Receiver
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_receiver_is_told_in_order_signed_again_after_a_no_and_once_more_on_re
     assert secret not in serving.said()
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_server_that_is_killed_in_the_middle_loses_no_message(
     valkey: Server, make_serving: MakeServing, receiver: Receiver
 ) -> None:
@@ -109,6 +111,7 @@ def verify_run(body: bytes) -> str:
     return str(json.loads(body)["data"]["run"])
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_store_that_is_restarted_in_the_middle_loses_no_message(
     durable: Server, make_serving: MakeServing, receiver: Receiver
 ) -> None:
@@ -126,6 +129,7 @@ def test_a_store_that_is_restarted_in_the_middle_loses_no_message(
     assert len(receiver.got) <= len(runs) + 2
 
 
+@pytest.mark.full("takes 1 s")
 def test_no_webhook_leads_where_only_the_server_can_reach(serving: Serving) -> None:
     with serving.client() as client:
         answers = {
@@ -149,6 +153,7 @@ def test_no_webhook_leads_where_only_the_server_can_reach(serving: Serving) -> N
         assert client.delete("/webhooks/nobody").status_code == 404
 
 
+@pytest.mark.full("takes 2 s")
 def test_webhooks_are_for_those_who_may_do_everything(valkey: Server, make_serving: MakeServing) -> None:
     serving = make_serving(valkey, "--require-tokens")
     with serving.client(serving.token("read", "submit")) as client:

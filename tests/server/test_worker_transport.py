@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from coordinator.test_topologies import Cluster
-from crew import Crew
-from servers import Server, until
-from serving import MakeServing, Serving
+from support.crew import Crew
+from support.http_servers import MakeServing, Serving
+from support.leases import end_lease
+from support.servers import Server, until
 
 from agentq.cli.main import main
 from agentq.coordinator.identity import partition_of
@@ -57,7 +58,9 @@ def test_a_worker_without_redis_executes_commands_and_functions_and_says_all_of_
     commands = [crew.submit("echo out; echo err >&2", queue="all") for _ in range(20)]
     failing = crew.submit("exit 3", queue="all", retry={"failures": 1, "delay_ms": 1})
     functions = [
-        crew.queue.submit(RunSpec.checked(kind="function", function="errands:added", args=[each, 1], queue="all")).id
+        crew.queue.submit(
+            RunSpec.checked(kind="function", function="support.functions:added", args=[each, 1], queue="all")
+        ).id
         for each in range(100)
     ]
 
@@ -75,6 +78,7 @@ def test_a_worker_without_redis_executes_commands_and_functions_and_says_all_of_
     crew.check()
 
 
+@pytest.mark.full("takes 1 s")
 def test_agents_work_through_a_coordinator_with_their_conversations_and_their_children(
     serving: Serving, crew: Crew, folder: Path
 ) -> None:
@@ -88,7 +92,9 @@ def test_agents_work_through_a_coordinator_with_their_conversations_and_their_ch
 
     first, second = ask("SAY hello", session="talk"), ask("TELL prompts", "COST 0.2", session="talk")
     crew.queue.signal(second, "hint", "count them")
-    parent = ask(f"RUN {AGENTQ} submit --child --wait -- sh -c 'echo from the child' > told", turn=FULL)
+    parent = ask(
+        f"RUN {AGENTQ} submit --child --wait -- sh -c 'echo from the child' > told", turn=FULL, may_submit=("command",)
+    )
     crew.wait([first, second, parent])
 
     assert {crew.state(run) for run in (first, second, parent)} == {"completed"}
@@ -115,6 +121,7 @@ def test_a_cancelled_run_is_stopped_and_a_drained_worker_hands_back_what_it_hold
     crew.queue.cancel(other)
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_worker_that_is_told_of_other_queues_serves_them(serving: Serving, crew: Crew, folder: Path) -> None:
     settings = folder / "config" / "agentq" / "config.toml"
     settings.parent.mkdir(parents=True)
@@ -132,6 +139,7 @@ def test_a_worker_that_is_told_of_other_queues_serves_them(serving: Serving, cre
     assert {crew.state(run) for run in (goes_on, waits)} == {"completed"}
 
 
+@pytest.mark.full("takes 4 s")
 def test_a_second_signal_does_not_wait(serving: Serving, crew: Crew) -> None:
     worker = crew.worker_through(serving.url, queue="signals", drain_grace="60s")
     run = crew.submit("sleep 60", queue="signals", stop_grace_ms=100)
@@ -146,19 +154,23 @@ def test_a_second_signal_does_not_wait(serving: Serving, crew: Crew) -> None:
     crew.queue.cancel(run)
 
 
-def test_a_killed_workers_runs_go_on_with_another_within_its_lease(serving: Serving, crew: Crew) -> None:
+@pytest.mark.full("takes 4 s")
+def test_a_killed_workers_runs_go_on_with_another_when_its_lease_is_over(serving: Serving, crew: Crew) -> None:
     first = crew.worker_through(serving.url, slots=2, queue="lost")
+    name = crew.name_of(first)
     runs = [crew.submit("sleep 0.5", queue="lost") for _ in range(2)]
     until(lambda: crew.effects("begin").total() == 2, "both to begin")
 
     first.kill()
     crew.worker_through(serving.url, slots=2, queue="lost")
+    until(lambda: end_lease(serving.store, name) and crew.effects("begin").total() == 4, "both to begin again")
     crew.wait(runs)
 
     assert {crew.records.get(run).crashes for run in runs} == {1}
     crew.check()
 
 
+@pytest.mark.full("takes 7 s")
 def test_whoever_started_a_worker_is_told_when_its_coordinator_is_away_and_when_it_is_back(
     make_serving: MakeServing, make_crew: MakeCrew, valkey: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +216,7 @@ def test_a_run_in_a_worktree_is_merged_and_its_outcome_stands_in_the_next_one(
     assert log_of(crew, second) == f"{outcome.work.branch}\n"
 
 
+@pytest.mark.full("takes 4 s")
 def test_partitions_on_several_servers_are_watched_together(
     folder: Path, make_serving: Callable[..., Serving], make_crew: MakeCrew
 ) -> None:
@@ -224,6 +237,7 @@ def test_partitions_on_several_servers_are_watched_together(
         cluster.stop()
 
 
+@pytest.mark.needs("openssl")
 def test_a_certificate_that_is_not_known_is_not_talked_to(
     valkey: Server, make_serving: Callable[..., Serving], make_crew: MakeCrew, folder: Path
 ) -> None:
@@ -241,6 +255,7 @@ def test_a_certificate_that_is_not_known_is_not_talked_to(
     assert crew.state(run) == "completed"
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize(
     ("connect", "more", "sentence"),
     [
@@ -263,8 +278,9 @@ def test_wrong_words_are_refused_before_anything_is_tried(
     assert "secret" not in said
 
 
-def test_a_coordinator_that_is_not_there_ends_a_worker_at_its_start(fresh_home: dict[str, str]) -> None:
-    argv = [sys.executable, "-m", "agentq.cli.main", "worker", "--connect", "http://127.0.0.1:9"]
+@pytest.mark.full("takes 2 s")
+def test_a_coordinator_that_is_not_there_ends_a_worker_that_is_to_end_by_itself(fresh_home: dict[str, str]) -> None:
+    argv = [sys.executable, "-m", "agentq.cli.main", "worker", "--burst", "--connect", "http://127.0.0.1:9"]
     done = subprocess.run(argv, env=fresh_home, capture_output=True, text=True)
 
     assert done.returncode == 3

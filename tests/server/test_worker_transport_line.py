@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 import pytest
-from servers import until
+from support.network_line import Line as BlackHole
+from support.servers import until
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
@@ -43,6 +44,7 @@ def answering(
         thread.join()
 
 
+@pytest.mark.full("takes 2 s")
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(401, NotAllowed), (403, NotAllowed), (404, Invalid), (302, Invalid), (429, Unreachable), (503, Unreachable)],
@@ -66,6 +68,7 @@ def test_what_is_no_coordinator_is_told_from_one_that_is_away(status: int, kind:
     assert "a-token" not in str(refused.value)
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_coordinator_that_welcomes_and_hangs_up_is_not_stormed() -> None:
     """Only a connection that lasted makes the next wait short."""
     begun: list[int] = []
@@ -111,6 +114,30 @@ def test_a_question_whose_connection_breaks_is_told_so_at_once_and_the_next_one_
         line.close()
 
     assert reply == "lanes"
+
+
+@pytest.mark.full("takes 1 s")
+def test_a_network_that_swallows_everything_is_found_out_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing closes the connection and no lease ends: with shorter times here, within nine seconds otherwise."""
+    assert lines.PING_S + lines.PONG_S <= 9
+    monkeypatch.setattr(lines, "PING_S", 0.1)
+    monkeypatch.setattr(lines, "PONG_S", 0.2)
+
+    def talk(socket: ServerConnection) -> None:
+        socket.recv()
+        socket.send(welcome())
+        list(socket)
+
+    with answering(talk) as url, BlackHole(int(url.rpartition(":")[2].partition("/")[0])) as hole:
+        pulse = INIT.model_copy(update={"line": "pulse"})
+        line = Line(Address(f"{hole.url.replace('http', 'ws')}/worker"), pulse, lambda _: None)
+        line.open(20)
+        asked = line.begin(1, Call(id=1, script="lanes", partition=0, words=[]).to_wire())
+        hole.cut()
+        with pytest.raises(Unreachable):
+            asked.result(60)
+        hole.mend()
+        line.close()
 
 
 def test_other_times_of_a_coordinator_are_taken_over_by_the_lease() -> None:

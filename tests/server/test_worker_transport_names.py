@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from serving import Serving
+from support.http_servers import Serving
+from support.worker_protocol import Peer, closed_with, everything, others_run, own_run
 from websockets.exceptions import ConnectionClosed
-from wire import Peer, closed_with, everything, others_run, own_run
 
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.tokens import Tokens
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_workers_name_belongs_to_the_token_that_it_was_registered_with(guarded: Serving) -> None:
     first = Peer(guarded).register()
     direct = others_run(guarded)
@@ -51,6 +52,7 @@ def test_a_token_of_some_queues_is_good_for_no_worker_of_others(guarded: Serving
     assert closed_with(guarded, token=token, init={"worker": other.worker}) == 4403
 
 
+@pytest.mark.full("takes 5 s")
 def test_who_waits_is_given_nothing_once_its_token_is_revoked(guarded: Serving) -> None:
     token = guarded.token("work", kind="worker")
     peer = Peer(guarded, token).register("late")

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chaos.journal import PACE_S, Journal
-from chaos.line import Line
-from crew import Crew
-from servers import Server, until
-from serving import MakeServing, Serving
+from support.attempt_journal import PACE_S, Journal
+from support.crew import TIMES, Crew
+from support.http_servers import MakeServing, Serving
+from support.network_line import Line
+from support.servers import Server, until
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.lease import order_drain
+
+pytestmark = pytest.mark.full("lines are cut and frozen until leases run out")
 
 MakeCrew = Callable[..., Crew]
 PATIENT = {"heartbeat_ms": 1000, "lease_ms": 8000, "forget_ms": 6000}
@@ -61,7 +63,7 @@ def test_a_worker_that_is_cut_off_for_longer_than_its_lease_ends_its_runs_before
     valkey: Server, make_serving: MakeServing, make_crew: MakeCrew, journal: Journal
 ) -> None:
     """Nothing closes its connections, so all it has is its clock; what it then hears of is another life of it."""
-    serving = make_serving(valkey)
+    serving = make_serving(valkey, **TIMES)
     crew = make_crew(valkey, namespace=serving.settings.namespace)
     with Line(serving) as line:
         crew.worker_through(line.url, slots=2, label="line=bad")
@@ -117,7 +119,7 @@ def test_a_flood_of_output_on_a_slow_line_holds_up_no_heartbeat(
     valkey: Server, make_serving: MakeServing, make_crew: MakeCrew
 ) -> None:
     """With a lease of two seconds, an attempt whose worker fell silent would be taken from it."""
-    serving = make_serving(valkey)
+    serving = make_serving(valkey, **TIMES)
     crew = make_crew(valkey, namespace=serving.settings.namespace)
     with Line(serving) as line:
         crew.worker_through(line.url)
@@ -177,3 +179,34 @@ def test_a_slow_line_makes_a_worker_slow_and_not_lost(line: Line, crew: Crew, jo
     runs = [crew.queue.submit(journal.spec(4 * PACE_S)).id for _ in range(4)]
 
     completed_once(crew, journal, runs)
+
+
+@pytest.mark.full("a coordinator and two workers in turn; straight to Redis it is tested by default")
+def test_what_a_worker_could_not_report_before_it_left_is_reported_by_the_next_one(
+    valkey: Server,
+    make_serving: MakeServing,
+    make_crew: MakeCrew,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The coordinator lets nobody report of a run that somebody else holds, so it is told by the name of the first."""
+    serving = make_serving(valkey, heartbeat_ms=500, lease_ms=60_000)
+    crew, gate = make_crew(valkey, namespace=serving.settings.namespace), folder / "gate"
+    with Line(serving) as line:
+        worker = crew.worker_through(line.url)
+        run = crew.submit(f"until [ -e {gate} ]; do sleep 0.02; done")
+        until(lambda: crew.state(run) == "running", "the run to begin")
+        line.lead_to(Server("", folder / "never started"))
+        gate.touch()
+        until(lambda: crew.effects("end")[run] == 1, "the run to end")
+        until(lambda: "goes on meanwhile" in capfd.readouterr().err, "the outage to be told")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            worker.send_signal(number)
+        assert worker.wait(timeout=60) == 3
+
+        line.lead_to(serving)
+        crew.worker_through(line.url)
+        crew.wait([run])
+
+    assert crew.effects("begin")[run] == 1, "it is not executed again"
+    assert crew.records.get(run).attempt == 1

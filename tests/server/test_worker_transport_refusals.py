@@ -8,15 +8,16 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from crew import Crew
-from servers import Server, until
-from serving import Serving
+from support.crew import Crew
+from support.http_servers import Serving
+from support.servers import Server, until
+from support.worker_protocol import Peer, closed_with, everything, others_run, own_run
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from wire import Peer, closed_with, everything, others_run, own_run
 
+from agentq.coordinator.flow import Flow
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.lease import Identity
-from agentq.coordinator.limits import CLAIM_A_CALL
+from agentq.coordinator.limits import CLAIM_A_CALL, GATE_MS_MAX
 from agentq.coordinator.run import Outcome, RunSpec
 from agentq.coordinator.scripts import SCRIPTS
 from agentq.coordinator.tokens import Tokens
@@ -57,6 +58,7 @@ def test_a_connection_that_does_not_begin_with_who_it_is_is_closed(
     assert closed_with(guarded, init=init) == code
 
 
+@pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize("script", sorted(SCRIPTS.keys() - OF_A_WORKER))
 def test_no_script_but_a_workers_can_be_called(peer: Peer, script: str) -> None:
     refused = peer.call(script, *(["x"] * len(SCRIPTS[script].header.arguments)))
@@ -99,6 +101,7 @@ def test_a_worker_is_itself_and_nobody_else(guarded: Serving, peer: Peer) -> Non
     assert everything(guarded) == before
 
 
+@pytest.mark.full("takes 2 s")
 def test_what_another_worker_holds_is_not_touched_not_even_with_its_fence(guarded: Serving, peer: Peer) -> None:
     run, fence, *_ = others_run(guarded)
     outcome = Outcome().to_wire()
@@ -112,7 +115,7 @@ def test_what_another_worker_holds_is_not_touched_not_even_with_its_fence(guarde
     assert peer.call("intended", run, fence)["reply"] == "fenced"
     told = peer.call("exchange", peer.worker, peer.epoch, 0, "nonce", 0, "0", "", run, fence, "ok", outcome, "")
     assert told["reply"][2:] == [1, 0, "fenced"]
-    for kind, more in (("look", {"child": run}), ("depth", {}), ("end", {"child": run, "reason": "mine"})):
+    for kind, more in (("look", {"child": run}), ("end", {"child": run, "reason": "mine"})):
         assert peer.ask(kind, run=run, fence=fence, **more)["kind"] == "Fenced", kind
     assert everything(guarded) == before
 
@@ -141,17 +144,37 @@ def test_of_the_runs_of_others_a_run_of_ones_own_tells_nothing(guarded: Serving)
     assert guarded.records.get(stranger).state == "pending"
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"kind": "command", "argv": ["sh", "-c", "id"]},
+        {"kind": "function", "function": "os:getenv", "args": ["AGENTQ_URL"]},
+        {"kind": "agent", "agent": "claude", "prompt": "id"},
+    ],
+)
+def test_a_worker_does_not_submit_through_a_run_that_may_not(guarded: Serving, spec: dict[str, object]) -> None:
+    peer = Peer(guarded)
+    run, fence = own_run(guarded, peer)
+    spec |= {"queue": guarded.records.get(run).spec.queue}
+
+    refused = peer.ask("bear", run=run, fence=fence, child=new_run_id(), spec=spec, most=1)
+
+    assert refused["kind"] == "NotAllowed"
+    assert "may_submit" in refused["message"]
+    assert guarded.records.children(run) == (0, [])
+
+
 def test_a_child_that_is_asked_for_twice_is_one_child(guarded: Serving) -> None:
     """The answer may have been lost with the connection."""
     peer = Peer(guarded)
-    run, fence = own_run(guarded, peer)
+    run, fence = own_run(guarded, peer, may_submit=("command",))
     spec = {"kind": "command", "argv": ["true"], "queue": guarded.records.get(run).spec.queue}
     child = new_run_id()
 
     told = [peer.ask("bear", run=run, fence=fence, child=child, spec=spec, most=1)["reply"] for _ in range(2)]
 
-    assert told == [child, child]
-    assert guarded.records.children(run) == (1, [child])
+    assert told[0] == told[1] != child, "a worker does not choose the ids of runs"
+    assert guarded.records.children(run) == (1, [told[0]])
 
 
 def test_lanes_of_queues_that_a_worker_does_not_serve_are_neither_shown_nor_given(guarded: Serving, peer: Peer) -> None:
@@ -207,6 +230,26 @@ def test_a_worker_shuts_no_gate_but_of_an_account_of_an_agent_that_it_has(peer: 
     assert peer.call("limits")["kind"] == "NotAllowed", "which would tell of all"
 
 
+def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_for_some_hours(
+    guarded: Serving,
+) -> None:
+    peer, key = Peer(guarded).register("agents", labels={"agent.standin": "ready"}), "account:standin:default"
+    far = 10**16 - 1
+    before = everything(guarded)
+    assert peer.call("gate", key, far, "mine")["kind"] == "Fenced"
+    assert everything(guarded) == before
+
+    spec = RunSpec.checked(kind="agent", agent="standin", prompt="SAY hello", queue="agents")
+    run = guarded.queue.submit(spec).id
+    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", spec.lane)["reply"]
+    assert claimed[2] == run
+    assert peer.call("gate", key, far, "it met its limit")["reply"] == "ok"
+    shut_for_ms = (Flow(guarded.store).limits([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
+    assert 0 < shut_for_ms <= GATE_MS_MAX
+    with guarded.client(guarded.token("read")) as client:
+        assert client.get("/limits").status_code == 200
+
+
 def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Serving, peer: Peer) -> None:
     rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
     assert peer.call("heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
@@ -256,6 +299,7 @@ def test_a_message_that_is_too_large_ends_the_connection_and_nothing_else(guarde
     assert guarded.answers()
 
 
+@pytest.mark.full("takes 5 s")
 def test_a_worker_whose_token_is_revoked_ends(guarded: Serving, valkey: Server, make_crew: Callable[..., Crew]) -> None:
     crew = make_crew(valkey, namespace=guarded.settings.namespace)
     token, text = Tokens(guarded.store).new("laptop", ["work"], kind="worker")

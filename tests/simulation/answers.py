@@ -29,7 +29,7 @@ class Answers(Room):
         """What a call changes before its events."""
         if heard.script == "depend":
             self._depend(heard)
-        elif heard.script in ("reap", "heartbeat", "limit", "gate", "tick"):
+        elif heard.script in ("reap", "keep", "oust", "heartbeat", "limit", "gate", "tick"):
             getattr(self, f"hear_{heard.script}")(heard)
 
     def judge(self, heard: Heard) -> None:
@@ -42,6 +42,8 @@ class Answers(Room):
         elif heard.script in ("reconcile", "groom"):
             assert not heard.changed, f"the janitor changed {heard.changed}"
             assert heard.script == "groom" or heard.reply[1] == 0, f"something had to be mended: {heard.reply}"
+        elif heard.script == "verify":
+            assert heard.reply == 0, "an index of all queues had to be mended"
         else:
             judge = getattr(self, f"_answer_{heard.script}", None) or getattr(self, f"answer_{heard.script}", None)
             if judge is not None:
@@ -94,6 +96,8 @@ class Answers(Room):
                 first = self.runs.get(holder)
                 replaced = parent is not None and first is not None and parent.id in (first.id, first.follower)
                 assert parent is None or parent.ended or replaced, f"{run} was refused by {other}, which is live"
+            elif word in ("disowned", "deep", "beyond"):
+                assert "fence" in door, f"{run} is no attempt's child, and was refused as one: {reply}"
             elif word in ("no_plan", "closed_plan") or ("task" in door and word == "duplicate"):
                 self.refused_task(door, word, other)
             elif word in ("no_session", "closed_session"):
@@ -192,6 +196,10 @@ class Answers(Room):
             assert word == "fenced" or said in life.said, (
                 f"{said} was accepted of {life.line}, claimed in the same call"
             )
+        elif word == "fenced":
+            assert fence != life.fence, f"{said} is the holder's word, and was refused: {life.line}"
+            # The claims of the same exchange may move its run, as into the line of a limit.
+            assert run not in heard.changed or heard.script == "exchange", f"{said} was refused and changed {life.line}"
         elif run in heard.changed:
             assert word == "ok"
             life.said.add(said)
@@ -200,8 +208,6 @@ class Answers(Room):
             repeated = said in life.said or (fence == life.fence and life.ended)
             old = verb == "report" and fence == life.fence and int(heard["number"]) <= life.number
             assert repeated or old, f"{said} was accepted and changed nothing: {life.line}"
-        elif word == "fenced":
-            assert fence != life.fence, f"{said} is the holder's word, and was refused: {life.line}"
         elif word == "stopping":
             assert fence == life.fence
             assert life.stop_at is not None

@@ -27,6 +27,7 @@ EMPTY_CLAIMS = 5
 CLAIMS = 1000
 FORGET_MS = 120_000
 LASTING = {"schema", "partitions", "queues", "worker", "events", "watch", "cursors", "limits", "limit", "weights"}
+LASTING |= {"bell", "keeper"}  # the keeper's time to live is the server's own, which does not pass here
 
 
 def heal(sim: Simulator) -> None:

@@ -13,6 +13,7 @@ from copy import deepcopy
 from simulation.heard import Event, Heard, arrows, door_of
 from simulation.life import Life
 from simulation.projects import Projects
+from simulation.seats import FOLLOWS
 
 from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
 from agentq.coordinator.run import is_function_lane
@@ -55,6 +56,9 @@ class Model(Projects):
     def _take(self, heard: Heard, event: Event) -> None:
         if event.event == "plan_ended":
             self.end_plan(event)
+            return
+        if event.event in FOLLOWS:
+            self.hear_of_worker(heard, event)
             return
         life = self.runs.get(event.run)
         source = life.state if life else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Any
 
-from snapshot import Snapshot
+from support.snapshot import Snapshot
 
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Connection, Source, Word
@@ -63,6 +63,8 @@ for _, name in ipairs(call('KEYS', key_worker('*'))) do
     end
   end
 end
+local newest = call('ZRANGE', key_departed(), -1, -1, 'WITHSCORES')[2]
+if newest and newest + ARGV[2] <= now then call('DEL', key_departed()) end
 return gone
 """
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from simulation.heard import Heard
+from simulation.heard import Event, Heard
 from simulation.life import Life, Seat
+
+FOLLOWS = {
+    "worker_registered": (None, "worker_left", "worker_lost"),
+    "worker_draining": ("worker_registered",),
+    "worker_left": ("worker_registered", "worker_draining"),
+    "worker_lost": ("worker_registered", "worker_draining"),
+}
+"""What may have been told of a worker before an event; None is nothing yet."""
 
 
 class Seats:
@@ -13,6 +21,8 @@ class Seats:
         self.gap_ms, self.lease_ms, self.grace_ms, self.forget_ms = gap_ms, lease_ms, grace_ms, forget_ms
         self.runs: dict[str, Life] = {}
         self.workers: dict[str, Seat] = {}
+        self.told_of: dict[str, str] = {}
+        """The last event of each worker."""
         self.fences: dict[str, str] = {}
         """Every run and fence that was ever given, and to whom; a server that lost its memory gives none to another."""
         self.orders: dict[tuple[str, str], tuple[str, str]] = {}
@@ -48,7 +58,9 @@ class Seats:
         seat = self.workers[life.worker]
         if heard.script == "reap":
             assert seat.state == "lost", f"{life.line} was lost, its worker was not"
-        elif heard.script in ("register", "deregister"):
+            assert self.told_of.get(life.worker) == "worker_lost", f"{life.line} was lost, its worker is not told of"
+        elif heard.script in ("register", "deregister", "oust"):
+            assert heard.script != "oust" or seat.state == "lost", f"{life.line}: {heard['epoch']} is not {seat}"
             assert heard["worker"] == life.worker, f"{life.line} was taken by {heard['worker']}"
         else:
             assert heard.script == "heartbeat", f"{heard.script} took {life.line}"
@@ -57,6 +69,13 @@ class Seats:
             assert unknown or life.late(heard.now), f"{life.line} is known to its worker, and not late: {life}"
 
     # ---- registering and leaving
+
+    def hear_of_worker(self, heard: Heard, event: Event) -> None:
+        """An event that is of a worker."""
+        before = self.told_of.get(event.worker)
+        assert before in FOLLOWS[event.event], f"{heard.script} told {event} after {before}"
+        assert heard.script == "reap" or heard["worker"] == event.worker, f"{heard.script} told {event}"
+        self.told_of[event.worker] = event.event
 
     def answer_register(self, heard: Heard) -> None:
         worker, seat = heard["worker"], self.workers.get(heard["worker"])
@@ -74,6 +93,7 @@ class Seats:
                 assert not holds
                 assert seat is None or int(epoch) > int(seat.epoch)
                 seat = self.workers[worker] = Seat(epoch, heard["op"])
+                assert self.told_of.get(worker) == "worker_registered", f"{worker}: {self.told_of.get(worker)}"
             seat.lease_until, seat.missing_at = heard.now + self.lease_ms, None
 
     def answer_drain(self, heard: Heard) -> None:
@@ -83,6 +103,7 @@ class Seats:
             return
         assert (heard.reply == "ok") == (seat is not None and seat.present), f"{heard.reply}: {seat}"
         if seat is not None and heard.reply == "ok":
+            assert seat.state == "draining" or self.told_of.get(heard["worker"]) == "worker_draining"
             seat.state = "draining"
 
     def answer_deregister(self, heard: Heard) -> None:
@@ -94,7 +115,21 @@ class Seats:
         seat.state = "gone" if heard.reply == "ok" else "draining"
         if heard.reply == "ok":
             seat.lease_until = 0
+            assert self.told_of.get(worker) == "worker_left", f"{worker} left: {self.told_of.get(worker)}"
             assert not self.held_by(worker), f"{worker} left and holds {self.held_by(worker)}"
+
+    def hear_oust(self, heard: Heard) -> None:
+        """Its process is dead: its lease ends, if it is still the one of that process."""
+        seat = self.workers.get(heard["worker"])
+        if seat is not None and seat.epoch == heard["epoch"] and seat.present:
+            seat.state, seat.lease_until = "lost", 0
+
+    def answer_oust(self, heard: Heard) -> None:
+        worker, seat = heard["worker"], self.workers.get(heard["worker"])
+        known = seat is not None and seat.epoch == heard["epoch"]
+        assert known == (heard.reply != "evicted"), f"{worker} was ousted, and is {seat}: {heard.reply}"
+        left = self.held_by(worker) if heard.reply == "ok" else []
+        assert not left, f"{worker} was ousted and holds {left}"
 
     # ---- heartbeats
 
@@ -146,6 +181,13 @@ class Seats:
             )
 
     # ---- the reaper
+
+    def hear_keep(self, heard: Heard) -> None:
+        """Who asks for the duties could reach the server: the watch goes on, but over no gap."""
+        seat = self.workers.get(heard["owner"])
+        assert not heard.reply or seat is None or seat.present, f"{heard['owner']} keeps the duties as {seat}"
+        if self.watched is not None and abs(heard.now - self.watched[2]) <= self.gap_ms:
+            self.watched = (*self.watched[:2], heard.now)
 
     def hear_reap(self, heard: Heard) -> None:
         """Mark, and later sweep: nobody is lost at first sight, nor before the server was watched for a lease."""

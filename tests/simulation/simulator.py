@@ -10,11 +10,11 @@ import random
 from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from itertools import accumulate
 from typing import Any
 
-from invariants import check, runs
 from simulation.clients import Clients
 from simulation.heal import heal
 from simulation.heard import Event, Heard, events_of
@@ -23,9 +23,11 @@ from simulation.probes import Probes
 from simulation.tapped import Tapped
 from simulation.wire import Loss, Wire
 from simulation.workers import Worker
+from support.invariants import check, runs
 
 from agentq.coordinator.connection import Word
 from agentq.coordinator.conversations import Conversations
+from agentq.coordinator.duties.duty import GAP_TICKS
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
@@ -33,6 +35,7 @@ from agentq.coordinator.errors import Unreachable
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.identity import run_id_prefix
 from agentq.coordinator.keys import Keyspace
+from agentq.coordinator.lease import oust
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.scripts import ScriptSet
 from agentq.coordinator.sessions import Sessions
@@ -72,8 +75,8 @@ class Simulator:
         self.janitor = Janitor(self.store, idle_ms=60_000)
         self.base = keyspace.base(0)
         self.probes = Probes(wire.calm, self.base)
-        self.model = Model(gap_ms=3 * SETTINGS.tick_ms, lease_ms=SETTINGS.lease_ms, grace_ms=SETTINGS.reap_grace_ms,
-                           forget_ms=SETTINGS.forget_ms)  # fmt: skip
+        self.model = Model(gap_ms=GAP_TICKS * SETTINGS.tick_ms, lease_ms=SETTINGS.lease_ms,
+                           grace_ms=SETTINGS.reap_grace_ms, forget_ms=SETTINGS.forget_ms)  # fmt: skip
         self.kept: Model | None = None
         self.known: list[str] = []
         self.delivered: set[tuple[str, str]] = set()
@@ -215,11 +218,32 @@ class Simulator:
         self.now_ms += self.chance.randint(1, most)
 
     def crash(self) -> None:
-        """A worker that holds something dies, and is noticed."""
+        """A worker that holds something dies, and is noticed: by a reaper, or on its host."""
         holders = [worker for worker in self.workers if worker.held and not worker.dead]
         if holders:
-            self.chance.choice(holders).die()
-            self.watch()
+            one = self.chance.choice(holders)
+            one.die()
+            if self.chance.random() < 0.5:
+                self.oust(one)
+            else:
+                self.watch()
+
+    def oust(self, one: Worker) -> None:
+        """Another process on its host has seen that its process is dead; or it was an earlier one."""
+        epoch = one.lease._seats[0].epoch if one.dead else "1"
+        with suppress(Unreachable):
+            oust(self.store, 0, one.name, epoch, "its process is dead")
+
+    def oust_another(self) -> None:
+        if self.workers:
+            self.oust(self.chance.choice(self.workers))
+
+    def ask_for_duties(self) -> None:
+        """What every process does in each tick that could do the duties; 0 gives them up."""
+        owner = self.chance.choice(["server", *(worker.name for worker in self.workers)])
+        lasts_ms = self.chance.choice((0, 10_000, 10_000, 10_000))
+        with suppress(Unreachable):
+            self.store.call("keep", 0, owner, lasts_ms, GAP_TICKS * self.settings.tick_ms)
 
     def watch(self) -> None:
         """A while in which most of those who can renew their leases, and a reaper looks on."""
@@ -229,7 +253,10 @@ class Simulator:
                 here = worker.registered and not worker.dead and worker.away_until <= self.now_ms
                 if here and self.chance.random() < 0.6:
                     worker.say(worker.heartbeat)
-            self.reap()
+            if self.chance.random() < 0.3:
+                self.ask_for_duties()
+            else:
+                self.reap()
 
     def promote(self) -> None:
         try:
@@ -329,6 +356,8 @@ STEPS: tuple[tuple[float, Callable[[Simulator], None]], ...] = (
     (0.7, Simulator.crash),
     (5, Simulator.promote),
     (4, Simulator.reap),
+    (4, Simulator.ask_for_duties),
+    (0.5, Simulator.oust_another),
     (0.3, Simulator.tidy),
     (0.5, Simulator.lapse),
     (0.3, Simulator.replace_server),

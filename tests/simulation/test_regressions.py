@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from simulation.tapped import tightened
-from world import World
+from support.world import World
 
 from agentq.coordinator.errors import Draining
 from agentq.coordinator.keys import GROUP

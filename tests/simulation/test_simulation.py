@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from simulation.simulator import Simulator
 from simulation.tapped import tapped
 from simulation.wire import Wire
@@ -18,6 +19,7 @@ def simulate(wire: Wire, seed: int, steps: int) -> Simulator:
     return simulator
 
 
+@pytest.mark.promise("P1", "P2", "P4")
 def test_whatever_happens_every_promise_is_kept(wire: Wire, seeds: range, steps: int) -> None:
     """No acknowledged run is lost, no attempt acts after a later one, and in the end every run ends or says why not."""
     for seed in seeds:

@@ -166,7 +166,7 @@ def test_a_run_whose_argument_failed_is_skipped(agentq_worker: Worker) -> None:
 
 @pytest.mark.usefixtures("agentq_client")
 def test_a_wrong_type_is_refused_before_anything_is_sent() -> None:
-    with pytest.raises(Invalid, match=r"argument 'to'.*valid string, not 5"):
+    with pytest.raises(Invalid, match=r"argument 'to'.*a text, not 5"):
         shop.send.submit(5)  # type: ignore[arg-type]
 
     assert_nothing_submitted()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import distribution
 from pathlib import Path
+
+import pytest
+
+from agentq.coordinator.release import DISTRIBUTION
 
 USE = """
 from agentq.sdk import task
@@ -38,21 +42,26 @@ def pytest_of(folder: Path, text: str, *options: str) -> subprocess.CompletedPro
 
 
 def test_the_plugin_is_registered() -> None:
-    assert [each.value for each in entry_points(group="pytest11", name="agentq")] == ["agentq.testing.plugin"]
+    plugins = distribution(DISTRIBUTION).entry_points.select(group="pytest11")
+
+    assert [(each.name, each.value) for each in plugins] == [("agentq", "agentq.testing.plugin")]
 
 
+@pytest.mark.full("takes 3 s")
 def test_the_fixtures_are_there_without_an_import(tmp_path: Path) -> None:
     done = pytest_of(tmp_path, USE)
 
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_pytest_that_uses_none_of_it_imports_none_of_it(tmp_path: Path) -> None:
     done = pytest_of(tmp_path, LIGHT)
 
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.full("takes 2 s")
 def test_without_fakeredis_it_says_the_one_command_that_adds_it(tmp_path: Path) -> None:
     hide = (
         "import sys\nfrom importlib import abc\nclass Hide(abc.MetaPathFinder):\n    def find_spec(self, name, *_):\n"
@@ -62,4 +71,4 @@ def test_without_fakeredis_it_says_the_one_command_that_adds_it(tmp_path: Path) 
     done = pytest_of(tmp_path, hide + USE)
 
     assert done.returncode == 1
-    assert "pip install 'agentq[testing]'" in done.stdout
+    assert "pip install 'fakeredis[lua]'" in done.stdout

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from docs import ROOT
-from servers import until
+from support.generated_docs import ROOT
+from support.servers import until
 
 from agentq.testing.models import StubModels
 from agentq.testing.models.scenarios import SCENARIOS

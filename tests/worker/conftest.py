@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from callers import Callers
-from servers import Server
-from solitude import FILES, is_alone
+from support.function_workers import Callers
+from support.own_process import FILES, is_alone
+from support.servers import Server
 
 collect_ignore = ["test_alone.py"] if is_alone() else list(FILES)
 

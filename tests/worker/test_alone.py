@@ -8,21 +8,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from living import hear_hangups
-from solitude import ALONE, FILES
+from support.lanes import is_full
+from support.own_process import ALONE, FILES
 
 HERE = Path(__file__).parent
+EVERY_TIME = ("test_process.py", "test_tree.py")
+LATER = pytest.mark.full("a file of tests in a process of its own")
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_processes_are_started_watched_and_ended(name: str) -> None:
-    argv = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider", str(HERE / name)]
+@pytest.mark.slow("a file of tests in a process of its own")
+@pytest.mark.parametrize("name", [name if name in EVERY_TIME else pytest.param(name, marks=LATER) for name in FILES])
+def test_processes_are_started_watched_and_ended(name: str, pytestconfig: pytest.Config) -> None:
+    lane = ["--full"] if is_full(pytestconfig) else []
+    argv = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *lane, str(HERE / name)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         argv,
         env={**environment, ALONE: "1"},
         cwd=HERE.parent.parent,
-        preexec_fn=hear_hangups,
         capture_output=True,
         text=True,
         check=False,

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from spawning import COOKIE, PATH, outcome, python, read, run, shell
-from spawning import nobody_left as nobody_left
+from support.run_processes import COOKIE, PATH, outcome, python, read, run, shell
+from support.run_processes import nobody_left as nobody_left
 
 from agentq.coordinator.run import Caps
 from agentq.worker.process import Exit
@@ -19,6 +19,8 @@ from agentq.worker.process import Exit
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
 GATE = "read line < /dev/fd/{gate}; "
+NICER = min(19, os.nice(0) + 7)
+"""Whoever runs the tests may be nice already, and without rights can only become nicer."""
 
 
 async def confined(caps: Caps, text: str) -> tuple[bytes, Exit]:
@@ -40,12 +42,12 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("either_way")
 def test_limits_hold_for_it_and_for_what_it_starts() -> None:
-    caps = Caps(open_files=77, file_bytes=1024 * 512, nice=7, umask=0o137, cpu_s=5, memory_bytes=1 << 28)
+    caps = Caps(open_files=77, file_bytes=1024 * 512, nice=NICER, umask=0o137, cpu_s=5, memory_bytes=1 << 28)
     text = "(ulimit -n; ulimit -f; nice; umask; ulimit -t; ulimit -d)"
 
     said, _ = run(confined(caps, text))
 
-    assert said.split() == [b"77", b"1024", b"7", b"0137", b"5", b"262144"]
+    assert said.split() == [b"77", b"1024", b"%d" % NICER, b"0137", b"5", b"262144"]
 
 
 @pytest.mark.usefixtures("either_way")
@@ -55,7 +57,7 @@ def test_limits_reach_what_it_had_started_before_they_were_set() -> None:
     async def test() -> bytes:
         begin, go = os.pipe()
         text = f"(read line < /dev/fd/{begin}; ulimit -n; nice) & exec true"
-        process = await shell(text, caps=Caps(open_files=78, nice=3), pass_fds=(begin,))
+        process = await shell(text, caps=Caps(open_files=78, nice=NICER), pass_fds=(begin,))
         os.close(begin)
         await process.wait()
         os.write(go, b"go\n")
@@ -65,7 +67,7 @@ def test_limits_reach_what_it_had_started_before_they_were_set() -> None:
         await process.end(0)
         return said
 
-    assert run(test()).split() == [b"78", b"3"]
+    assert run(test()).split() == [b"78", b"%d" % NICER]
 
 
 def test_a_cap_above_what_the_worker_has_changes_nothing() -> None:

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from living import alive
-from spawning import COOKIE, NAMESPACE, PATH, python, ready, run, shell, shut, start
-from spawning import nobody_left as nobody_left
+from support.processes import alive
+from support.run_processes import COOKIE, DETACH, NAMESPACE, PATH, python, ready, run, shell, shut, start
+from support.run_processes import nobody_left as nobody_left
 
 from agentq.coordinator.embedded import Embedded
 from agentq.coordinator.run import Caps
@@ -22,8 +22,6 @@ from agentq.worker.process import Exit, SpawnFailed
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
 FOUND = Cgroups.found()
-needs_cgroups = pytest.mark.skipif(FOUND is None, reason="no control group can be made here")
-needs_memory = pytest.mark.skipif(not (FOUND and FOUND.memory), reason="no control group here can bound memory")
 
 
 def leaves() -> list[Path]:
@@ -31,7 +29,7 @@ def leaves() -> list[Path]:
     return [leaf.folder for cookie, _, leaf in FOUND.left() if cookie.startswith(f"{NAMESPACE}/")]
 
 
-@needs_cgroups
+@pytest.mark.needs("cgroups")
 def test_a_run_has_a_group_while_it_lasts() -> None:
     async def test() -> int:
         process = await shell("sleep 1000 & echo ready; exec sleep 1000", cgroups=FOUND)
@@ -45,7 +43,7 @@ def test_a_run_has_a_group_while_it_lasts() -> None:
     assert leaves() == []
 
 
-@needs_cgroups
+@pytest.mark.needs("cgroups")
 def test_the_group_is_deleted_with_what_the_run_made_in_it() -> None:
     async def test() -> int:
         process = await shell("echo ready; exec sleep 1000", cgroups=FOUND)
@@ -60,7 +58,7 @@ def test_the_group_is_deleted_with_what_the_run_made_in_it() -> None:
     assert leaves() == []
 
 
-@needs_cgroups
+@pytest.mark.needs("cgroups")
 def test_a_run_that_cannot_start_leaves_no_group() -> None:
     async def test() -> None:
         with pytest.raises(SpawnFailed):
@@ -71,14 +69,13 @@ def test_a_run_that_cannot_start_leaves_no_group() -> None:
     assert leaves() == []
 
 
-@needs_cgroups
+@pytest.mark.needs("cgroups")
 def test_what_hides_from_everything_else_is_in_the_group() -> None:
     """No mark, a session of its own, an orphan, and another run that could be blamed for it."""
 
     async def test() -> list[int]:
         elder = await shell("exec sleep 1000", cookie=f"{NAMESPACE}/run_2/1-b")
-        text = "import os\nwhile b'agentq.' not in open('/proc/self/cgroup', 'rb').read(): pass\n"
-        text += "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+        text = "import os, time\nwhile b'agentq.' not in open('/proc/self/cgroup', 'rb').read(): pass\n" + DETACH
         process = await python(
             text + "os.execve('/bin/sh', ['sh', '-c', 'echo ready; exec sleep 1000'], {})", cgroups=FOUND
         )
@@ -88,7 +85,7 @@ def test_what_hides_from_everything_else_is_in_the_group() -> None:
     assert run(test()) == [1, 0]
 
 
-@needs_cgroups
+@pytest.mark.needs("cgroups")
 def test_a_fork_bomb_in_a_group_is_ended_at_one_blow() -> None:
     text = """
 import os, time
@@ -110,7 +107,7 @@ time.sleep(1000)
     assert leaves() == []
 
 
-@needs_cgroups
+@pytest.mark.needs("cgroups")
 def test_the_embedded_server_leaves_the_group_before_it_ends(folder: Path) -> None:
     text = f"import sys; sys.path = {sys.path!r}\nfrom pathlib import Path\n"
     text += f"from agentq.coordinator.embedded import Embedded\nEmbedded(Path({str(folder)!r})).start()"
@@ -129,7 +126,7 @@ def test_the_embedded_server_leaves_the_group_before_it_ends(folder: Path) -> No
         assert server.stop()
 
 
-@needs_cgroups
+@pytest.mark.needs("cgroups")
 def test_the_group_that_a_killed_worker_left_is_emptied_and_deleted() -> None:
     """Also of a process that carries no mark."""
     assert FOUND is not None
@@ -153,7 +150,7 @@ def test_the_group_that_a_killed_worker_left_is_emptied_and_deleted() -> None:
         assert live.remove()
 
 
-@needs_memory
+@pytest.mark.needs("memory cgroups")
 def test_a_run_that_uses_more_than_its_memory_is_ended_and_said_to_have() -> None:
     async def test() -> Exit:
         text = "import time\nopen('/dev/shm/x', 'w')\nx = [b'x' * (1 << 20) for _ in range(300)]"

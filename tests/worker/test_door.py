@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lodge import Lodge
-from lodge import lodge as lodge
+from support.agent_socket import Lodge
+from support.agent_socket import lodge as lodge
 
+from agentq.coordinator import limits
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.offspring import Kin
 from agentq.coordinator.queue import Claim, Queue
@@ -59,13 +60,13 @@ def test_it_reaches_no_run_but_its_own(lodge: Callable[..., None]) -> None:
     ("fields", "error"),
     [
         ({"parent": "{foreign}"}, "children of its own only"),
-        ({"queue": "other"}, "in the queue of its parent, 'default'"),
-        ({"priority": 6}, "the priority of its parent, 5"),
-        ({"fair_key": "boss"}, "the fair key of its parent"),
+        ({"queue": "other"}, "in the queue default, not in other"),
+        ({"priority": 6}, "priority is 5 at the most"),
+        ({"fair_key": "boss"}, "its fair_key is that of its parent"),
         ({"plan": "p"}, "has no plan"),
         ({"session": "s"}, "has no session"),
         ({"dedupe_key": "k", "if_live": "replace"}, "has no dedupe_key"),
-        ({"limits": {"gpu": 1}}, "not under 'gpu'"),
+        ({"limits": {"gpu": 1}}, "under the limit gpu"),
     ],
 )
 def test_a_child_does_not_reach_what_is_of_others(
@@ -86,7 +87,7 @@ def test_a_child_does_not_reach_what_is_of_others(
     ("own", "child", "allowed"),
     [
         ({"permissions": "full"}, {"kind": "command", "argv": ["true"]}, True),
-        ({"permissions": "edit"}, {"kind": "command", "argv": ["true"]}, False),
+        ({"permissions": "edit"}, {"kind": "function", "function": "shop:tax"}, False),
         ({"permissions": "read"}, {"turn": {"permissions": "edit"}}, False),
         ({"permissions": "read"}, {}, False),  # which is `edit`
         ({"permissions": "edit"}, {"turn": {"permissions": "read"}}, True),
@@ -140,6 +141,35 @@ def test_a_child_is_where_its_parent_is_and_pays_as_it_does(lodge: Callable[...,
     lodge(test, turn=own, cwd="/usr/lib")
 
 
+def test_a_child_is_in_its_parents_folder_by_the_name_that_its_parent_was_given(
+    lodge: Callable[..., None], folder: Path
+) -> None:
+    """What asks knows its folder by the name without links."""
+    (folder / "real" / "inner").mkdir(parents=True)
+    (folder / "link").symlink_to(folder / "real")
+    (folder / "real" / "out").symlink_to("/usr")
+
+    async def test(lodge: Lodge) -> None:
+        agent = {"kind": "agent", "agent": "claude", "prompt": "y"}
+        answer = await lodge.ask(verb="submit", spec=agent | {"cwd": f"{folder}/real/inner"})
+        assert lodge.world.records.get(answer["id"]).spec.cwd == f"{folder}/link/inner"
+        assert (await lodge.ask(verb="submit", spec=agent | {"cwd": f"{folder}/link/out"}))["code"] == 4
+        tree = {"repository": "/srv/shop", "base": "main", "setup": ["sh"]}
+        assert (await lodge.ask(verb="submit", spec=agent | {"workspace": tree, "cwd": "."}))["code"] == 4
+
+    lodge(test, cwd=f"{folder}/link", turn={"permissions": "edit"})
+
+
+def test_a_child_of_a_run_that_works_at_home_does_so_too(lodge: Callable[..., None]) -> None:
+    async def test(lodge: Lodge) -> None:
+        agent = {"kind": "agent", "agent": "claude", "prompt": "y"}
+        answer = await lodge.ask(verb="submit", spec=agent | {"cwd": str(Path.home())})
+        assert lodge.world.records.get(answer["id"]).spec.cwd is None
+        assert (await lodge.ask(verb="submit", spec=agent | {"agent": "standin"}))["code"] == 4
+
+    lodge(test, turn={"permissions": "edit"})
+
+
 def test_the_address_of_the_server_is_not_told_at_the_door(lodge: Callable[..., None], folder: Path) -> None:
     address = f"unix://{folder}/nobody-answers-here"
 
@@ -174,18 +204,20 @@ def test_there_is_an_end_to_children_and_to_generations(
     lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentq.coordinator.limits.CHILDREN_AN_AGENT", 3)
-    monkeypatch.setattr("agentq.coordinator.limits.GENERATIONS", 1)
 
     async def test(lodge: Lodge) -> None:
         answers = [await lodge.child() for _ in range(4)]
         assert [answer["ok"] for answer in answers] == [True, True, True, False]
         assert answers[3]["code"] == 75
-        grandchild = lodge.world.submit(parent=answers[0]["id"])
+        last = answers[0]["id"]
+        for _ in range(limits.GENERATIONS - 1):
+            last = lodge.world.submit(parent=last)
         claims = {claim.id: claim for claim in lodge.worker.claim(9)}
-        entry = await lodge.door.admit(claims[grandchild], lodge.world.records.get(grandchild).spec, print)
+        entry = await lodge.door.admit(claims[last], lodge.world.records.get(last).spec, print)
         answer = await lodge.ask(
-            as_=grandchild, token=entry["AGENTQ_TOKEN"], verb="submit", spec={"kind": "command", "argv": ["true"]}
+            as_=last, token=entry["AGENTQ_TOKEN"], verb="submit", spec={"kind": "command", "argv": ["true"]}
         )
+        assert answer["code"] == 75
         assert "generations above" in answer["error"]
 
     lodge(test)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from callers import Callers
-from servers import until
+from support.function_workers import Callers
+from support.servers import until
 
 
+@pytest.mark.full("takes 5 s")
 @pytest.mark.parametrize(("slots", "seconds"), [(1, 0.002), (2, 0.002), (1, 0.1)])
 def test_a_command_gets_its_turn_while_functions_hold_every_slot(callers: Callers, slots: int, seconds: float) -> None:
     spec = callers.spec("napped", seconds)
@@ -17,14 +17,12 @@ def test_a_command_gets_its_turn_while_functions_hold_every_slot(callers: Caller
     callers.worker(slots=slots)
     callers.wait(calls[: 2 * slots])
 
-    began = time.monotonic()
     callers.wait([callers.submit()])
-    took = time.monotonic() - began
 
-    assert callers.state(calls[-1]) == "pending", "the flood was over too soon to say anything"
-    assert took < 4
+    assert callers.state(calls[len(calls) * 2 // 3]) == "pending", "it began before most of what was there before it"
 
 
+@pytest.mark.full("takes 13 s")
 def test_functions_are_made_beside_a_long_command_while_a_slot_is_free(callers: Callers, folder: Path) -> None:
     callers.worker(slots=2)
     go = folder / "go"
@@ -32,7 +30,7 @@ def test_functions_are_made_beside_a_long_command_while_a_slot_is_free(callers: 
     until(lambda: callers.state(command) == "running", "the command to begin")
 
     calls = [callers.call("noted") for _ in range(20)]
-    callers.wait(calls, 10_000)
+    callers.wait(calls)
     held = callers.state(command)
     go.touch()
     callers.wait([command])

@@ -8,8 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from callers import Callers
-from servers import until
+from support.function_workers import Callers
+from support.processes import alive
+from support.servers import until
 
 from agentq.coordinator.policy import RetryPolicy
 
@@ -38,6 +39,7 @@ def test_a_child_that_is_killed_takes_only_the_call_that_it_was_at(callers: Call
     ]
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_child_that_leaves_says_how(callers: Callers) -> None:
     callers.worker()
 
@@ -46,6 +48,7 @@ def test_a_child_that_leaves_says_how(callers: Callers) -> None:
     assert (ended.state, ended.outcome.class_, ended.outcome.error) == ("failed", "exit", "exited with code 3")
 
 
+@pytest.mark.full("takes 4 s")
 def test_the_children_of_a_killed_worker_die_with_it_and_their_runs_go_on(callers: Callers) -> None:
     worker = callers.worker(slots=2)
     runs = [callers.call("slept", 0.3) for _ in range(12)]
@@ -55,13 +58,15 @@ def test_the_children_of_a_killed_worker_die_with_it_and_their_runs_go_on(caller
     worker.kill()
     worker.wait()
     callers.worker(slots=2)
+    callers.lose(worker)
     callers.wait(runs, 60_000)
 
     assert {callers.state(run) for run in runs} == {"completed"}
     assert children
-    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    until(lambda: not any(map(alive, children)), "the children to be gone")
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_child_is_replaced_after_so_many_runs(callers: Callers) -> None:
     callers.worker(child_runs=10)
 
@@ -72,6 +77,7 @@ def test_a_child_is_replaced_after_so_many_runs(callers: Callers) -> None:
     assert len(pids) >= 10
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_child_that_has_grown_is_replaced(callers: Callers) -> None:
     callers.worker(child_rss="400M")
 
@@ -81,6 +87,7 @@ def test_a_child_that_has_grown_is_replaced(callers: Callers) -> None:
     assert third != first
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_function_that_runs_out_of_memory_fails_alone(callers: Callers) -> None:
     callers.worker(child_memory="500M")
 
@@ -91,6 +98,7 @@ def test_a_function_that_runs_out_of_memory_fails_alone(callers: Callers) -> Non
     assert modest.state == "completed"
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_run_with_limits_variables_and_a_folder_has_a_child_of_its_own(callers: Callers, folder: Path) -> None:
     callers.worker()
     common = callers.ended(callers.call("surroundings")).outcome.result
@@ -114,6 +122,7 @@ def test_a_child_that_cannot_even_start_is_a_failed_start(callers: Callers, fiel
     assert (ended.state, ended.outcome.class_, ended.attempt) == ("failed", "spawn", 2)
 
 
+@pytest.mark.full("takes 4 s")
 def test_what_waited_in_a_killed_worker_is_made_once_and_costs_nothing(callers: Callers) -> None:
     worker = callers.worker(slots=2)
     callers.wait([callers.call("nothing") for _ in range(1000)])
@@ -125,6 +134,7 @@ def test_what_waited_in_a_killed_worker_is_made_once_and_costs_nothing(callers: 
     before = callers.effects("begin")
     untold = [run for run in runs if callers.state(run) == "claimed"]
     callers.worker(slots=2)
+    callers.lose(worker)
     callers.wait(runs, 60_000)
 
     effects = callers.effects("begin")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from callers import Callers
-from servers import Server, until
-from world import World
+import pytest
+from support.function_workers import Callers
+from support.servers import Server, until
+from support.world import World
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import AgentqError, NotAllowed
@@ -46,7 +46,7 @@ def leased(server: Server, calls: int) -> Iterator[tuple[Lease, list[Claim]]]:
     """A worker that has claimed so many calls."""
     settings = Settings(url=server.url)
     queue = Queue.open(settings)
-    spec = RunSpec(kind="function", function="errands:nothing")
+    spec = RunSpec(kind="function", function="support.functions:nothing")
     list(queue.submit_many(spec for _ in range(calls)))
     lease = Lease(queue.store, Identity(id="w", queues=("default",)), settings)
     lease.register()
@@ -55,7 +55,7 @@ def leased(server: Server, calls: int) -> Iterator[tuple[Lease, list[Claim]]]:
 
 
 def test_the_threads_together_ask_for_no_more_than_there_is_room_for(world: World) -> None:
-    list(world.queue.submit_many(RunSpec(kind="function", function="errands:nothing") for _ in range(100)))
+    list(world.queue.submit_many(RunSpec(kind="function", function="support.functions:nothing") for _ in range(100)))
     lease, asked = world.worker("w1"), threading.Semaphore(0)
 
     def wanted() -> int:
@@ -112,16 +112,15 @@ def test_outcomes_are_bounded_and_kept_while_the_server_is_away_and_the_end_does
         assert (early, late, told.exchange.is_full) == (False, True, False)
         durable.signal(signal.SIGKILL)
         told.exchange.tell([Ended(claims[0], "ok", OK)])
-        began = time.monotonic()
-        assert not told.exchange.close(200)
-        assert time.monotonic() - began < 5
+        assert not told.exchange.close(200), "it returns though the server is still away"
         durable.start()
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_worker_that_has_had_its_runs_hands_back_what_came_beside_them(callers: Callers) -> None:
     runs = [callers.submit(), callers.call("noted")]
 
-    assert callers.begin(max_runs=1).wait(timeout=30) == 0
+    assert callers.begin(max_runs=1).wait(timeout=60) == 0
 
     assert sorted(callers.state(run) for run in runs) == ["completed", "pending"]
     assert sum(callers.effects("begin").values()) == 1

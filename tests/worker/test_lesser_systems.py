@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from spawning import NAMESPACE, PATH
+from support.run_processes import NAMESPACE, PATH
 
 PRETEND = """
 import asyncio, ctypes, itertools, os, resource, signal, sys

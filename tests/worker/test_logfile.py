@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from servers import until
+from support.servers import until
 
 from agentq.worker.logfile import LogFile
 

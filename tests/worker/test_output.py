@@ -9,15 +9,15 @@ import signal
 import threading
 from pathlib import Path
 
-from living import alive
-from plumbing import Heard, Memory, Pipes, turn
-from servers import until
+import pytest
+from support.pipes import Heard, Memory, Pipes, turn
+from support.processes import alive
+from support.servers import until
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNK_CHARACTERS, TAIL_CHARACTERS
+from agentq.coordinator.limits import LOG_BYTES
 from agentq.coordinator.logs import Chunk
-from agentq.worker import logfile
-from agentq.worker.logfile import HEAD_BYTES, TAIL_BYTES
+from agentq.worker import logfile, output
 from agentq.worker.output import BACKLOG_BYTES, BURST_BYTES, GATHER_MS, READ_BYTES
 
 GIB = 1_000_000_000
@@ -47,13 +47,14 @@ def test_the_first_line_and_any_after_a_pause_is_handed_on_at_once(folder: Path)
 
 def test_what_comes_quickly_is_gathered(folder: Path) -> None:
     async def main() -> None:
-        pipes = Pipes(folder)
+        began_ms, pipes = monotonic_ms(), Pipes(folder)
         for number in range(100):
             os.write(pipes.out, f"{number}\n".encode())
             await turn()
         await pipes.heard.hears("99\n")
+        took_ms = monotonic_ms() - began_ms
         assert pipes.heard.text() == "".join(f"{number}\n" for number in range(100))
-        assert pipes.heard.calls < 10
+        assert pipes.heard.calls <= 2 + took_ms // (GATHER_MS - 1), "at once, and then once for each moment"
         await pipes.end()
 
     asyncio.run(main())
@@ -108,7 +109,11 @@ def test_a_burst_comes_into_the_log_whole(folder: Path) -> None:
     asyncio.run(main())
 
 
-def test_of_more_than_a_burst_every_byte_is_in_the_log_or_counted_in_a_note(folder: Path) -> None:
+def test_of_more_than_a_burst_every_byte_is_in_the_log_or_counted_in_a_note(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "monotonic_ms", lambda: 0)  # what it may write after a burst grows with time
+
     async def main() -> None:
         pipes = Pipes(folder)
         await pipes.run("seq 1 3000000")
@@ -124,73 +129,6 @@ def test_of_more_than_a_burst_every_byte_is_in_the_log_or_counted_in_a_note(fold
 
 
 # ---- what programs do
-
-
-def test_a_gigabyte_leaves_the_memory_flat(folder: Path) -> None:
-    async def main() -> None:
-        pipes, memory = Pipes(folder), Memory()
-        assert await pipes.run(f"echo begin; yes 'a line of a flood' | head -c {GIB}; echo; echo end")
-
-        assert memory.growth_mib() < GROWTH_MIB_MAX
-        assert pipes.output.bytes_out == len("begin\n") + GIB + len("\nend\n")
-        assert pipes.heard.text().startswith("begin\na line of a flood\n")
-        assert pipes.heard.text().endswith("\nend\n")
-        assert len(pipes.heard.text()) + pipes.heard.left_out() == pipes.output.bytes_out
-
-    asyncio.run(main())
-    size = _check_both_ends(folder, b"begin\na line", b"\nend\n")
-    assert HEAD_BYTES + TAIL_BYTES < size < HEAD_BYTES + 2 * TAIL_BYTES + 100
-
-
-def _check_both_ends(folder: Path, begin: bytes, end: bytes) -> int:
-    """The one file that is left has the beginning and the end; returns its size."""
-    (path,) = (folder / "logs").rglob("*.log*")
-    whole = path.read_bytes()
-    assert whole.startswith(begin)
-    assert whole.endswith(end)
-    missing = re.search(rb"\n\[agentq: (\d+) bytes left out here\]\n", whole)
-    assert missing is not None
-    assert missing.start() == HEAD_BYTES
-    assert len(whole) - len(missing[0]) + int(missing[1]) == len(b"begin\n") + GIB + len(b"\nend\n")
-    return len(whole)
-
-
-def test_a_line_of_a_hundred_megabytes_leaves_the_memory_flat(folder: Path) -> None:
-    async def main() -> None:
-        pipes, memory = Pipes(folder), Memory()
-        assert await pipes.run("head -c 100000000 /dev/zero | tr '\\0' x; echo; echo next")
-
-        assert memory.growth_mib() < GROWTH_MIB_MAX
-        assert max(len(chunk.text) for chunk in pipes.heard.chunks) <= LOG_CHUNK_CHARACTERS
-        assert pipes.heard.text().endswith("x\nnext\n")
-        assert len(pipes.heard.text()) + pipes.heard.left_out() == pipes.output.bytes_out == 100_000_006
-
-    asyncio.run(main())
-
-
-def test_a_million_tiny_lines_are_all_in_the_file(folder: Path) -> None:
-    async def main() -> None:
-        pipes, memory = Pipes(folder), Memory()
-        assert await pipes.run("seq 1000000")
-
-        assert memory.growth_mib() < GROWTH_MIB_MAX
-        assert pipes.file.read_text() == "".join(f"{number}\n" for number in range(1, 1_000_001))
-        assert pipes.output.tail() == pipes.file.read_text()[-TAIL_CHARACTERS:]
-
-    asyncio.run(main())
-
-
-def test_a_hundred_thousand_tiny_writes_of_both_streams_leave_the_memory_flat(folder: Path) -> None:
-    program = "for _ in range(50000):\n os.write(1, b'o')\n os.write(2, b'e')"
-
-    async def main() -> None:
-        pipes, memory = Pipes(folder), Memory()
-        assert await pipes.run("python3", "-c", f"import os\n{program}")
-
-        assert memory.growth_mib() < GROWTH_MIB_MAX
-        assert (pipes.heard.text("out"), pipes.heard.text("err")) == ("o" * 50_000, "e" * 50_000)
-
-    asyncio.run(main())
 
 
 def test_invalid_utf8_and_characters_that_come_in_two_pieces(folder: Path) -> None:
@@ -273,6 +211,7 @@ def test_a_grandchild_that_writes_without_end_does_not_hold_up_the_end(folder: P
         pipes = Pipes(folder)
         process = pipes.start(f"echo begin; yes & echo $! > {folder}/pid")
         await asyncio.to_thread(process.wait, 20)
+        await pipes.heard.hears("begin\ny\n")
 
         assert not await pipes.output.drained(50)
 
@@ -313,9 +252,9 @@ def test_sixty_four_programs_at_once_lose_nothing(folder: Path) -> None:
 
 def test_the_time_of_the_last_byte_is_known(folder: Path) -> None:
     async def main() -> None:
-        pipes = Pipes(folder)
+        before, pipes = monotonic_ms(), Pipes(folder)
         began = pipes.output.last_byte_ms
-        assert monotonic_ms() - 1000 < began <= monotonic_ms()
+        assert before <= began <= monotonic_ms()
         await asyncio.sleep(0.01)
         assert pipes.output.last_byte_ms == began
 

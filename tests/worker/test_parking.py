@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew import Crew
-from servers import Server, until
+from support.crew import Crew
+from support.servers import Server, until
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.life import Run
@@ -80,6 +80,7 @@ def test_a_shell_script_parks_is_signalled_and_finishes(crew: Crew) -> None:
     assert [attempt.verb for attempt in attempts] == ["park", None]
 
 
+@pytest.mark.full("takes 1 s")
 def test_the_command_park_asks_for_it_in_any_program(crew: Crew) -> None:
     crew.worker(slots=1)
     run = crew.submit(program(f"{sys.executable} -m agentq.cli.main park --approval --state 7"))
@@ -93,6 +94,7 @@ def test_the_command_park_asks_for_it_in_any_program(crew: Crew) -> None:
     assert told["messages"][0]["data"] == {"verdict": "denied", "comment": "not today"}
 
 
+@pytest.mark.full("takes 2 s")
 def test_the_time_wakes_it_without_anybody(crew: Crew) -> None:
     crew.worker(slots=1)
 
@@ -113,6 +115,7 @@ fi
 """
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_nested_fan_out_on_one_slot_does_not_deadlock(crew: Crew) -> None:
     """Every run waits for the children that it submitted, and none of them holds the only slot meanwhile."""
     script = crew.folder / "fan-out.sh"
@@ -149,6 +152,7 @@ def test_parked_runs_outlive_a_worker_that_is_killed(crew: Crew) -> None:
     assert {(run.attempt, run.crashes) for run in found} == {(2, 0)}
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_worker_that_is_killed_with_a_message_in_hand_leaves_it_to_the_next(crew: Crew) -> None:
     victim = crew.worker(slots=1)
     begun = crew.folder / "begun"
@@ -160,6 +164,7 @@ def test_a_worker_that_is_killed_with_a_message_in_hand_leaves_it_to_the_next(cr
     victim.kill()
     victim.wait()
     crew.worker(slots=1)
+    crew.lose(victim)
 
     assert [message["data"] for message in result(crew, run)["messages"]] == ["only once"]
     assert crew.records.get(run).crashes == 1

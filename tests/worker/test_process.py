@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spawning import COOKIE, PATH, descriptors, outcome, python, ready, run, shell, shut, start, when
-from spawning import nobody_left as nobody_left
+from support.run_processes import COOKIE, PATH, descriptors, outcome, python, ready, run, shell, shut, start, when
+from support.run_processes import nobody_left as nobody_left
 
 from agentq.worker import tree
 from agentq.worker.process import Exit, SpawnFailed

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 from urllib.parse import quote, quote_plus
 
 import pytest
 from pydantic import JsonValue
 
-from agentq.worker.redacting import HELD_BYTES, Redactor
+from agentq.coordinator import secret_shapes
+from agentq.coordinator.secret_shapes import HELD_BYTES
+from agentq.worker import redacting
+from agentq.worker.redacting import Redactor
 from agentq.worker.secrets import Secrets
 
 KEY = 'pa"ss/w\u00f6rd+with spaces&more'
@@ -219,3 +223,30 @@ def test_it_is_the_same_however_a_stream_is_cut(seed: int) -> None:
     ats = sorted(chance.sample(range(len(text)), chance.randrange(1, 200)))
 
     assert shown(cut(text, *ats)) == shown(text.splitlines(keepends=True))
+
+
+class Counting:
+    """A pattern that counts how often it is tried."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self._pattern = pattern
+        self.tries = 0
+
+    def match(self, text: bytes, at: int) -> re.Match[bytes] | None:
+        self.tries += 1
+        return self._pattern.match(text, at)
+
+
+@pytest.mark.parametrize("rest", [b"", b" ", b".eyJshort!"])
+def test_letters_in_which_many_tokens_could_begin_are_followed_once(
+    rest: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To follow each to the end of the letters takes the worker's loop away for a tenth of a second."""
+    whole, goes_on = Counting(secret_shapes._WHOLE[b"eyJ"]), Counting(redacting._GOES_ON[b"eyJ"])
+    monkeypatch.setitem(secret_shapes._WHOLE, b"eyJ", whole)
+    monkeypatch.setitem(redacting._GOES_ON, b"eyJ", goes_on)
+    piece = b"_eyJ" * (HELD_BYTES // 5) + rest
+
+    assert shown([piece]) == (piece.decode(), 0)
+    assert whole.tries == 0
+    assert goes_on.tries <= 2

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import until
-from world import World
+from support.servers import until
+from support.world import World
 
 from agentq.coordinator.errors import AgentqError, Fenced
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -26,7 +26,12 @@ def heard() -> Heard:
 
 @pytest.fixture
 def reports(world: World, heard: Heard, tmp_path: Path) -> Iterator[Reports]:
-    reports = Reports(world.queue, Spill(tmp_path / "spill"), lambda report, answer: heard.append((report, answer)))
+    reports = Reports(
+        world.queue,
+        Spill(tmp_path / "spill"),
+        lambda report, answer: heard.append((report, answer)),
+        lambda fault: pytest.fail(str(fault)),
+    )
     reports.start()
     yield reports
     assert reports.close(5_000)

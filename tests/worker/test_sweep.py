@@ -8,16 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from spawning import FOREVER, NAMESPACE, PATH, READY, WORKER, runs_of, worker
-from spawning import nobody_left as nobody_left
-from spawning import workers as workers
-from starters import as_root
+from support.run_processes import DETACH, FOREVER, NAMESPACE, PATH, READY, WORKER, runs_of, worker
+from support.run_processes import nobody_left as nobody_left
+from support.run_processes import workers as workers
 
 from agentq.worker import proc, tree
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
-DAEMON = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nready()\n"
+DAEMON = DETACH + "ready()\n"
 CHILD = "if not os.fork():\n  os.setsid()\n  ready()\n  " + FOREVER
 
 
@@ -68,7 +67,7 @@ def test_a_sweeper_that_carries_the_mark_of_a_dead_run_spares_itself(workers: li
     assert runs_of(f"{NAMESPACE}dead") == set()
 
 
-@as_root
+@pytest.mark.needs("root")
 def test_a_container_whose_processes_are_seen_from_here_is_not_swept(workers: list[subprocess.Popen[bytes]]) -> None:
     """Inside, the worker has a number that nobody has here: it would seem to be dead."""
     inside = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", WORKER, f"{NAMESPACE}box"]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector import Collector
-from crew import Crew
-from servers import Server
-from serving import COMMAND, MakeServing, Serving
+from support.crew import Crew
+from support.http_servers import COMMAND, MakeServing, Serving
+from support.servers import Server
+from support.trace_collector import Collector
 
 from agentq.coordinator import tracing
 from agentq.coordinator.identity import new_nonce, new_run_id
@@ -47,13 +47,14 @@ def typed(crew: Crew, environment: dict[str, str], *argv: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_trace_leads_from_the_submit_through_the_attempt_into_its_process(crew: Crew, collector: Collector) -> None:
     worker = crew.worker(environment=collector.environment)
     around = {**collector.environment, "TRACEPARENT": HERE}
     run = typed(crew, around, "submit", "--", "true").split()[0]
     crew.wait([run])
     worker.terminate()
-    worker.wait(20)
+    worker.wait(timeout=60)
 
     (sent,) = collector.named("send default")
     (process,) = collector.named("process default")
@@ -68,6 +69,7 @@ def test_a_trace_leads_from_the_submit_through_the_attempt_into_its_process(crew
     assert crew.records.get(run).spec.traceparent == f"00-{TRACE}-{sent.id}-01", "sampled, as its parent says"
 
 
+@pytest.mark.full("takes 2 s")
 def test_the_process_of_a_run_and_its_children_are_told_where_they_are(crew: Crew, collector: Collector) -> None:
     """With a worker that sends traces, inside its span; without, where the run was submitted."""
     crew.worker(environment=collector.environment, queue="traced")
@@ -86,16 +88,17 @@ def test_the_process_of_a_run_and_its_children_are_told_where_they_are(crew: Cre
     assert process.links == [(TRACE, "b7ad6b7169203331")]
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_call_of_a_function_is_a_span_in_which_the_function_is(crew: Crew, collector: Collector) -> None:
     tests = str(Path(__file__).parent.parent)
     worker = crew.worker(environment={**collector.environment, "PYTHONPATH": tests, "PYTHONWARNINGS": "ignore"})
     runs = [
-        crew.queue.submit(RunSpec.checked(kind="function", function=f"errands:{name}", traceparent=HERE)).id
+        crew.queue.submit(RunSpec.checked(kind="function", function=f"support.functions:{name}", traceparent=HERE)).id
         for name in ("spanned", "spanned_beside", "raised")
     ]
     crew.wait(runs)
     worker.terminate()
-    worker.wait(20)
+    worker.wait(timeout=60)
 
     calls = {span.attributes["messaging.message.id"]: span for span in collector.named("process default", 3)}
     assert [calls[run].links for run in runs] == [[(TRACE, "b7ad6b7169203331")]] * 3
@@ -104,6 +107,7 @@ def test_a_call_of_a_function_is_a_span_in_which_the_function_is(crew: Crew, col
     assert {span.parent for span in inside} == {calls[run].id for run in runs[:2]}
 
 
+@pytest.mark.full("takes 2 s")
 def test_the_attempt_of_an_agent_is_told_in_the_words_of_the_conventions(
     crew: Crew, collector: Collector, folder: Path
 ) -> None:
@@ -121,11 +125,12 @@ def test_the_attempt_of_an_agent_is_told_in_the_words_of_the_conventions(
     assert span.attributes["gen_ai.conversation.id"] == crew.records.get(run).agent_session
 
 
+@pytest.mark.full("takes 2 s")
 def test_the_sdk_says_to_a_coordinator_where_it_is(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEPARENT", HERE)
     with connect(serving.url) as client:
-        many: list[Any] = client.submit_many("errands:nothing", [(), ()])
-        runs = [client.submit("errands:nothing").id, *(each.id for each in many)]
+        many: list[Any] = client.submit_many("support.functions:nothing", [(), ()])
+        runs = [client.submit("support.functions:nothing").id, *(each.id for each in many)]
 
     assert {serving.records.get(run).spec.traceparent for run in runs} == {HERE}
 
@@ -142,6 +147,7 @@ def test_a_request_says_in_which_trace_its_runs_are(serving: Serving) -> None:
     assert wrong.status_code == 422
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_request_is_a_span_between_its_client_and_what_it_submits(
     make_serving: MakeServing, valkey: Server, collector: Collector
 ) -> None:
@@ -189,3 +195,14 @@ def test_without_a_trace_nothing_is_added_to_a_run(monkeypatch: pytest.MonkeyPat
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
     assert tracing.valid(f"00-{'0' * 32}-b7ad6b7169203331-01") is None
+
+
+def test_without_opentelemetry_the_command_that_adds_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    notes: list[str] = []
+
+    tracing.export("worker", note=notes.append)
+
+    (note,) = notes
+    assert note.endswith("pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http")

@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from living import alive
-from servers import until
-from spawning import (
+from support.processes import alive
+from support.run_processes import (
     COOKIE,
     DETACH,
     FOREVER,
@@ -30,8 +29,8 @@ from spawning import (
     start,
     when,
 )
-from spawning import nobody_left as nobody_left
-from starters import as_root
+from support.run_processes import nobody_left as nobody_left
+from support.servers import until
 
 from agentq.coordinator.embedded import Embedded
 from agentq.worker import pidfd, proc, tree
@@ -259,7 +258,7 @@ def test_a_fork_bomb_is_ended(bomb: str) -> None:
     until(lambda: orphans() == NOBODY, "the orphans to be reaped")
 
 
-@as_root
+@pytest.mark.needs("root")
 def test_a_process_of_another_user_is_not_touched() -> None:
     async def test() -> tuple[int, bool]:
         program = "exec setpriv --reuid=65534 --clear-groups sh -c 'echo ready; exec sleep 1000'"

@@ -12,7 +12,7 @@ META = {
     "packages": ["REPOSITORY"],
     "module": "peer_agentq",
     "variants": {"agentq": {"profile": "default", "n_drain": 60_000}},
-    "dist": "agentq",
+    "dist": "agentqueue",
     "settings": "none: the defaults of everything, one slot (default); results stored (default)",
     "durable": "none needed: the defaults start it again",
     "retention": "run + result 7 days",

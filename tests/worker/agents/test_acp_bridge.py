@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from bridging import Scene, nobody_is_left, scene, told
+from support.acp_bridge import Scene, nobody_is_left, scene, told
+
+pytestmark = pytest.mark.full("forty bridges and agents are started")
 
 
 @pytest.fixture

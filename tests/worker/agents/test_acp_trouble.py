@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bridging import Scene, nobody_is_left, scene, told
-from servers import until
+from support.acp_bridge import Scene, nobody_is_left, scene, told
+from support.servers import until
 
 from agentq.coordinator.doings import Doing
 from agentq.worker.agents.acp.rpc import message_of
 from agentq.worker.agents.acp.updates import Updates
+
+pytestmark = pytest.mark.full("forty bridges and agents are started")
 
 SPEAKS = """
 import json, os, sys

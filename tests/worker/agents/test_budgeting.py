@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from readings import CAPTURED, read
+from support.agent_output import CAPTURED, read
 
 from agentq.coordinator.run import Spending
 from agentq.coordinator.turn import Budgets

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -273,15 +272,14 @@ def test_a_pipe_in_the_tree_does_not_hold_anybody_up(repository: Path) -> None:
     assert "a" in look(repository).entries
 
 
+@pytest.mark.full("takes 10 s")
 def test_a_git_that_does_not_answer_is_left(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexec sleep 1000\n")
     (tmp_path / "bin" / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    began = time.monotonic()
 
     assert asyncio.run(Fingerprint.of(repository, timeout_s=0.2)) is None
-    assert time.monotonic() - began < 20
 
 
 def test_more_changes_than_are_kept_are_still_told_apart(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

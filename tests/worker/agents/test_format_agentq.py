@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs import ROOT
-from readings import read
+from support.agent_output import read
+from support.generated_docs import ROOT
 
 from agentq.coordinator.doings import Called, Other, Said, Spent
 from agentq.worker.agents.profiles import Profiles
@@ -144,5 +144,6 @@ def test_the_agent_of_the_readme_is_a_whole_one(tmp_path: Path) -> None:
 
     (profile,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "agentq.toml").write_text(profile)
-    mine = Profiles.found({"HOME": str(tmp_path)}, tmp_path).get("mine")
+    settings = {"HOME": str(tmp_path), "AGENTQ_CONFIG": str(tmp_path / "agentq.toml")}
+    mine = Profiles.found(settings, tmp_path).get("mine")
     assert (mine.command, mine.format) == (str(tmp_path / "my-agent"), "agentq")

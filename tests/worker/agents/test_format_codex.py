@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from readings import NOW_MS, captured, read
+from support.agent_output import NOW_MS, captured, read
 
 from agentq.coordinator.doings import Began, Called, Changed, Denied, Held, Limited, Planned, Returned, Said, Thought
 from agentq.worker.agents.formats.readers import reader_of

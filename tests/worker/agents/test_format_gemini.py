@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from readings import captured, read
+from support.agent_output import captured, read
 
-from agentq.coordinator.doings import Called, Changed, Denied, Returned, Said, Turned
+from agentq.coordinator.doings import Called, Changed, Denied, Held, Returned, Said, Turned
+from agentq.worker.agents.formats.events import REFUSALS
 from agentq.worker.agents.reading import Before
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
@@ -100,6 +101,17 @@ def test_a_silence_after_failed_requests_is_a_throttle() -> None:
 
     assert reading.judged(None, why="silence").kind is Kind.THROTTLED
     assert read("gemini", [INIT, piece("Hi")], ["Attempt 1 failed: x"]).judged(None, why="silence").kind is Kind.SILENCE
+
+
+def test_requests_that_are_refused_one_after_the_other_are_told_and_end_it() -> None:
+    told = '{"error":{"code":503,"status":"UNAVAILABLE","message":"The model is overloaded."}}'
+    line = f"Attempt 1 failed with status 503. Retrying with backoff... _ApiError: {told}"
+    reading = read("gemini", [INIT], [line] * REFUSALS)
+
+    assert [held.why for held in reading.of(Held)] == ["The model is overloaded."] * REFUSALS
+    assert reading.facts.refused
+    verdict = reading.judged(None, why="refused")
+    assert (verdict.kind, verdict.error) == (Kind.THROTTLED, "The model is overloaded.")
 
 
 def test_an_error_over_several_lines_of_stderr_is_read_as_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from readings import read
+from support.agent_output import read
 
 from agentq.coordinator.doings import Called, Changed, Denied, Returned, Said, Turned
 from agentq.worker.agents.verdicts import VerdictKind as Kind

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from readings import captured, read
+from support.agent_output import captured, read
 
-from agentq.coordinator.doings import Called, Changed, Concluded, Denied, Planned, Returned, Said, Spent, Turned
+from agentq.coordinator.doings import (
+    Called,
+    Changed,
+    Concluded,
+    Denied,
+    Held,
+    Limited,
+    Planned,
+    Returned,
+    Said,
+    Spent,
+    Turned,
+)
+from agentq.worker.agents.formats.events import REFUSALS
+from agentq.worker.agents.formats.readers import reader_of
 from agentq.worker.agents.reading import Before
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
@@ -111,6 +126,48 @@ def test_a_step_that_ended_badly_is_no_good_last_word(reason: str, kind: Kind) -
 def test_a_silence_of_which_it_says_nothing_is_a_silence() -> None:
     """It asks again for ever, and prints nothing in JSON."""
     assert read("opencode", [START]).judged(None, why="silence").kind is Kind.SILENCE
+
+
+def logged(error: str, small: str = "false") -> str:
+    about = f"providerID=p modelID=m session.id=ses_1 small={small} agent=build mode=primary"
+    return f'timestamp=2026-11-19T16:49:09.317Z level=ERROR run=1 message="stream error" {about} error.error="{error}"'
+
+
+def test_a_limit_that_only_its_log_tells_is_known_at_once() -> None:
+    reading = read("opencode", [], [logged("AI_APICallError: The usage limit has been reached")])
+
+    assert reading.facts.refused
+    assert [limited.reached for limited in reading.of(Limited)] == [True]
+    verdict = reading.judged(None, why="refused")
+    assert (verdict.kind, verdict.error) == (Kind.LIMITED, "The usage limit has been reached")
+
+
+def test_an_outage_is_told_each_time_and_ends_the_agent_that_never_gives_up() -> None:
+    line = logged('AI_APICallError: He said \\"no\\"')
+    few, many = read("opencode", [], [line] * (REFUSALS - 1)), read("opencode", [], [line] * REFUSALS)
+
+    assert [held.why for held in few.of(Held)] == ['He said "no"'] * (REFUSALS - 1)
+    assert not few.facts.refused
+    assert many.facts.refused
+    assert many.judged(None, why="refused").kind is Kind.THROTTLED
+
+
+def test_an_answer_ends_the_refusals_before_it() -> None:
+    reader = reader_of("opencode", Before())
+    for _ in range(REFUSALS):
+        list(reader.read_error(logged("AI_APICallError: Overloaded")))
+        list(reader.read(json.dumps(START)))
+
+    assert not reader.facts.refused
+
+
+def test_a_title_that_is_refused_is_nothing() -> None:
+    reading = read(
+        "opencode", [], [logged("AI_RetryError: Failed after 3 attempts. Last error: No", "true")] * REFUSALS
+    )
+
+    assert reading.doings == []
+    assert not reading.facts.refused
 
 
 def test_a_permission_that_was_rejected_is_a_denial() -> None:

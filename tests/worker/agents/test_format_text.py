@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from readings import read
+from support.agent_output import read
 
 from agentq.coordinator.doings import Began, Changed, Held, Said, Spent
 from agentq.worker.agents.reading import Before

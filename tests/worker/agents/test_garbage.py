@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from readings import CAPTURED
+from support.agent_output import CAPTURED
 
 from agentq.coordinator.doings import doing_of
 from agentq.coordinator.errors import Invalid
@@ -79,7 +79,7 @@ def test_no_line_makes_a_reader_raise_or_say_what_cannot_be_written(format_: str
             written = doing.model_dump_json()
             assert len(written.encode()) < 40_000
             doing_of(written)
-        reader.read_error(line)
+        list(reader.read_error(line))
         json.dumps(judged(reader.facts, End(exit_code=1, now_ms=1)).error).encode()
     reader.ended()
     assert len(reader.facts.text) < 70_000

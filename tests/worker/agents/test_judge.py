@@ -81,6 +81,7 @@ SLEEP = Sleeps(for_ms=1000)
         (Facts(), end(143, why="timeout"), Kind.TIMEOUT),
         (Facts(kind=Kind.AUTH), end(143, why="startup"), Kind.AUTH),
         (Facts(kind=Kind.THROTTLED), end(143, why="silence"), Kind.THROTTLED),
+        (Facts(kind=Kind.THROTTLED, refused=True), end(143, why="refused"), Kind.THROTTLED),
         (Facts(kind=Kind.THROTTLED), end(143, why="budget"), Kind.BUDGET),
         (Facts(), end(143, why="no_price"), Kind.NO_PRICE),
         (Facts(), end(143, why="linger"), Kind.NO_RESULT),
@@ -103,7 +104,10 @@ def test_a_limit_has_an_end_that_lies_ahead() -> None:
     assert limited(reset_at_ms=NOW + HOUR) == (Kind.LIMITED, NOW + HOUR)
     assert limited(reset_at_ms=NOW - HOUR) == (Kind.THROTTLED, None)
     assert limited(reset_at_ms=NOW + FAR_MS) == (Kind.THROTTLED, None)
-    assert limited() == (Kind.THROTTLED, None)
+
+
+def test_a_limit_that_names_no_end_is_a_limit_all_the_same() -> None:
+    assert limited() == (Kind.LIMITED, None)
 
 
 def test_a_limit_that_is_told_in_words_ends_in_the_minute_that_they_name() -> None:

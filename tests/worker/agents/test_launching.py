@@ -50,6 +50,21 @@ def test_claude_begins_goes_on_and_forks_by_the_words_of_its_own(world: dict[str
     assert started(world, session=SESSION, how="fork").argv[-3:] == ("--resume", SESSION, "--fork-session")
 
 
+def test_a_system_prompt_is_in_a_file_or_before_the_first_prompt_of_a_conversation(
+    world: dict[str, str], tmp_path: Path
+) -> None:
+    turn, file = Turn(system_prompt="You are terse."), tmp_path / "system-prompt"
+    claude = started(world, prompt="Go", turn=turn, system_file=file)
+    assert claude.argv[claude.argv.index("--append-system-prompt-file") + 1] == str(file)
+    assert (claude.system_file, claude.stdin) == (b"You are terse.", b"Go")
+
+    codex = started(world, "codex", prompt="Go", turn=turn, system_file=file)
+    assert (codex.system_file, codex.stdin) == (None, b"You are terse.\n\nGo")
+    later = started(world, "codex", prompt="Go", turn=turn, how="resume", session="s")
+    assert later.stdin == b"Go", "its conversation has it already"
+    assert "--append-system-prompt-file" not in started(world, prompt="Go").argv
+
+
 def test_codex_goes_on_by_a_command_of_its_own_with_the_prompt_at_the_end(world: dict[str, str]) -> None:
     options = ("--json", "--skip-git-repo-check", "-c", "sandbox_mode=workspace-write", "-c", "approval_policy=never")
 

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from docs import ROOT
+from support.generated_docs import ROOT
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.settings import layered
@@ -22,7 +22,7 @@ def profiles_of(folder: Path, text: str = "", **files: str) -> Profiles:
     for name, content in files.items():
         (folder / "agents").mkdir(exist_ok=True)
         (folder / "agents" / f"{name}.toml").write_text(content)
-    return Profiles.found({"HOME": str(folder / "home")}, folder)
+    return Profiles.found({"HOME": str(folder / "home"), "AGENTQ_CONFIG": str(folder / "agentq.toml")}, folder)
 
 
 def complaint_of(folder: Path, text: str = "", **files: str) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from crew import Crew
-from servers import Server
-from worker.workspace.depot import Depot
-from worker.workspace.depot import alone as alone
-from worker.workspace.depot import depot as depot
-from worker.workspace.yard import Yard, begin
+from support.crew import Crew
+from support.repositories import Depot
+from support.repositories import alone as alone
+from support.repositories import depot as depot
+from support.servers import Server
+from support.worktree_runs import Yard, begin
 
 
 @pytest.fixture(scope="module")

@@ -7,23 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
+from support.repositories import Depot
 
 from agentq.coordinator.errors import Refused
 from agentq.worker.workspace.checkout import Checkout
-from agentq.worker.workspace.git import Git
-from agentq.worker.workspace.target import Target
+from agentq.worker.workspace.git import Git, Leash
+from agentq.worker.workspace.target import Moved, Target
 
 
 class Killed(BaseException):
     """Nothing is cleaned up by whoever was killed: here, that is imitated by a fork."""
 
 
-def follow(depot: Depot, new: str) -> None:
+def follow(depot: Depot, new: str, say: Callable[[str], None] = lambda _: None, patience_ms: int = 0) -> None:
     target = Target(Git(depot.path), "main")
     tip = target.tip()
     assert tip.commit is not None
-    Checkout(Git(depot.path), depot.path).follow(tip.commit, new, lambda: target.move(tip, new))
+    checkout = Checkout(Git(depot.path), depot.path, say, locked_ms=patience_ms, edited_ms=patience_ms)
+    checkout.follow(tip.commit, new, lambda: target.move(tip, new))
 
 
 def new_commit(depot: Depot) -> str:
@@ -82,6 +83,49 @@ def test_a_git_at_work_in_the_checkout_is_not_disturbed(depot: Depot) -> None:
 
     assert depot.head("main") == before
     assert lock.exists()
+
+
+def test_a_git_at_work_there_for_a_moment_is_waited_for(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an editor that asks for the status again and again."""
+    new = new_commit(depot)
+    lock = depot.path / ".git" / "index.lock"
+    lock.touch()
+    pauses: list[float] = []
+
+    def pause(_: Leash, seconds: float) -> None:
+        pauses.append(seconds)
+        lock.unlink()
+
+    monkeypatch.setattr(Leash, "pause", pause)
+
+    follow(depot, new, patience_ms=60_000)
+
+    assert (depot.head("main"), depot.status(), len(pauses)) == (new, "", 1)
+
+
+@pytest.mark.parametrize("then", ["taken back", "committed"])
+def test_a_file_that_is_being_edited_is_waited_for(depot: Depot, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    before, new = depot.head(), new_commit(depot)
+    depot.write(a__txt="half a sen\n")
+    said: list[str] = []
+
+    def pause(*_: object) -> None:
+        assert not (depot.path / ".git" / "index.lock").exists(), "the person's git works meanwhile"
+        if then == "taken back":
+            depot.git("checkout", "-q", "a.txt")
+        else:
+            depot.git("commit", "-qam", "mine")
+
+    monkeypatch.setattr(Leash, "pause", pause)
+
+    if then == "taken back":
+        follow(depot, new, said.append, patience_ms=60_000)
+        assert (depot.head("main"), depot.status()) == (new, "")
+    else:
+        with pytest.raises(Moved):
+            follow(depot, new, said.append, patience_ms=60_000)
+        assert depot.git("log", "--format=%s", f"{before}..main") == "mine"
+    assert said == [f"waits: The checkout {depot.path} has changes in a.txt; commit or stash them, and retry the run."]
 
 
 @pytest.mark.parametrize("step", ["move", "change", "partly", "replace"])

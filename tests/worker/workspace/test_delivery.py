@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from servers import until
-from worker.workspace.yard import Yard, work
+from support.servers import until
+from support.worktree_runs import Yard, work
 
 from agentq.cli.main import main
 from agentq.coordinator.logs import Logs
@@ -57,6 +57,28 @@ def test_what_failed_does_not_get_in_and_can_be_looked_at(yard: Yard) -> None:
     assert not yard.depot.git("for-each-ref", "refs/agentq")
     (kept,) = yard.home.glob(f"worktrees/*/{run.id}")
     assert (kept / "half.txt").read_text() == "half\n"
+
+
+@pytest.mark.full("takes 2 s")
+def test_an_agent_that_deletes_its_worktree_is_told_what_it_did(yard: Yard) -> None:
+    for words in ('rm -rf "$PWD"', 'cd / && git -C "$OLDPWD" worktree remove -f -f "$OLDPWD"'):
+        run = yard.run(f"echo kept > kept.txt; git add -A; git commit -qm kept; {words}", retry=NEVER)
+        assert "it deleted its worktree" in str(run.outcome)
+        assert yard.depot.read(f"agentq/{run.id}", "kept.txt") == "kept"
+
+
+def test_of_two_runs_with_the_same_change_the_second_delivers_nothing(yard: Yard) -> None:
+    both = f"echo x >> {yard.told}; while [ $(wc -l < {yard.told}) -lt 2 ]; do sleep 0.01; done; echo same > same.txt"
+
+    runs = yard.done(yard.submit(both, name="one"), yard.submit(both, name="two"))
+
+    assert [run.state for run in runs] == ["completed"] * 2, [run.outcome for run in runs]
+    first, second = sorted(runs, key=lambda run: work(run).commit is None)
+    assert (work(first).commit, work(first).merged) == (yard.depot.head("work"), True)
+    assert (work(second).commit, work(second).merged, work(second).files) == (None, False, 0)
+    assert "has the same change already" in yard.log(second.id)
+    assert yard.delivered() == [first.id]
+    assert yard.lines() == []
 
 
 def test_a_run_that_changes_nothing_completes_and_adds_no_commit(yard: Yard) -> None:
@@ -183,6 +205,7 @@ def test_what_a_run_gives_stands_in_the_arguments_of_the_next_and_no_shell_sees_
     ]  # fmt: skip
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_worker_that_leaves_hands_back_what_waits_to_merge_and_the_next_does_not_do_it_again(lone: Yard) -> None:
     """The first in line is held up in its check; the second waits behind it, its process done."""
     gate = lone.crew.folder / "gate"
@@ -218,6 +241,7 @@ def test_a_run_that_is_cancelled_in_its_check_is_not_merged(yard: Yard) -> None:
     assert yard.delivered() == [after.id]
 
 
+@pytest.mark.full("takes 2 s")
 def test_those_who_wait_for_a_check_are_checked_together(yard: Yard) -> None:
     """Four runs, two checks: that of the first, and one for the three that have come meanwhile."""
     gate = yard.crew.folder / "gate"
@@ -245,8 +269,8 @@ def test_a_conflict_that_somebody_has_resolved_on_the_branch_is_merged_by_a_retr
     assert failed.outcome is not None
     assert failed.outcome.class_ == "conflict"
     until(lambda: not list(yard.home.glob(f"worktrees/*/{run}")), "its worktree to go")
-    shelter = depot.git("for-each-ref", "--format=%(refname)", f"refs/heads/agentq/{run}", f"refs/agentq/{run}")
-    depot.git("worktree", "add", "-q", "-B", f"agentq/{run}", str(tmp_path / "by-hand"), shelter.split()[0])
+    until(lambda: depot.git("branch", "--list", f"agentq/{run}"), "its branch to be there")
+    depot.git("worktree", "add", "-q", str(tmp_path / "by-hand"), f"agentq/{run}")
     depot.git("merge", "-q", "-X", "ours", "--no-edit", "work", cwd=tmp_path / "by-hand")
     depot.git("worktree", "remove", str(tmp_path / "by-hand"))
 
@@ -257,6 +281,7 @@ def test_a_conflict_that_somebody_has_resolved_on_the_branch_is_merged_by_a_retr
     assert yard.told.read_text().split() == ["did"]
     assert depot.read("work", "a.txt") == "mine"
     assert len(depot.log("work")) == 3
+    assert yard.delivered() == [run]
 
 
 def test_an_agent_that_has_brought_the_target_in_itself_conflicts_with_nothing(yard: Yard) -> None:
@@ -309,6 +334,7 @@ def test_a_run_that_waits_goes_on_in_its_worktree_as_it_was(yard: Yard) -> None:
     assert yard.depot.git("ls-tree", "--name-only", "work").split() == ["a.txt", "b.txt", "half.txt", "whole.txt"]
 
 
+@pytest.mark.full("takes 2 s")
 def test_an_older_git_merges_in_a_worktree_of_the_merges_own(lone: Yard) -> None:
     """As it is with git 2.30, which has no merge without a checkout."""
     tools, real = lone.crew.folder / "tools", shutil.which("git")

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crew import Crew
-from servers import Server, until
-from worker.workspace.depot import ALONE, Depot
-from worker.workspace.yard import Yard, begin
+import pytest
+from support.crew import Crew
+from support.repositories import ALONE, Depot
+from support.servers import Server, until
+from support.worktree_runs import Yard, begin
 
 from agentq.coordinator.life import Run
-
-FAST = {"heartbeat_ms": 300, "lease_ms": 1_500, "reap_grace_ms": 300, "forget_ms": 1_000, "tick_ms": 300}
+from agentq.worker.workspace.keeping import Keeping, tidied
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,11 @@ class Scene:
         assert [path for path in (yard.depot.path / ".git").rglob("*.lock") if path.read_bytes()] == [], self.stop
 
 
+@pytest.mark.full("takes 7 s")
 def test_a_worker_killed_at_any_step_leaves_one_commit_for_each_run_and_nothing_stuck(
     make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot, tmp_path: Path
 ) -> None:
-    crew = make_crew(valkey, namespace=folder.name, **FAST)
+    crew = make_crew(valkey, namespace=folder.name)
     scenes = []
     for stop in STOPS:
         own = depot.copy(tmp_path / stop.name)
@@ -137,19 +138,28 @@ def test_a_worker_killed_at_any_step_leaves_one_commit_for_each_run_and_nothing_
     for scene in scenes:
         until(scene.stands, f"{scene.stop.name} to stand", 60)
     for worker in workers:
-        os.kill(worker.pid, signal.SIGKILL)
+        worker.kill()
+        worker.wait()
     crew.worker(environment=ALONE, slots=4, queue=[stop.name for stop in STOPS])
+    crew.lose(*workers)
 
     for scene, run in zip(scenes, scenes[0].yard.done(*runs), strict=True):
         scene.check(run)
 
     assert scenes[0].yard.lines() == []
+    tidied(scenes[0].yard.home, Keeping(7 * 86_400_000, 1 << 40))
+    left = {
+        scene.stop.name: scene.yard.depot.git("for-each-ref", f"refs/heads/agentq/{runs[at]}")
+        for at, scene in enumerate(scenes)
+    }
+    assert [left[name] for name in ("cleanup-before", "cleanup-after")] == ["", ""], "housekeeping ends what was begun"
     more = [scene.yard.submit("echo more > more.txt", queue=scene.stop.name) for scene in scenes]
     assert {run.state.value for run in scenes[0].yard.done(*more)} == {"completed"}, (
         "and all can be worked in as before"
     )
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_server_that_is_killed_while_work_is_merged_loses_nothing(
     make_crew: Callable[..., Crew], durable: Server, folder: Path, depot: Depot
 ) -> None:
@@ -173,6 +183,7 @@ def test_a_server_that_is_killed_while_work_is_merged_loses_nothing(
     assert yard.told.read_text().split().count("did") == 2
 
 
+@pytest.mark.full("takes 1 s")
 def test_a_worker_that_is_told_to_leave_while_git_merges_hands_back_at_no_cost(
     make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot
 ) -> None:
@@ -202,11 +213,12 @@ def test_a_worker_that_is_told_to_leave_while_git_merges_hands_back_at_no_cost(
     assert scene.yard.told.read_text().split() == ["executed"]
 
 
+@pytest.mark.full("takes 3 s")
 def test_a_frozen_worker_that_wakes_when_another_has_merged_adds_nothing(
     make_crew: Callable[..., Crew], valkey: Server, folder: Path, depot: Depot
 ) -> None:
     """It stands between its look at the target and the moment in which it would move it."""
-    yard = Yard(make_crew(valkey, namespace=folder.name, **FAST), depot)
+    yard = Yard(make_crew(valkey, namespace=folder.name), depot)
     scene = Scene(
         Stop("move", "update-ref -m agentq: merged"),
         yard,
@@ -217,6 +229,7 @@ def test_a_frozen_worker_that_wakes_when_another_has_merged_adds_nothing(
     until(scene.stands, "it to be about to move the target", 60)
     frozen.send_signal(signal.SIGSTOP)
     begin(yard.crew, queue="move")
+    yard.crew.lose(frozen)
     (ended,) = yard.done(run)
 
     os.kill(int((scene.tools / "stopped" / "pid").read_text()), signal.SIGCONT)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
+from support.repositories import Depot
 
 from agentq.coordinator.errors import Refused
 from agentq.worker.workspace.git import Git

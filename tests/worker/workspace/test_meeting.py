@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
-from worker.workspace.yard import Yard, work
+from support.repositories import Depot
+from support.worktree_runs import Yard, work
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def host(lone: Yard, name: str, **options: object) -> subprocess.Popen[bytes]:
     return lone.worker({"AGENTQ_HOME": str(lone.crew.folder / name), **who}, **options)
 
 
+@pytest.mark.full("takes 3 s")
 def test_machines_that_share_nothing_but_the_remote_merge_each_run_once(lone: Yard, remote: Depot) -> None:
     host(lone, "one", slots=2)
     host(lone, "two", slots=2)
@@ -42,6 +43,7 @@ def test_machines_that_share_nothing_but_the_remote_merge_each_run_once(lone: Ya
     assert len(list(lone.crew.folder.glob("*/repositories/*/agentq-copy"))) == 2
 
 
+@pytest.mark.full("takes 3 s")
 def test_what_one_machine_committed_another_brings_in_without_doing_it_again(lone: Yard, remote: Depot) -> None:
     gate, url = lone.crew.folder / "gate", f"file://{remote.path}"
     first = host(lone, "one", drain_grace="100ms")
@@ -60,6 +62,7 @@ def test_what_one_machine_committed_another_brings_in_without_doing_it_again(lon
     assert remote.read("main", "x.txt") == "x"
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_local_target_is_pushed_where_the_run_asks_for_it_and_follows_what_others_pushed(
     lone: Yard, depot: Depot, remote: Depot
 ) -> None:
@@ -77,10 +80,27 @@ def test_a_local_target_is_pushed_where_the_run_asks_for_it_and_follows_what_oth
     assert remote.log("work") == depot.log("work") == ["ours", "another machine's", "begin"]
 
 
+@pytest.mark.parametrize("key", ["remote.origin.url", "remote.origin.pushurl", "url.insteadOf"])
+def test_a_run_that_changes_where_the_remote_is_pushes_nothing_there(
+    lone: Yard, depot: Depot, remote: Depot, tmp_path: Path, key: str
+) -> None:
+    depot.git("clone", "-q", "--bare", ".", str(tmp_path / "elsewhere.git"))
+    depot.git("remote", "add", "origin", str(remote.path))
+    lone.worker()
+    elsewhere = "url.{}.insteadOf {}".format(tmp_path / "elsewhere.git", remote.path)
+    changed = f"{key} {tmp_path}/elsewhere.git" if key.startswith("remote") else elsewhere
+
+    run = lone.run(f"git config {changed}; echo x > x.txt", push=True)
+
+    assert (run.state, run.outcome and run.outcome.class_) == ("failed", "rejected")
+    assert run.outcome is not None
+    assert f"was at {remote.path} before the run began" in (run.outcome.error or "")
+    for bare in (remote.path, tmp_path / "elsewhere.git"):
+        assert not depot.git("--git-dir", str(bare), "branch", "--list", "work")
+
+
 def test_a_remote_that_refuses_the_push_is_told_and_the_work_is_kept(lone: Yard, depot: Depot, remote: Depot) -> None:
-    hook = remote.path / "hooks" / "pre-receive"
-    hook.write_text("#!/bin/sh\necho protected >&2; exit 1\n")
-    hook.chmod(0o755)
+    remote.git("config", "receive.hideRefs", "refs/heads/work")
     depot.git("remote", "add", "origin", str(remote.path))
     lone.worker()
 

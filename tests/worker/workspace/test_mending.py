@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import shutil
 
-from agents.studio import word
-from servers import until
-from worker.workspace.yard import Yard, work
+import pytest
+from support.agent_studio import word
+from support.servers import until
+from support.worktree_runs import Yard, work
 
 from agentq.coordinator.life import Run
 from agentq.coordinator.policy import RetryPolicy
 from agentq.coordinator.turn import Turn
+
+PAGE = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> other\n"
+"""What a page about git shows."""
+PRINTED = PAGE.replace("\n", r"\n")
 
 
 def classes(run: Run) -> list[str]:
@@ -45,6 +50,33 @@ def test_a_conflict_goes_back_to_the_agent_in_its_conversation_and_its_worktree(
         len({word_of.session for word_of in (each.outcome.agent for each in ended.attempts if each.outcome) if word_of})
         == 1
     )
+
+
+@pytest.mark.full("takes 2 s")
+def test_a_page_that_has_markers_of_its_own_can_be_resolved(yard: Yard) -> None:
+    yard.depot.commit("page", doc__md=f"{PAGE}end\n")
+    run = yard.submit_agent(
+        f"AT 1 RUN printf '{PRINTED}mine' > doc.md",
+        f"AT 1 {moving(yard, 'doc__md', f'{PAGE}theirs')}",
+        hint=f"AT 2 RUN printf '{PRINTED}both' > doc.md",
+    )
+
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("completed", ["conflict", "ok"]), ended.outcome
+    assert yard.depot.read("work", "doc.md") == f"{PAGE}both"
+
+
+@pytest.mark.full("takes 2 s")
+def test_a_conflict_that_is_left_in_a_page_with_markers_of_its_own_is_seen(yard: Yard) -> None:
+    yard.depot.commit("page", doc__md=f"{PAGE}end\n")
+    run = yard.submit_agent(
+        f"AT 1 RUN printf '{PRINTED}mine' > doc.md", f"AT 1 {moving(yard, 'doc__md', f'{PAGE}theirs')}", rounds=1
+    )
+
+    (ended,) = yard.done(run)
+
+    assert (ended.state, classes(ended)) == ("failed", ["conflict", "conflict"])
 
 
 def test_an_agent_that_leaves_the_markers_there_is_asked_again_but_not_for_ever(yard: Yard) -> None:
@@ -104,6 +136,7 @@ def test_a_resolver_mends_the_conflict_of_a_command_which_is_not_run_again(yard:
     assert yard.delivered() == [run]
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_resolver_that_is_not_there_is_told_by_name(yard: Yard) -> None:
     theirs = yard.depot.commit_on("main", "theirs", a__txt="theirs\n")
     move = f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
@@ -134,6 +167,7 @@ def test_an_agent_is_told_what_the_tasks_before_it_did(yard: Yard) -> None:
     assert "Something else" in log
 
 
+@pytest.mark.full("takes 2 s")
 def test_a_conflict_can_be_mended_where_the_worktree_is_gone(yard: Yard) -> None:
     later = RetryPolicy.model_validate({"classes": {"conflict": {"retries": 1, "delays_ms": [1_500]}}}, strict=False)
     run = yard.submit_agent(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
+from support.repositories import Depot
 
 from agentq.worker.workspace.git import Git
 from agentq.worker.workspace.stacking import Conflict, InWorktree, Plumbing, Stacking, read, trailer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import alone as alone
-from worker.workspace.depot import depot as depot
-from worker.worktrees.workshop import Workshop
+from support.repositories import alone as alone
+from support.repositories import depot as depot
+from support.workspaces import Workshop
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
-from worker.worktrees.workshop import Workshop
+from support.repositories import Depot
+from support.workspaces import Workshop
 
 from agentq.worker.workspace import committing
 from agentq.worker.workspace.committing import Message, Undeliverable
@@ -120,6 +120,64 @@ def test_the_work_is_delivered_however_it_was_left(depot: Depot, shop: Workshop,
     assert message.rstrip().endswith("\n\nAgentq-Run: run_1")
     assert (depot.head("main"), depot.status()) == (base, "")
     assert job.commit().commit == work.commit, "what is committed stays so"
+
+
+def from_an_older_commit(depot: Depot, path: Path) -> None:
+    """As an agent does that was told to work on a branch of its own: the base has `c.txt`, and `main~1` has not."""
+    depot.git("checkout", "-q", "-b", "fix", "main~1", cwd=path)
+    committed_by_itself(depot, path)
+    assert not (path / "c.txt").exists()
+
+
+def hard_reset_to_an_older_commit(depot: Depot, path: Path) -> None:
+    depot.git("reset", "-q", "--hard", "main~1", cwd=path)
+    write(path)
+
+
+@pytest.mark.parametrize("left", [from_an_older_commit, hard_reset_to_an_older_commit])
+def test_work_that_goes_on_from_an_older_commit_takes_back_nothing_of_its_base(
+    depot: Depot, shop: Workshop, left: Left
+) -> None:
+    base = depot.commit("base", c__txt="c\n", a__txt="one\ntwo\nthree\nfour\n")
+    job = shop.begin(depot.path)
+    left(depot, job.path)
+
+    work = job.commit()
+
+    assert depot.git("diff", "--name-only", base, work.commit) == "new"
+    assert depot.git("log", "--format=%P", "-1", work.commit) == base
+    assert (job.path / "c.txt").read_text() == "c\n", "the worktree is what was committed"
+    assert depot.git("status", "--porcelain", cwd=job.path) == ""
+    assert "went on from an older commit" in work.notes[-1]
+    assert job.commit().commit == work.commit, "what is committed stays so"
+
+
+def test_an_amended_base_is_what_the_run_made_of_it(depot: Depot, shop: Workshop) -> None:
+    """Here a file that is not there any more was taken away by the run."""
+    base = depot.commit("base", c__txt="c\n", d__txt="d\n")
+    job = shop.begin(depot.path)
+    depot.git("rm", "-q", "c.txt", cwd=job.path)
+    write(job.path, "d.txt", "changed\n")
+    depot.git("commit", "-q", "-a", "--amend", "-m", "amended", cwd=job.path)
+    depot.git("commit", "-q", "--amend", "-m", "amended again", cwd=job.path)
+    committed_by_itself(depot, job.path)
+
+    work = job.commit()
+
+    assert depot.git("diff", "--name-status", base, work.commit).split() == ["D", "c.txt", "M", "d.txt", "A", "new"]
+
+
+def test_work_from_an_older_commit_that_conflicts_with_its_base_is_a_conflict(depot: Depot, shop: Workshop) -> None:
+    depot.commit("base", a__txt="one\nchanged\nthree\n")
+    job = shop.begin(depot.path)
+    depot.git("checkout", "-q", "-b", "fix", "main~1", cwd=job.path)
+    write(job.path, "a.txt", "one\nfixed\nthree\n")
+
+    with pytest.raises(Undeliverable, match=r"conflict in a\.txt") as told:
+        job.commit()
+
+    assert told.value.conflicts == ("a.txt",)
+    assert depot.read("refs/agentq/run_1", "a.txt") == "one\nfixed\nthree"
 
 
 def test_what_was_half_done_is_undone_and_kept(depot: Depot, shop: Workshop) -> None:

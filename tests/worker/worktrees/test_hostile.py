@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
-from worker.worktrees.workshop import Workshop
+from support.repositories import Depot
+from support.servers import until
+from support.workspaces import Workshop
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.worker import proc
-from agentq.worker.workspace.git import Git, GitFailed, Leash
+from agentq.worker.workspace.git import NEAR_MS, Git, GitFailed, Leash
 from agentq.worker.workspace.keeping import look
 from agentq.worker.workspace.precautions import HARMLESS, Precautions, overriding
 from agentq.worker.workspace.worktree import shelter
@@ -81,6 +83,82 @@ def test_nothing_of_a_hostile_repository_runs(depot: Depot, shop: Workshop, trap
 
     assert ran(trap) == ""
     assert depot.git("-c", "core.fsmonitor=false", "cat-file", "blob", f"{first.commit}:a.txt") == "changed"
+
+
+def test_git_fetches_nothing_that_a_partial_clone_lacks(depot: Depot, shop: Workshop, trap: Path) -> None:
+    depot.git("clone", "-q", "--bare", ".", "../origin.git")
+    depot.git("remote", "add", "origin", str(depot.path.parent / "origin.git"))
+    depot.git("config", "extensions.partialClone", "origin")
+    blob = depot.git("rev-parse", "HEAD:a.txt")
+    (depot.path / ".git/objects" / blob[:2] / blob[2:]).unlink()
+
+    with pytest.raises(AgentqError):
+        shop.begin(depot.path)
+    with pytest.raises(GitFailed):
+        Git(depot.path)("cat-file", "blob", blob)
+    depot.git("config", "remote.origin.uploadpack", str(trap))
+    with pytest.raises(Refused, match=r"partial clone .* cannot be made harmless"):
+        shop.begin(depot.path, "run_2")
+    assert ran(trap) == ""
+    depot.git("config", "--unset", "remote.origin.uploadpack")
+    assert Git(depot.path, precautions=Precautions(trust=True))("cat-file", "blob", blob)
+
+
+def test_a_copy_that_a_run_has_tampered_with_runs_nothing(
+    depot: Depot, shop: Workshop, trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "me")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "me@localhost")
+    address = f"file://{depot.path}"
+    common = shop.begin(address).prepared.worktree.note.common
+    depot.git("--git-dir", str(common), "config", "remote.origin.uploadpack", str(trap))
+    depot.git("--git-dir", str(common), "config", "remote.origin.url", "/elsewhere")
+    depot.git("--git-dir", str(common), "config", "remote.origin.pushurl", "/elsewhere")
+    depot.git("checkout", "-q", "-b", "another")
+    commit = depot.commit("on another", new="new")
+
+    job = shop.begin(address, "run_2", base="HEAD")
+
+    assert ran(trap) == ""
+    assert job.prepared.worktree.note.base == commit
+    assert depot.git("--git-dir", str(common), "remote", "get-url", "--push", "--all", "origin") == address
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_what_is_pushed_to_a_path_runs_its_hooks_only_with_trust(depot: Depot, trap: Path, *, trust: bool) -> None:
+    origin = depot.path.parent / "origin.git"
+    depot.git("clone", "-q", "--bare", ".", str(origin))
+    depot.git("remote", "add", "origin", str(origin))
+    depot.git("--git-dir", str(origin), "config", "core.alternateRefsCommand", str(trap))
+    for hook in ("pre-receive", "update", "post-receive", "post-update", "reference-transaction"):
+        shutil.copy(trap, origin / "hooks" / hook)
+    git = Git(depot.path, precautions=Precautions(trust=trust))
+
+    git.push("origin", "main:refs/heads/pushed")
+    git.push(f"file://{origin}", "main:refs/heads/again")
+
+    assert ("pre-receive" in ran(trap)) == trust
+    assert (ran(trap) != "") == trust
+    pushed = depot.git("--git-dir", str(origin), "rev-parse", "pushed", "again").split()
+    assert pushed == [depot.git("rev-parse", "main")] * 2
+
+
+def test_only_known_protocols_are_spoken_whatever_a_repository_allows(
+    depot: Depot, trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fd", "ext", "other"):
+        depot.git("config", f"protocol.{name}.allow", "always")
+    for address in ("fd::17/x", f"ext::{trap}", "other::x"):
+        with pytest.raises(GitFailed, match="not allowed"):
+            Git(depot.path)("fetch", "-q", address, far=True)
+    assert ran(trap) == ""
+    (tmp_path / "gitconfig").write_text('[protocol "other"]\nallow = always\n[protocol "file"]\nallow = never\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    with pytest.raises(GitFailed, match="remote-other"):
+        Git(depot.path)("fetch", "-q", "other::x", far=True)
+    with pytest.raises(GitFailed, match="'file' not allowed"):
+        Git(depot.path)("fetch", "-q", str(depot.path), far=True)
 
 
 def test_what_the_user_has_set_up_runs_and_for_nobody_else(
@@ -243,13 +321,23 @@ def test_git_is_given_nothing_of_the_workers_and_asks_nobody(depot: Depot, monke
 def test_git_that_takes_too_long_ends_with_all_it_started(
     depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentq.worker.workspace.git.NEAR_MS", 300)
     pids = tmp_path / "pids"
-    with pytest.raises(GitFailed, match="took longer than"):
-        Git(depot.path)("-c", f"alias.slow=!sleep 60 & echo $! $$ > {pids}; wait", "slow")
 
-    left = [proc.stat(int(pid)) for pid in pids.read_text().split()]
-    assert [one for one in left if one is not None and one.alive] == []
+    class Slow(subprocess.Popen[bytes]):
+        """Whose time is over once it has told who it is."""
+
+        def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:  # noqa: A002
+            if timeout == NEAR_MS / 1000 and "slow" in self.args:  # type: ignore[operator]
+                until(lambda: pids.exists() and len(pids.read_text().split()) == 2, "git to begin")
+                timeout = 0.01
+            return super().communicate(input, timeout)
+
+    monkeypatch.setattr("agentq.worker.workspace.git.subprocess.Popen", Slow)
+    with pytest.raises(GitFailed, match="took longer than"):
+        Git(depot.path)("-c", f"alias.slow=!sleep 600 & echo $! $$ > {pids}; wait", "slow")
+
+    started = [int(pid) for pid in pids.read_text().split()]
+    until(lambda: not any(one.alive for pid in started if (one := proc.stat(pid))), "all that was killed to be gone")
 
 
 def test_a_failure_is_a_sentence_without_a_password(depot: Depot) -> None:

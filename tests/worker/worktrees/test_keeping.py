@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
-from worker.worktrees.workshop import Job, Workshop
+from support.repositories import Depot
+from support.workspaces import Job, Workshop
 
 from agentq.coordinator.clock import wall_ms
 from agentq.worker import tree
@@ -112,6 +112,23 @@ def test_what_is_old_goes_and_what_a_run_works_in_never(depot: Depot, shop: Work
     assert [depot.read(f"refs/agentq/{name}", name) for name in ("dead", "failed")] == ["of dead", "of failed"]
     assert "its work kept as refs/agentq/dead: nobody has worked in it for long" in "\n".join(told)
     assert tidied(shop.home, FOREVER) == []
+
+
+def test_what_was_being_taken_away_by_a_worker_that_was_killed_goes_at_once(depot: Depot, shop: Workshop) -> None:
+    job = shop.begin(depot.path, "run_1")
+    (job.path / "late.txt").write_text("late\n")
+    job.prepared.worktree.noted(state="going")
+    assert tidied(shop.home, FOREVER) == [], "its worker lives"
+
+    killed(job)
+    (found,) = look(shop.home)
+    found.note.with_(state="going")
+    (told,) = tidied(shop.home, FOREVER)
+
+    assert told.endswith("its work kept as refs/agentq/run_1: whoever was taking it away is gone")
+    assert look(shop.home) == []
+    assert depot.git("for-each-ref", "refs/heads/agentq") == ""
+    assert depot.read("refs/agentq/run_1", "late.txt") == "late"
 
 
 def test_a_worktree_that_holds_nothing_of_its_own_leaves_nothing_behind(depot: Depot, shop: Workshop) -> None:

@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from servers import until
-from worker.workspace.depot import Depot
-from worker.worktrees.workshop import Workshop
+import pytest
+from support.repositories import Depot
+from support.servers import until
+from support.workspaces import Workshop
 
 from agentq.worker.tree import sweep
 
@@ -20,7 +21,7 @@ import os
 import sys
 from pathlib import Path
 from agentq.worker.tree import COOKIE, KEEPER, keeper
-from worker.worktrees.workshop import Workshop
+from support.workspaces import Workshop
 shop = Workshop(Path(sys.argv[1]), marks={COOKIE: sys.argv[3], KEEPER: keeper(os.getpid())})
 print("ready", flush=True)
 while True:
@@ -31,6 +32,7 @@ while True:
 """
 
 
+@pytest.mark.full("takes 1 s")
 def test_whoever_is_killed_at_whatever_moment_the_next_begins_on_clean_ground(
     depot: Depot, shop: Workshop, tmp_path: Path
 ) -> None:

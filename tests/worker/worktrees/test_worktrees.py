@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from worker.workspace.depot import Depot
-from worker.worktrees.workshop import Job, Workshop
+from support.repositories import Depot
+from support.workspaces import Job, Workshop
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound
 from agentq.worker import tree
@@ -174,6 +174,7 @@ def test_what_cannot_be_made_is_rolled_back(depot: Depot, shop: Workshop) -> Non
     assert list(shop.home.glob("worktrees/*/*")) == []
 
 
+@pytest.mark.full("takes 1 s")
 def test_twenty_at_a_time_come_and_go_in_one_repository(depot: Depot, tmp_path: Path) -> None:
     """Two workers, and a person who does the same by hand."""
     shops = [Workshop(tmp_path / f"home{n}", f"w{n}") for n in range(2)]

@@ -1,0 +1,117 @@
+"""How many queues, sessions and schedules a namespace has: bounded, and what is not used any more makes room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.world import World
+
+from agentq.coordinator.errors import NotNow, Refused
+from agentq.coordinator.lifecycle import State
+from agentq.coordinator.overview import Overview
+from agentq.coordinator.rule import Rule
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.scripts import ScriptSet
+from agentq.coordinator.server import metrics
+from agentq.coordinator.sessions import Sessions
+
+COMMAND = {"kind": "command", "argv": ["true"]}
+SPEC = RunSpec.checked(**COMMAND)
+
+
+@pytest.fixture
+def narrow(make_world: Callable[..., World]) -> World:
+    """A namespace that has two of everything at the most."""
+    return make_world(scripts=ScriptSet(bounds={"QUEUES": 2, "SESSIONS": 2, "SCHEDULES": 2}))
+
+
+def refused(world: World, act: Callable[[], object], match: str) -> None:
+    with world.unchanged(), pytest.raises((NotNow, Refused), match=match):
+        act()
+
+
+@pytest.mark.parametrize("fields", [{}, {"dedupe_key": "one"}, {"delay_ms": 5}])
+def test_a_run_of_a_queue_too_many_is_refused_and_those_of_others_are_not(
+    narrow: World, fields: dict[str, object]
+) -> None:
+    for queue in ("a", "b", "a"):
+        narrow.submit(queue=queue)
+
+    refused(narrow, lambda: narrow.submit(queue="c", **fields), "2 queues have runs, which is the most")
+    narrow.submit(queue="b", **fields)
+
+
+def test_a_queue_is_forgotten_after_its_last_run_and_makes_room(narrow: World) -> None:
+    runs = [narrow.submit(queue=queue, keep_ms=60_000) for queue in ("a", "b")]
+    for run in runs:
+        narrow.queue.cancel(run)
+    narrow.tidy()
+    assert narrow.records.queues() == ["a", "b"], "their runs can still be looked up"
+    narrow.pass_ms(60_000)
+    narrow.tick()
+    narrow.tidy()
+
+    assert narrow.records.queues() == []
+    narrow.submit(queue="c")
+    narrow.submit(queue="a")
+    assert narrow.records.queues() == ["a", "c"], "also where its lane is still there"
+
+
+def test_a_schedule_whose_queue_is_one_too_many_skips_its_tick(narrow: World) -> None:
+    narrow.schedules.add("hourly", Rule(every_ms=3_600_000), SPEC.model_copy(update={"queue": "c"}))
+    for queue in ("a", "b"):
+        narrow.submit(queue=queue)
+    narrow.pass_ms(3_600_000)
+
+    assert narrow.fire() == {"skipped": 1}
+    assert narrow.schedules.history("hourly")[0].why == "there are as many queues as there may be"
+
+
+def test_sessions_are_bounded(narrow: World) -> None:
+    sessions = Sessions(narrow.store)
+    for name in ("one", "two"):
+        sessions.new(name, "claude")
+
+    refused(narrow, lambda: sessions.new("three", "claude"), "there are 2, those closed")
+    refused(narrow, lambda: sessions.new("three", "claude", fork="one"), "there are 2, those closed")
+
+
+def test_schedules_are_bounded_and_one_of_them_can_still_be_changed(narrow: World) -> None:
+    for name in ("one", "two"):
+        narrow.schedules.add(name, Rule(every_ms=3_600_000), SPEC)
+
+    refused(narrow, lambda: narrow.schedules.add("three", Rule(every_ms=1000), SPEC), "there are 2, which is the most")
+    narrow.schedules.add("two", Rule(every_ms=60_000), SPEC, replace=True)
+    narrow.schedules.remove("one")
+    narrow.schedules.add("three", Rule(every_ms=1000), SPEC)
+
+
+def test_queues_are_told_in_pages_by_their_names(world: World) -> None:
+    for queue in ("c", "a", "b"):
+        world.submit(queue=queue)
+    overview = Overview(world.store)
+
+    first = overview.page(2)
+    rest = overview.page(2, first.cursor)
+
+    assert [each.queue for each in first.queues] == ["a", "b"]
+    assert ([each.queue for each in rest.queues], rest.cursor) == (["c"], None)
+    assert [each.queue for each in overview.page(2, None, ("c", "nobody")).queues] == ["c"]
+    assert overview.queue("nobody") is None
+    found = overview.queue("a")
+    assert found is not None
+    assert (found.counts, found.oldest_ms is not None) == ({State.PENDING: 1}, True)
+
+
+def test_metrics_tell_of_the_busiest_queues_and_of_all_others_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "NAMES_MAX", 2)
+    for queue in ("a", "b", "b", "c"):
+        world.submit(queue=queue)
+
+    (depth,) = [each for each in metrics.Stock(world.store).collect() if each.name == "agentq_queue_depth"]
+
+    pending = {each.labels["queue"]: each.value for each in depth.samples if each.labels["state"] == "pending"}
+    assert pending == {"b": 2, "other": 2}

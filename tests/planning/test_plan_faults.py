@@ -1,0 +1,34 @@
+"""The faults of a plan are told all at once, so that nobody mends one to learn of the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentq.coordinator.errors import Invalid
+from agentq.planning.expanding import expand
+
+
+def test_all_that_is_wrong_with_ids_and_needs_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        """
+tasks:
+- {id: a, command: "true", needs: [b]}
+- {id: b, command: "true", needs: [a]}
+- {id: a, command: "true"}
+- {id: c, command: "true", needs: [nowhere, broken]}
+- {id: broken, command: "true", promt: x}
+"""
+    )
+
+    with pytest.raises(Invalid) as told:
+        expand(str(path))
+
+    said = str(told.value)
+    assert "the id 'a' is taken" in said
+    assert "these tasks wait for each other: a → b → a" in said
+    assert "there is no task 'nowhere'" in said
+    assert "there is no key 'promt'" in said
+    assert "there is no task 'broken'" not in said

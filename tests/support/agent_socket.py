@@ -1,0 +1,76 @@
+"""A door of a worker, an agent's run that was let in, and those who knock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.world import World
+
+from agentq.coordinator.offspring import Kin
+from agentq.coordinator.run import spec_from_wire
+from agentq.coordinator.turn import Turn
+from agentq.worker.door import Door
+
+Answer = dict[str, Any]
+
+
+class Lodge:
+    """A door, and an agent's run that was let in."""
+
+    def __init__(self, world: World, folder: Path, **fields: Any) -> None:
+        self.world = world
+        self.door = Door(Kin(world.queue), folder / "doors")
+        agent = {"kind": "agent", "agent": "claude", "prompt": "x", "argv": (), "turn": {"permissions": "full"}}
+        agent["may_submit"] = ("agent", "command")
+        fields = {**agent, **fields}
+        self.run = world.submit(**{**fields, "turn": Turn.model_validate(fields["turn"])})
+        self.worker = world.worker("w1", labels={"agent.claude": "ready"})
+        (self.claim,) = self.worker.claim(1)
+        self.told: list[dict[str, object]] = []
+        self.entry: dict[str, str] = {}
+
+    async def open(self) -> Lodge:
+        spec = spec_from_wire(self.claim.spec, self.claim.lane)
+        self.entry = await self.door.admit(self.claim, spec, self.told.append)
+        return self
+
+    async def say(self, *lines: bytes) -> Answer:
+        reader, writer = await asyncio.open_unix_connection(self.entry["AGENTQ_DOOR"], limit=1 << 24)
+        try:
+            writer.writelines(lines)
+            return json.loads(await reader.readline() or b"{}")  # type: ignore[no-any-return]
+        finally:
+            writer.close()
+
+    async def ask(self, as_: str = "", token: str = "", **request: Any) -> Answer:
+        greeting = {"run": as_ or self.run, "token": token or self.entry["AGENTQ_TOKEN"]}
+        return await self.say(json.dumps(greeting).encode() + b"\n", json.dumps(request).encode() + b"\n")
+
+    async def child(self, **fields: Any) -> Answer:
+        return await self.ask(verb="submit", spec={"kind": "command", "argv": ["true"], **fields})
+
+
+Test = Callable[[Lodge], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def lodge(world: World, folder: Path) -> Callable[..., None]:
+    """Runs a test against a door."""
+
+    def run(test: Test, **fields: Any) -> None:
+        async def whole() -> None:
+            made = await Lodge(world, folder, **fields).open()
+            try:
+                await asyncio.wait_for(test(made), 60)
+            finally:
+                await made.door.close()
+            assert list((folder / "doors").iterdir()) == []
+
+        asyncio.run(whole())
+
+    return run

@@ -1,0 +1,180 @@
+"""A namespace to play with: every verb at hand, a clock that the test moves, workers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from support.invariants import Snapshot, check, take_snapshot
+
+from agentq.coordinator.connection import Connection
+from agentq.coordinator.duties.janitor import Janitor
+from agentq.coordinator.duties.promoter import Promoter
+from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.duties.scheduler import Scheduler
+from agentq.coordinator.events import Event, Events
+from agentq.coordinator.flow import Flow
+from agentq.coordinator.keys import Keyspace
+from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.life import Run
+from agentq.coordinator.outcomes import Outcomes
+from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.records import Records
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.schedules import Schedules
+from agentq.coordinator.scripts import ScriptSet
+from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+
+START_MS = 1_900_000_000_000
+_numbers = count()
+
+
+class World:
+    """One namespace with a clock of its own."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        partitions: int = 1,
+        scripts: ScriptSet | None = None,
+        real_time: bool = False,
+        dice: Callable[[], float] = lambda: 0.5,
+    ) -> None:
+        self.now_ms = START_MS
+        self.settings = Settings(partitions=partitions)
+        clock = None if real_time else lambda: self.now_ms
+        keyspace = Keyspace(f"test-{next(_numbers)}", partitions)
+        self.store = Store(connection, keyspace, scripts=scripts, clock=clock, dice=dice)
+        self.queue = Queue(self.store)
+        self.records = Records(self.store)
+        self.outcomes = Outcomes(self.store)
+        self.flow = Flow(self.store)
+        self.schedules = Schedules(self.store)
+        self.promoter = Promoter(self.store, self.settings.tick_ms)
+        self.reaper = Reaper(self.store, self.settings, server="server-1")
+        self.janitor = Janitor(self.store)
+        self.scheduler = Scheduler(self.store, self.settings.tick_ms)
+
+    # ---- time
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let time pass; nothing happens by itself."""
+        self.now_ms += milliseconds
+
+    def tick(self) -> None:
+        """One round of the promoter everywhere."""
+        for partition in self.store.partitions():
+            self.promoter.run_once(partition)
+
+    def fire(self) -> dict[str, int]:
+        """One round of the scheduler everywhere; what it did."""
+        rounds = [self.scheduler.run_once(partition).done for partition in self.store.partitions()]
+        return {what: sum(done[what] for done in rounds) for what in rounds[0] if any(done[what] for done in rounds)}
+
+    def reap(self) -> list[str]:
+        """One pass of the reaper everywhere; returns the workers that were declared lost."""
+        return [worker for partition in self.store.partitions() for worker in self.reaper.reap(partition).lost]
+
+    def watch_ms(self, milliseconds: int) -> list[str]:
+        """Let time pass under the eyes of a reaper that ticks; returns the workers that were declared lost."""
+        lost = self.reap()
+        end = self.now_ms + milliseconds
+        while self.now_ms < end:
+            self.pass_ms(min(self.settings.tick_ms // 2, end - self.now_ms))
+            lost += self.reap()
+        return lost
+
+    def lost_after_ms(self) -> int:
+        """The time after which a worker that died is declared lost by a reaper that watches."""
+        return self.settings.lease_ms + self.settings.tick_ms
+
+    def tidy(self) -> int:
+        """Rounds of the janitor until a full walk finds nothing to mend; returns how much was mended."""
+        mended = 0
+        while True:
+            rounds = [self.janitor.run_once(partition) for partition in self.store.partitions()]
+            found = sum(each.done["mended"] + each.done["given_back"] for each in rounds)
+            mended += found
+            if not found:
+                return mended
+
+    # ---- short ways to say things
+
+    def submit(self, **fields: object) -> str:
+        """Submit a run, by default a command that does nothing; returns its id."""
+        return self.queue.submit(RunSpec.checked(**({"kind": "command", "argv": ["true"]} | fields))).id
+
+    def worker(self, name: str, *queues: str, **fields: object) -> Lease:
+        """A registered worker of the default queue, or of those named."""
+        identity = Identity.model_validate({"id": name, "queues": queues or ("default",), **fields})
+        lease = Lease(self.store, identity, self.settings)
+        lease.register()
+        return lease
+
+    def held(self, worker: str = "w1", *, started: bool = False, **fields: object) -> Claim:
+        """A new run in the hands of a (new) worker."""
+        run = self.submit(**fields)
+        (claim,) = [claim for claim in self.worker(worker).claim(100) if claim.id == run]
+        if started:
+            assert self.queue.start([claim]) == [None]
+        return claim
+
+    def state(self, run: str) -> str:
+        return self.records.get(run).state.value
+
+    def states(self, ids: Sequence[str]) -> list[str]:
+        return [self.state(run) for run in ids]
+
+    def get(self, run: str) -> Run:
+        return self.records.get(run)
+
+    def events(self, run: str | None = None) -> list[Event]:
+        """All events so far but those of workers, or those of one run."""
+        return [event for event in self.all_events() if (run is None and not event.of_worker) or event.run == run]
+
+    def all_events(self) -> list[Event]:
+        """All events so far."""
+        return [each for partition in self.store.partitions() for each in Events(self.store, partition).replay()]
+
+    def event_names(self, run: str) -> list[str]:
+        return [event.event for event in self.events(run)]
+
+    # ---- what must be true
+
+    def snapshots(self) -> list[Snapshot]:
+        return [take_snapshot(self.store.connection, base) for base in self.store.keyspace.bases()]
+
+    def check(self) -> None:
+        """Every invariant, in every partition."""
+        for snapshot in self.snapshots():
+            check(snapshot)
+
+    def dump(self) -> dict[str, object]:
+        """Everything that is stored, but for leases' times to live: to prove that nothing changed."""
+        found: dict[str, object] = {}
+        for snapshot in self.snapshots():
+            for kind, values in snapshot.values.items():
+                found |= {f"{snapshot.base} {kind} {parts}": value for parts, value in values.items()}
+            found[f"{snapshot.base} pending"] = snapshot.pending
+        return found
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Nothing at all may change in here."""
+        before = self.dump()
+        yield
+        after = self.dump()
+        assert after == before
+
+
+@contextmanager
+def checked(connection: Connection, **options: Any) -> Iterator[World]:
+    """A world in which all invariants hold in the end."""
+    world = World(connection, **options)
+    yield world
+    world.outcomes.close()
+    world.check()
