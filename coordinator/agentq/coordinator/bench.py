@@ -23,7 +23,9 @@ from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.queue import Queue
+from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.scripts import ScriptSet
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Clock, Store
 from agentq.coordinator.topology import topology
@@ -109,11 +111,12 @@ class Scale:
     singles: int = 2_000
     depths: tuple[int, int] = (1_000, 1_000_000)
     depth_rounds: int = 100
+    queues: tuple[int, int] = (10, 20_000)
     workers: int = 1_000
     runs_each: int = 10
 
 
-QUICK = Scale(rounds=2, bulk=2_000, singles=200, depths=(200, 5_000), depth_rounds=10, workers=100)
+QUICK = Scale(rounds=2, bulk=2_000, singles=200, depths=(200, 5_000), depth_rounds=10, queues=(10, 1_000), workers=100)
 
 
 class Bench:
@@ -133,6 +136,7 @@ class Bench:
         yield self.single()
         yield self.memory()
         yield self.depth()
+        yield self.lists()
         yield from self.reap()
         self.connection.close()
 
@@ -184,6 +188,20 @@ class Bench:
         found = f"{costs[few] * 1e6:.1f} µs a run with {few:,} pending, {costs[many] * 1e6:.1f} µs with {many:,}"
         return Figure("claim + finish, by runs pending", found, costs[many] / costs[few], most=1.2)
 
+    def lists(self) -> Figure:
+        """A page of the runs of all queues, the same runs being in few and in very many of them."""
+        costs: dict[int, float] = {}
+        few, many = self.scale.queues
+        for queues in (few, many):
+            with self.fresh():
+                specs = (SPEC.model_copy(update={"queue": f"q{number % queues}"}) for number in range(many))
+                for receipt in self.queue.submit_many(specs):
+                    assert receipt.created
+                records = Records(self.queue.store)
+                costs[queues] = median(timed(records.page) for _ in range(self.scale.depth_rounds))
+        found = f"{costs[few] * 1e3:.1f} ms with {few:,} queues, {costs[many] * 1e3:.1f} ms with {many:,}"
+        return Figure("list of 100 runs, by queues", found, costs[many] / costs[few], most=1.5)
+
     def reap(self) -> Iterator[Figure]:
         """A reaper's tick while everyone is well, with and without runs in their hands."""
         workers, runs = self.scale.workers, self.scale.workers * self.scale.runs_each
@@ -226,7 +244,8 @@ class Bench:
         return lease
 
     def _queue(self, clock: Clock | None = None) -> Queue:
-        return Queue(Store(self.connection, Keyspace(self.place.namespace), clock=clock))
+        scripts = ScriptSet(bounds={"QUEUES": self.scale.queues[1]})
+        return Queue(Store(self.connection, Keyspace(self.place.namespace), scripts=scripts, clock=clock))
 
     @contextmanager
     def fresh(self) -> Iterator[None]:

@@ -44,6 +44,8 @@ Server(uvicorn.Config(app, port=0, access_log=False, log_level="warning", http="
 COMMAND = json.dumps({"kind": "command", "argv": ["true"]}).encode()
 FOREIGN = json.dumps({"type": "start_session", "prompt": "do it"}).encode()
 WARM_S = 5
+LATE_S = 30
+"""How long to wait for runs that no runner has yet, when the last has been asked for."""
 GROWN_MIB = 16
 
 Measured = TypeVar("Measured")
@@ -190,36 +192,43 @@ class ServerBench(Bench):
 
     async def _crowd(self, port: int, process: subprocess.Popen[bytes]) -> list[Figure]:
         """Very many that wait, and one run now and then: how long until its runner has it, and what that costs."""
-        heard, took, grown = [0], list[float](), list[int]()
+        heard, grown = [0], list[int]()
         runners = [await _Runner(Caller(port)).register() for _ in range(self.much.pollers)]
         asked_at: dict[str, float] = {}
+        came_at: dict[str, float] = {}
+        all_came = asyncio.Event()
 
         async def wait(runner: _Runner) -> None:
             while True:
                 run = await runner.poll()
-                took.append(_now() - asked_at.pop("now"))
+                came_at[run] = _now()
+                if len(came_at) == self.much.probes:
+                    all_came.set()
                 await runner.complete(run)
 
         def hear(size: int) -> None:
             heard[0] += size
 
-        tasks = [asyncio.ensure_future(wait(runner)) for runner in runners]
+        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(wait(runner)) for runner in runners]
         tasks += [asyncio.ensure_future(Caller(port).follow("/events", hear)) for _ in range(self.much.followers)]
         await asyncio.sleep(min(WARM_S, self.much.probes * self.much.probe_ms / 1000))
         client = Caller(port)
         for number in range(self.much.probes):
-            asked_at["now"] = _now()
-            await client.said("POST", "/runs", FOREIGN)
+            asked = _now()
+            # A runner may have the run before the answer is here, and the next one may be asked for before that.
+            asked_at[(await client.said("POST", "/runs", FOREIGN))["run_id"]] = asked
             await asyncio.sleep(self.much.probe_ms / 1000)
             if number * 8 >= self.much.probes:
                 grown.append(_resident(process.pid))
+        tasks.append(asyncio.ensure_future(all_came.wait()))
+        await asyncio.wait(tasks, timeout=LATE_S, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         for each in ended:
             if isinstance(each, Exception):
                 raise each
-        return self._told(took, grown, heard[0])
+        return self._told([at - asked_at[run] for run, at in came_at.items()], grown, heard[0])
 
     def _told(self, took: list[float], grown: list[int], heard: int) -> list[Figure]:
         if len(took) < self.much.probes:

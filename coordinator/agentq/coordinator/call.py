@@ -20,6 +20,11 @@ class Source:
     text: str
     sha: str
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether the server is told so by the first line: then a user who may only read may run it."""
+        return self.text.startswith("#!lua flags=no-writes\n")
+
 
 Call = tuple[Source, str, Sequence[Word]]
 """A script, the key that it belongs to, and its arguments."""
@@ -34,10 +39,10 @@ def evaluate(ask: Ask, call: Call) -> Any:
             raise
         source, key, args = call
         # EVAL runs it and remembers it in one step; nothing can be flushed between the two.
-        return ask(("EVAL", source.text, 1, key, *args))
+        return ask(("EVAL_RO" if source.only_reads else "EVAL", source.text, 1, key, *args))
 
 
 def by_digest(call: Call) -> tuple[Word, ...]:
     """The words of a call to a server that knows the script already, which is nearly always so."""
     source, key, args = call
-    return ("EVALSHA", source.sha, 1, key, *args)
+    return ("EVALSHA_RO" if source.only_reads else "EVALSHA", source.sha, 1, key, *args)

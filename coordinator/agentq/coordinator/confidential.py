@@ -1,4 +1,4 @@
-"""What of a run is secret: variables that are called so, those that the run itself names, passwords in addresses."""
+"""What of a run is secret: variables that are called so, those that the run itself names, and what looks like it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentq.coordinator.run import SECRETS
+from agentq.coordinator.secret_shapes import without_secrets
 
 _CALLED_SO = re.compile(
-    r"(^|_|API)KEYS?(_|\d|$)|SECRET|TOKEN(?!S$)|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(PAT|PWD|PASS|AUTH)$|AUTHORIZATION",
+    r"(^|_|API)KEYS?(_|\d|$)|SECRET|TOKEN(?!S$)|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(PAT|PWD|PASS|AUTH)$|AUTHORIZATION"
+    r"|(DB|SQL|REDIS|ROOT|USER|ADMIN|SMTP|MAIL|SSH)_?(PASS|PWD)$|CONNECTION_?STR|(^|_)(CONN_STR|DSN|JWT|COOKIES?|PRIVATE|SALT)$"
+    r"|(^|_)(HEADERS|SIGNATURE|CERT_KEY|SESSION_?KEY|MNEMONIC|SEED_PHRASE)$|WEBHOOK|STRIPE|(^|_)BEARER(_|$)|APIKEY",
     re.IGNORECASE,
 )
 _CALLED_OTHERWISE = re.compile(r"^PWD$|^OLDPWD$|_(FILE|PATH|DIR|SOCK|ID|NAME)$", re.IGNORECASE)
@@ -29,19 +32,27 @@ def is_called_secret(name: str) -> bool:
 
 
 def hidden(spec: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a spec, for those who may read it: the values of secret variables are not told, nor passwords."""
-    workspace: dict[str, Any] = spec.get("workspace") or {}
-    if workspace.get("repository"):
-        spec = {**spec, "workspace": {**workspace, "repository": PASSWORD.sub(_without, workspace["repository"])}}
+    """A spec for those who may read it. The values of variables that may be secret are left out, and so is, in any
+    text of it, what looks like a secret.
+    """
     env: dict[str, str] = spec.get("env") or {}
-    if not env:
-        return spec
     named = named_secret(env)
-    shown = {
-        name: HIDDEN if name in named or is_called_secret(name) else PASSWORD.sub(_without, value)
-        for name, value in env.items()
-    }
-    return {**spec, "env": shown}
+    fields: dict[str, Any] = {name: shown(value) for name, value in spec.items() if name != "env"}
+    if "env" in spec:
+        names = {name for name in env if name in named or is_called_secret(name)}
+        fields["env"] = env and {name: HIDDEN if name in names else shown(value) for name, value in env.items()}
+    return {name: fields[name] for name in spec}
+
+
+def shown(value: Any) -> Any:
+    """A value of JSON without what looks like a secret in any text of it."""
+    if isinstance(value, str):
+        return without_secrets(PASSWORD.sub(_without, value) if "://" in value else value, HIDDEN)
+    if isinstance(value, dict):
+        return {name: shown(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(each) for each in value]
+    return value
 
 
 def _without(found: re.Match[str]) -> str:

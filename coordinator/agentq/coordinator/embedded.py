@@ -37,16 +37,18 @@ STOP_MS = 10_000  # for a server to go when asked, and again after SIGKILL
 LAUNCHES_MAX = 3  # in one start: somebody may stop or kill a server while we wait for it
 REPLY_MS = 1_000  # for one connect, one send, one reply
 PAUSE_S = 0.005  # between two looks
+FULL_BYTES = 64 << 10  # with less space than this, a disk is full
 LOG_BYTES_MAX = 1_000_000  # a longer log is set aside at the next start
+LAST_WORDS_BYTES = 4000
 PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._+=,@-]{1,102}")  # fits in a socket's address (104 on macOS), and as is in a URL
 STAMP = re.compile(r"^\d+:\w [\w ]+[\d:.]+ [-.*#] ")  # how lines in the server's log begin
 ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "TZ")
 BACKGROUND = '"$@" &'  # the shell goes at once and the server belongs to init: its starter need not reap it
 
 
-def home() -> Path:
-    """The folder for all that agentq keeps on this machine."""
-    if chosen := os.environ.get("AGENTQ_HOME"):
+def home(chosen: str = "") -> Path:
+    """The folder for all that agentq keeps on this machine; `chosen` is what the setting `home` says."""
+    if chosen := chosen or os.environ.get("AGENTQ_HOME", ""):
         return Path(chosen).expanduser().absolute()
     if (shared := os.environ.get("XDG_DATA_HOME", "")).startswith("/"):
         return Path(shared, "agentq")
@@ -109,7 +111,35 @@ class Embedded:
             self._signal(pid, signal.SIGKILL)
             if not self._gone(pid, patience_ms):
                 raise self._silent()
+            (self.folder / "pid").unlink(missing_ok=True)  # it was to end, so nobody shall start it again
         return True
+
+    def wait_until_gone(self) -> None:
+        """Wait until no server runs here, nor a child of one."""
+        with suppress(OSError), open(self.folder / "lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+
+    def was_killed(self) -> bool:
+        """Whether the last server here has died. One that is told to end removes what says which process it is."""
+        return (self.folder / "pid").exists() and not self._locked()
+
+    def last_words(self, mark: int = 0) -> str:
+        """The last that the server has written into its log since `mark`; that its disk is full, if it is."""
+        if self.free_bytes() < FULL_BYTES:
+            return "the disk is full"
+        try:
+            with open(self.log, "rb") as log:
+                log.seek(max(mark, os.fstat(log.fileno()).st_size - LAST_WORDS_BYTES))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError as error:
+            return f"its log cannot be read: {error.strerror}"
+        told = [STAMP.sub("", line) for line in lines[-2:] if line == lines[-1] or line.startswith(">>>")]
+        return ": ".join(told) or "it said nothing"
+
+    def free_bytes(self) -> int:
+        """How much may still be written to the disk of the folder."""
+        disk = os.statvfs(self.folder)
+        return disk.f_bavail * disk.f_frsize
 
     def pid(self) -> int | None:
         """The process that serves this folder, also while it loads or is frozen."""
@@ -160,6 +190,8 @@ class Embedded:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
+            if self.free_bytes() < FULL_BYTES:  # it would end with the first write
+                raise errors.Unreachable(f"The disk of {self.folder} is full; free some space. What is there is kept.")
             if len(marks) == LAUNCHES_MAX:  # and we can have the lock again: they all died
                 raise self._died(marks[-1])
             argv = [self.binary or find_binary(), *self._options(self._place())]
@@ -239,13 +271,7 @@ class Embedded:
         return None
 
     def _died(self, mark: int) -> errors.AgentqError:
-        with open(self.log, "rb") as log:
-            log.seek(mark)
-            lines = log.read()[-4000:].decode(errors="replace").strip().splitlines()
-        told = [STAMP.sub("", line) for line in lines[-2:] if line == lines[-1] or line.startswith(">>>")]
-        if not os.statvfs(self.folder).f_bavail:
-            told = ["the disk is full"]
-        words = ": ".join(told) or "it said nothing"
+        words = self.last_words(mark)
         return errors.Unreachable(f"The server did not start: {words}; mend that and try again, its log is {self.log}.")
 
     def _silent(self, *, loading: bool = False) -> errors.AgentqError:

@@ -3,9 +3,11 @@
     AgentqError
     ├── Invalid              mend the input                                exit 2
     ├── NotFound             check the id                                  exit 2
+    ├── Damaged              what is stored cannot be read: an operator mends it  exit 1
     ├── Undurable            it was done, but perhaps not yet on disk      exit 1
     ├── Unreachable          the server cannot be reached: try again       exit 3
     ├── NotAllowed           the server refuses this user                  exit 4
+    │   └── LoginFailed        it does not accept the user and password
     ├── Refused              the present state forbids it                  exit 5
     │   ├── WrongState         the run is in another state
     │   ├── Fenced             this attempt was superseded: stop its processes, write nothing
@@ -49,16 +51,31 @@ class NotFound(AgentqError):
     exit_code = 2
 
 
+class Damaged(AgentqError):
+    """What is stored cannot be read."""
+
+
 class Unreachable(AgentqError):
     """The server cannot be reached."""
 
     exit_code = 3
 
 
+def has_untrusted_certificate(fault: BaseException | None) -> bool:
+    """Whether a server was not talked to because of its certificate: to wait for it would not help."""
+    while fault is not None and type(fault).__name__ != "SSLCertVerificationError":
+        fault = fault.__cause__ or fault.__context__
+    return fault is not None
+
+
 class NotAllowed(AgentqError):
     """The server does not allow this user to do that."""
 
     exit_code = 4
+
+
+class LoginFailed(NotAllowed):
+    """The server does not accept the user and password."""
 
 
 class Refused(AgentqError):
@@ -129,10 +146,17 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "no_dependency": (NotFound, "The {subject} is to wait for {detail}, which does not exist."),
     "orphan": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
     "disowned": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
+    "beyond": (NotAllowed, "The {subject} may do no more than the run whose child it is to be: {detail}."),
+    "deep": (NotNow, "The {subject} is refused: there are {detail} generations above it already, which is the most."),
     "foreign": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
     "crowded": (
         NotNow,
         "The {subject} is to be a child of {detail}, which has as many as it may have; it must wait for some.",
+    ),
+    "over_burst": (
+        Invalid,
+        "The {subject} asks for more units at once than there ever are of the limit {detail}; ask for fewer, or let an "
+        "operator raise the burst.",
     ),
     "no_session": (
         NotFound,
@@ -164,6 +188,20 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         "noeviction.",
     ),
     "barred": (NotNow, "The {subject} is refused: the queue {detail} is drained and takes no new runs."),
+    "many_queues": (
+        NotNow,
+        "The {subject} would be the first of its queue, and {detail} queues have runs, which is the most "
+        "(AGENTQ_QUEUES_MAX); a queue is forgotten some time after its last run.",
+    ),
+    "many_sessions": (
+        NotNow,
+        "The {subject} is refused: there are {detail}, those closed in the last week among them, which is the most "
+        "(AGENTQ_SESSIONS_MAX).",
+    ),
+    "many_schedules": (
+        Refused,
+        "The {subject} is refused: there are {detail}, which is the most (AGENTQ_SCHEDULES_MAX).",
+    ),
     "overfull": (Invalid, "The {subject} takes no more: {detail} is the most."),
     "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),
     "retiring": (NotNow, "The {subject} still has runs of an earlier life to give back; call again."),

@@ -6,7 +6,8 @@ keeps the last one it has seen can go on there after any break. `missed` tells w
 What happened to several runs at once is one entry of the stream and several events. The last of them has the entry's
 own id, those before it that with `/` and a number.
 
-An event that is of no run (NOTICES) has an empty one. That of a plan names the plan, and its state is the word that it
+An event that is of no run (NOTICES) has an empty one. That of a worker names the worker, and comes once in each
+partition that the worker serves. That of a plan names the plan, and its state is the word that it
 ended with; another one has no state.
 """
 
@@ -28,6 +29,10 @@ ENTRIES_A_READ = 500
 BEGINNING = "0-0"
 NOTICES = {
     "plan_ended": "a plan has ended: all of it was submitted, and none of its tasks lives",
+    "worker_registered": "a worker has registered, in this partition",
+    "worker_draining": "a worker claims nothing more; `detail` tells who asked for that",
+    "worker_left": "a worker has finished or handed back what it held, and left",
+    "worker_lost": "a worker was declared lost, what it held goes on elsewhere; `detail` tells why",
     "told": "a foreign executor has told something of a session; `detail` names both",
     "session_deleted": "a session was deleted before its time; `detail` names it",
     "webhook_disabled": "nobody is told through a webhook any more, which has failed for too long",
@@ -52,6 +57,11 @@ class Event(BaseModel):
     detail: str
     plan: str = ""
     """Of `plan_ended`; how many of its tasks ended in which state is in `detail`."""
+
+    @property
+    def of_worker(self) -> bool:
+        """Whether it tells what has become of a worker."""
+        return self.event.startswith("worker_")
 
     @property
     def at_ms(self) -> int:

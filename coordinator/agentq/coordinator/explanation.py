@@ -22,7 +22,6 @@ from agentq.coordinator.records import Records, WorkerRecord
 from agentq.coordinator.run import lane_parts
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
-from agentq.coordinator.waiting import Wait
 
 NAMED = 5
 """Dependencies that are named one by one."""
@@ -100,7 +99,8 @@ class Explanation:
             wanted = run.spec.limits.get(key, 1)
             rate = f"{limit.rate.units} in {spelled(limit.rate.per_ms)}"
             at_ms = self.store.connection.command("ZSCORE", self.store.key(partition, "timers"), f"limit {key}")
-            when = f"; the next is let in at {iso(int(float(at_ms)))}" if at_ms is not None else ""
+            later = at_ms is not None and float(at_ms) > now_ms
+            when = f"; the next is let in at {iso(int(float(at_ms)))}" if later else ""
             yield f"The limit {key} gives {rate}, and it needs {wanted}{when}."
         else:
             yield f"The limit {key} has room again; it is about to go on."
@@ -138,9 +138,11 @@ class Explanation:
         if gone:
             yield from gone
         elif lack is not None:
-            yield lack.because
-            yield from shut_accounts(self.flow, run, workers, now_ms)
-            yield lack.remedy
+            shut = list(shut_accounts(self.flow, run, workers, now_ms))
+            if lack.shut_agent and not shut:
+                yield f"An account of {lack.shut_agent} was opened; its workers look every few seconds."
+            else:
+                yield from (lack.because, *shut, lack.remedy)
         elif not alive:
             yield f"Its {_many(len(able), 'worker')} cannot be heard: {', '.join(each.id for each in able[:NAMED])}."
         elif not ready:
@@ -197,29 +199,31 @@ class Explanation:
 
     def _held(self, run: Run, now_ms: int) -> Iterator[str]:
         since_ms = (run.started_at_ms if run.state is State.RUNNING else run.claimed_at_ms) or now_ms
-        if run.state is State.RUNNING:
+        worker = next((worker for worker in self._workers(run) if worker.id == run.worker), None)
+        silence = worker.silence(now_ms, self.settings.reap_grace_ms) if worker is not None else ""
+        if silence:
+            yield f"Its worker {run.worker} {silence}; the run then goes on elsewhere."
+        if run.state is State.RUNNING and (silence or worker is None):
+            yield f"It was started there at {iso(since_ms)}, {spelled(now_ms - since_ms)} ago."
+        elif run.state is State.RUNNING:
             yield f"It runs on {run.worker} since {iso(since_ms)}, for {spelled(now_ms - since_ms)}."
         else:
             when = f"{iso(since_ms)}, {spelled(now_ms - since_ms)} ago"
-            yield f"It was given to {run.worker} at {when}; its process has not begun."
+            yield f"It was given to {run.worker} at {when}, which has not started it."
         yield from turn_to_merge(self.store, run)
         if run.spec.workspace is not None and isinstance(run.progress, dict) and run.progress.get("note"):
             yield f"At the moment it {run.progress['note']}."
-        worker = next((worker for worker in self._workers(run) if worker.id == run.worker), None)
         if run.stop_at_ms is not None:
             left_ms = run.stop_at_ms - now_ms
             end = f"in {spelled(left_ms)} at the latest" if left_ms > 0 else "with the next round of the promoter"
             yield f"It is to be cancelled: when its worker confirms the stop, or {end}."
         if worker is None:
             yield "That worker is not registered any more; the janitor will give the run to another."
-        elif worker.lease_until_ms <= now_ms:
-            silent = spelled(now_ms - worker.lease_until_ms)
-            yield f"The lease of that worker ended {silent} ago; a reaper, of any worker or `agentq reap`, will act."
         elif worker.state == "draining":
             yield "That worker is draining: it finishes the run, or hands it back."
 
     def _waiting(self, run: Run, now_ms: int) -> Iterator[str]:
-        wait = run.wait or Wait()
+        wait = run.wait
         parked_at_ms = run.parked_at_ms or now_ms
         since = f"since {iso(parked_at_ms)}, {spelled(now_ms - parked_at_ms)} ago"
         about = "" if run.reason == wait.in_words() else f" ({run.reason})"
@@ -245,7 +249,9 @@ class Explanation:
             code = "" if not run.outcome.exit_code else f" with code {run.outcome.exit_code}"
             yield f"The reason is {run.outcome.class_.value}{code}{said.rstrip('.')}."
         if run.state is State.FAILED and run.attempt:
-            yield f"It was tried {_many(run.attempt, 'time')}; {_verdict_of_policy(run)}."
+            # An attempt that parked, or was handed back, is none of the tries that retries are counted by.
+            tried = run.attempt - sum(each.verb in ("park", "release") for each in run.attempts)
+            yield f"It was tried {_many(tried, 'time')}; {_verdict_of_policy(run)}."
         skipped = list(skipped_for(self.records, run))
         yield from skipped
         if run.state is not State.COMPLETED and not (skipped and run.spec.task):

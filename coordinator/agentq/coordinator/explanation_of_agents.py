@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agentq.coordinator.demands import HOST
-from agentq.coordinator.flow import Flow
+from agentq.coordinator.flow import Flow, Limit
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.life import Attempt, Run
 from agentq.coordinator.lifecycle import HELD
@@ -53,16 +53,22 @@ def shut_accounts(flow: Flow, run: Run, workers: Iterable[WorkerRecord], now_ms:
     label = f"{AGENT_LABEL}{run.spec.agent}"
     if run.spec.agent is None or any(worker.identity.labels.get(label) == READY for worker in workers):
         return
-    prefix = account_gate(run.spec.agent, "")
-    for limit in flow.limits():
-        if limit.key.startswith(prefix) and (limit.shut_until_ms or 0) > now_ms:
-            until_ms, why = limit.shut_until_ms or 0, f", because: {limit.shut_why}" if limit.shut_why else ""
-            account = limit.key.removeprefix(prefix)
-            yield f"The account {account} is shut until {iso(until_ms)}, for {spelled(until_ms - now_ms)}{why}."
-            yield f"`agentq limit open {limit.key}` opens it at once."
+    for limit in shut_gates(flow, run.spec.agent, now_ms):
+        until_ms, why = limit.shut_until_ms or 0, f", because: {limit.shut_why}" if limit.shut_why else ""
+        account = limit.key.removeprefix(account_gate(run.spec.agent, ""))
+        yield f"The account {account} is shut until {iso(until_ms)}, for {spelled(until_ms - now_ms)}{why}."
+        yield f"`agentq limit open {limit.key}` opens it at once."
+
+
+def shut_gates(flow: Flow, agent: str, now_ms: int) -> list[Limit]:
+    """The gates of an agent's accounts that are shut now."""
+    prefix = account_gate(agent, "")
+    return [limit for limit in flow.limits() if limit.key.startswith(prefix) and (limit.shut_until_ms or 0) > now_ms]
 
 
 def limit_met(attempt: Attempt) -> str:
-    """Which limit an attempt met that was put off."""
+    """Which limit an attempt met that was put off, or that its agent's service was away."""
     agent = attempt.outcome.agent if attempt.outcome is not None else None
+    if agent is not None and agent.verdict == "throttled":
+        return "was refused by the agent's service"
     return f"met the limit of the account {agent.account}" if agent is not None and agent.account else "met a limit"

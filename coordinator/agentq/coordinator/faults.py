@@ -11,6 +11,10 @@ class NoGroup(errors.AgentqError):
     """The stream, or its consumer group, does not exist."""
 
 
+class NoTls(exceptions.ConnectionError):
+    """What listens at the address does not speak TLS, as far as can be seen. Asking again would only take longer."""
+
+
 # These pass by themselves within moments, so the same words are sent again.
 PASSING = {
     "LOADING": "is still loading its data",
@@ -64,7 +68,7 @@ def code(fault: Exception) -> str:
 
 def passes(fault: Exception) -> bool:
     """Whether the same words, sent again in a moment, may succeed."""
-    return code(fault) in PASSING or is_broken(fault)
+    return code(fault) in PASSING or (is_broken(fault) and not isinstance(fault, NoTls))
 
 
 def is_broken(fault: Exception) -> bool:
@@ -84,11 +88,15 @@ def translated(fault: Exception, server: str) -> errors.AgentqError:
     if word in PASSING or word in FULL:
         return errors.TryLater(f"The server {server} {(PASSING | FULL)[word]}.")
     if word == "NOAUTH":
-        return errors.NotAllowed(f"The server {server} does not accept the user and password in its address: {text}.")
+        return errors.LoginFailed(f"The server {server} does not accept the user and password in its address: {text}.")
     if word == "NOPERM":
         return errors.NotAllowed(f"The server {server} does not allow that to this user: {text}.")
     if word == "NOGROUP" or "the stream key no longer exists" in text:
         return NoGroup(text)
+    if isinstance(fault, NoTls):
+        return errors.Unreachable(
+            f"The server {server} does not answer as TLS does ({text}): is TLS on there? If not, write redis://."
+        )
     if isinstance(fault, exceptions.InvalidResponse):
         return errors.Unreachable(f"What answers at {server} is not a Redis or Valkey server; check the address.")
     if is_broken(fault) or word == "UNBLOCKED":

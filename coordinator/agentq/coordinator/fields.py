@@ -21,6 +21,9 @@ from agentq.coordinator.lifecycle import OutcomeClass
 PLACE_PARTS = 6
 """How deep into nested input a complaint points."""
 
+RUN = "$run"
+"""The one key of an object among the arguments of a function that stands for the result of a run."""
+
 PLACE = r"^[0-9]{1,19}-[0-9]{1,19}$"
 """The id of an entry in a stream. With a digit more it could be one that the server does not take."""
 _NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.@+-]{{0,{limits.NAME_LENGTH - 1}}}$"
@@ -29,6 +32,7 @@ _LIMIT = rf"^[A-Za-z0-9][A-Za-z0-9_.@/:+-]{{0,{limits.NAME_LENGTH - 1}}}$"
 _VALUE = rf"[A-Za-z0-9][A-Za-z0-9_.@/+-]{{0,{limits.NAME_LENGTH - 1}}}"
 _LEAST = r">=\d{1,9}(\.\d{1,9}){0,7}"
 DEMAND = rf"^({_LEAST}|(!=)?{_VALUE}(\|{_VALUE}){{0,{limits.ALTERNATIVES - 1}}})$"
+_CHILD = rf"^(command|function|agent(:{_NAME[1:-1]})?)$"
 TRACEPARENT = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 SAID = {
     PLACE: "the id of an entry looks like 1700000000000-0",
@@ -36,6 +40,7 @@ SAID = {
     DEMAND: f"name a value, up to {limits.ALTERNATIVES} of which one will do as in a|b, values that will not do as in "
     f"!=a, or the least number as in >=2.1; a value is up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -",
     _LIMIT: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / : + -, beginning with a letter or digit",
+    _CHILD: "it is one of agent, agent:NAME, command and function",
     _NAME: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ + -, beginning with a letter or digit",
     _LABEL: f"use up to {limits.NAME_LENGTH} letters, digits and _ . @ / + -, beginning with a letter or digit",
 }
@@ -48,7 +53,20 @@ _WORDS = {
     "list_type": "it has to be a list",
     "too_short": "it needs {min_length} at the least, and has {actual_length}",
     "json_invalid": "it is not JSON: {error}",
+    "int_type": "it should be a whole number",
+    "int_parsing": "it should be a whole number",
+    "int_from_float": "it should be a whole number",
+    "float_type": "it should be a number",
+    "float_parsing": "it should be a number",
+    "bool_type": "it should be true or false",
+    "bool_parsing": "it should be true or false",
+    "string_type": "it should be a text",
+    "string_unicode": "this is not valid UTF-8",
+    "missing": "it has to be given",
+    "too_long": "{max_length} entries are the most",
+    "string_too_long": "{max_length} characters are the most",
 }
+_TEXT_TOO_LONG = "{max_length} characters are the most, not {actual_length}"
 """What is said in plainer words than the library's, by the kind of the fault."""
 
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
@@ -111,6 +129,12 @@ def _printable(text: str) -> str:
     return text
 
 
+def with_program(argv: Sequence[str]) -> Sequence[str]:
+    if argv and not argv[0].strip():
+        raise ValueError("the program to run is empty")
+    return argv
+
+
 def named(environment: dict[str, str]) -> dict[str, str]:
     for name in environment:
         if not name or "=" in name:
@@ -154,6 +178,7 @@ if TYPE_CHECKING:
     Texts = Sequence[str]
     Values = Sequence[JsonValue]
     RunIds = Sequence[str]
+    Children = Sequence[str]
     Classes = Sequence[OutcomeClass | str]
     Delays = Sequence[int]
 else:
@@ -162,6 +187,7 @@ else:
     Texts = Annotated[tuple[Text, ...], _LOOSE]
     Values = Annotated[tuple[JsonValue, ...], _LOOSE]
     RunIds = Annotated[tuple[RunId, ...], _LOOSE]
+    Children = Annotated[tuple[Annotated[str, StringConstraints(pattern=_CHILD)], ...], _LOOSE]
     Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LOOSE]
     Delays = Annotated[tuple[Milliseconds, ...], Field(strict=False, max_length=limits.DELAYS)]
 
@@ -184,12 +210,15 @@ def place_of(location: Sequence[int | str]) -> str:
     return ".".join(str(part) for part in location[:PLACE_PARTS] if part != "[key]")
 
 
-def said(fault: Mapping[str, Any], model: type[BaseModel] | None) -> str:
+def said(fault: Mapping[str, Any], model: type[BaseModel] | None = None) -> str:
     """What is said of one fault; of a field that there is none of, which was perhaps meant."""
     if fault["type"] == "extra_forbidden":
         return f"there is no such field{_nearest(fault['loc'], model)}"
     context, words = fault.get("ctx", {}), _WORDS.get(fault["type"], "")
-    return SAID.get(context.get("pattern", "")) or words.format(**context) or fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "too_long" and context["field_type"] == "Value":
+        words = _TEXT_TOO_LONG
+    rest = fault["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return SAID.get(context.get("pattern", "")) or words.format(**context) or rest
 
 
 def model_of(title: str) -> type[BaseModel] | None:

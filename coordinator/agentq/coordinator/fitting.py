@@ -11,6 +11,9 @@ from agentq.coordinator.run import lane_parts
 from agentq.coordinator.serving import Identity, serves
 from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY, SHUT
 
+EXECUTOR_TYPE = "executor_type"
+"""The label that every run demands which was asked for in the runner protocol, and no other run."""
+
 
 class Lack(NamedTuple):
     """Why nobody may take a run."""
@@ -18,6 +21,8 @@ class Lack(NamedTuple):
     demands: dict[str, str]
     because: str
     remedy: str
+    shut_agent: str | None = None
+    """The agent whose accounts are all shut, as its workers last saw."""
 
 
 def may_take(worker: WorkerRecord, lane: str) -> bool:
@@ -43,7 +48,8 @@ def lack_of(workers: Iterable[WorkerRecord], queue: str, demands: Mapping[str, s
         return Lack(dict(demands), f"No worker is registered for its queue, {queue}.", starting(queue, demands))
     labels = [worker.identity.labels for worker in everyone]
     agents = [name for name, value in demands.items() if name.startswith(AGENT_LABEL) and value == READY]
-    lacking = next(filter(None, (_lack_of_agent(labels, queue, name) for name in agents)), None)
+    named = EXECUTOR_TYPE in demands
+    lacking = next(filter(None, (_lack_of_agent(labels, queue, name, named=named) for name in agents)), None)
     if lacking is not None:
         return lacking
     missing = unmet(labels, demands)
@@ -60,14 +66,22 @@ def lack_of(workers: Iterable[WorkerRecord], queue: str, demands: Mapping[str, s
     return Lack(dict(demands), said, starting(queue, demands))
 
 
-def _lack_of_agent(labels: Iterable[Mapping[str, str]], queue: str, name: str) -> Lack | None:
-    """That no worker has an agent, or none with an account that is not at its limit."""
+def _lack_of_agent(labels: Iterable[Mapping[str, str]], queue: str, name: str, *, named: bool) -> Lack | None:
+    """That no worker has an agent, or none with an account that is not at its limit.
+
+    `named`: the name came in the runner protocol, where it may be that of a blueprint.
+    """
     agent = name.removeprefix(AGENT_LABEL)
     told = {of.get(name, of.get(ANY_AGENT)) for of in labels if name in of or ANY_AGENT in of}
     if not told:
         remedy = f"Install {agent} where one of them runs; `agentq agents check` tells there what is missing."
+        if named:
+            remedy = (
+                f"If {agent} is a blueprint, store it (`POST /agents`) and submit the run again: workers execute it "
+                "with their default agent. If it is a program, start a worker or a runner that has it."
+            )
         return Lack({name: READY}, f"No worker registered for its queue, {queue}, has the agent {agent}.", remedy)
     if told != {SHUT}:
         return None
     said = f"Every worker of its queue, {queue}, that has the agent {agent} has all its accounts there shut."
-    return Lack({name: READY}, said, "It goes on when the first of them opens.")
+    return Lack({name: READY}, said, "It goes on when the first of them opens.", agent)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -58,6 +59,11 @@ class Limit(BaseModel):
     shut_why: str = ""
     held: int
     waiting: int
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit, and not only runs that name one."""
+        return self.max is not None or self.rate is not None or self.shut_until_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ class Flow:
                 key, fields, held, waiting = flat[at : at + 4]
                 told = found.setdefault(key, {"key": key, "held": 0, "waiting": 0, **_fields(json.loads(fields))})
                 told["held"], told["waiting"] = told["held"] + held, told["waiting"] + waiting
-        return [Limit.model_validate(found[key]) for key in sorted(found)]
+        return [_limit_of(found[key]) for key in sorted(found)]
 
     def holders(self, partition: int, key: str, most: int) -> list[str]:
         """Some of the runs that have room under a key, the oldest first."""
@@ -195,6 +201,26 @@ class Flow:
         for reply in replies:
             assert reply in ("ok", "not_found", "not_paused"), reply
         return replies
+
+
+def notes_on_limits(flow: Flow, keys: Iterable[str]) -> list[str]:
+    """A sentence for each limit that nobody has set: most of the time its name has a typing error."""
+    unset = [found.key for found in flow.limits(keys) if not found.is_set]
+    known = [found.key for found in flow.limits() if found.is_set] if unset else []
+    return [f"There is no limit {key}, so it limits nothing; {_meant(key, known)}" for key in unset]
+
+
+def _meant(key: str, known: Iterable[str]) -> str:
+    near = get_close_matches(key, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else f"`agentq limit set {key} 1` sets it."
+
+
+def _limit_of(told: dict[str, Any]) -> Limit:
+    try:
+        return Limit.model_validate(told)
+    except ValidationError:
+        known = {name: told[name] for name in ("key", "held", "waiting")}
+        return Limit(**known, shut_why="its record is damaged; set or remove it")
 
 
 def _fields(told: dict[str, str]) -> dict[str, Any]:

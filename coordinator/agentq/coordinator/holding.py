@@ -45,7 +45,7 @@ class Holding:
         self.store = store
 
     def start(self, claims: Sequence[Claim]) -> list[AgentqError | None]:
-        """Say that the processes of these attempts have begun; tells which of them must not."""
+        """Say that the work at these attempts has begun; tells which of them must not go on."""
         rows = [(claim.id, claim.fence) for claim in claims]
         return self._say_many("start", [claim.id for claim in claims], rows)
 
@@ -158,6 +158,12 @@ class Holding:
         from agentq.coordinator.intent import intended
 
         return intended(self.store, claim.id, claim.fence)
+
+    def pin(self, claim: Claim, place: str, commit: str = "") -> str | None:
+        """The commit that a base of its plan stands for. The first commit that is given holds; None until then."""
+        from agentq.coordinator.intent import pinned
+
+        return pinned(self.store, claim.id, claim.fence, place, commit)
 
     def line_up(self, claim: Claim, line: str, commit: str, ref: str = "") -> Standing:
         """Stand in the line of those who move a branch, with the commit that is to go there; ask again, and learn."""

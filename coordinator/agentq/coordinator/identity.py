@@ -92,9 +92,14 @@ def _number(digits: str) -> int:
     return number
 
 
+def is_run_id(text: str) -> bool:
+    """Whether it is a whole id of a run."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
 def check_run_id(run_id: str) -> None:
     """Refuse what is not the id of a run."""
-    if not _RUN_ID.fullmatch(run_id):
+    if not is_run_id(run_id):
         raise Invalid(f"{run_id[:64]!r} is not the id of a run; one looks like {new_run_id()}.")
 
 

@@ -12,6 +12,7 @@ it is kept across attempts and goes with the run. When an operator lets an ended
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -90,3 +91,16 @@ def intended(store: Store, run_id: str, fence: str) -> Intent | None:
     if isinstance(reply, str):
         raise refusal(reply, f"run {run_id}") or AssertionError(reply)
     return Intent.from_wire(reply[1]) if reply[1] else None
+
+
+def base_place(repository: str, base: str) -> str:
+    """A base of a repository as one word."""
+    return blake2b(f"{repository}\n{base}".encode(), digest_size=10).hexdigest()
+
+
+def pinned(store: Store, run_id: str, fence: str, place: str, commit: str) -> str | None:
+    """The commit that a base stands for in the plan of a run; pins `commit` if no attempt has pinned another before."""
+    reply = store.call("pin", partition_of(run_id), run_id, fence, place, commit)
+    if isinstance(reply, str):
+        raise refusal(reply, f"run {run_id}") or AssertionError(reply)
+    return reply[1] or None

@@ -362,14 +362,24 @@ class Lease:
     def deregister(self) -> None:
         """Leave. What is still held, its processes being ended, is released."""
         for partition, seat in enumerate(self._seats):
-            for _ in range(RETIRING_CALLS_MAX):
-                reply = self.store.call("deregister", partition, self.identity.id, seat.epoch)
-                if reply != "retiring":
-                    break
-            refused = refusal(reply, f"worker {self.identity.id}")
-            if refused is not None and not isinstance(refused, Evicted):
-                raise refused
+            _retire(self.store, "deregister", partition, self.identity.id, seat.epoch)
         self._renewed_ms = None
+
+
+def oust(store: Store, partition: int, worker: str, epoch: str, why: str) -> None:
+    """End the lease of a worker in this life of it, and requeue its runs at the cost of a crash."""
+    _retire(store, "oust", partition, worker, epoch, store.dice(), why)
+
+
+def _retire(store: Store, script: str, partition: int, worker: str, *words: Word) -> None:
+    """Take everything from a worker, in as many calls as that needs; nothing if it has another life by now."""
+    for _ in range(RETIRING_CALLS_MAX):
+        reply = store.call(script, partition, worker, *words)
+        if reply != "retiring":
+            break
+    refused = refusal(reply, f"worker {worker}")
+    if refused is not None and not isinstance(refused, Evicted):
+        raise refused
 
 
 def order_drain(

@@ -80,8 +80,8 @@ class Run(BaseModel):
     """Its conversation cannot travel: the demand `host` is not its submit's, but follows from that."""
     progress: JsonValue
     outcome: Outcome | None
-    wait: Wait | None
-    """What it waits for, or did when it parked the last time."""
+    wait: Wait
+    """What it waits for, or did when it parked the last time; nothing if it never has."""
     parked_at_ms: int | None
     intent: Intent | None
     """What its attempts have noted of its workspace."""

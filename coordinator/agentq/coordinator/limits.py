@@ -52,6 +52,15 @@ LOG_ENTRIES = 10_000
 LOG_CHUNK_CHARACTERS = 8 << 10
 LOG_CHUNKS_A_CALL = 1000
 
+QUEUES = 10_000
+"""Queues of a partition that have runs, if nothing else is set."""
+SESSIONS = 100_000
+"""Sessions of a partition, those closed in the last week among them, if nothing else is set."""
+SCHEDULES = 10_000
+"""Schedules of a partition, if nothing else is set."""
+QUEUES_A_CALL = 100
+"""Queues whose runs one call counts."""
+QUEUES_A_PAGE = 1000
 DEPENDENCIES_A_CALL = 1000
 """Dependencies in one call; a run with more is submitted in several, unseen by the façade's callers."""
 SUBMIT_A_CALL = 1000
@@ -59,6 +68,8 @@ TASKS_A_CALL = 100
 """Tasks of a plan in one call: each has dependencies to look at."""
 CLAIM_A_CALL = 1000
 LIST_A_CALL = 1000
+ANSWER_BYTES = 8 << 20
+"""Of whole runs in one answer of the server; once it is so large, the rest is left for the next."""
 CREW_A_CALL = 200
 """Workers that one call tells of."""
 SETTLE_A_CALL = 50
@@ -112,7 +123,7 @@ OPEN_MS = 60_000
 STOP_MS = 60_000
 """A stop order that is not confirmed for so long is taken as carried out; the attempt is fenced."""
 START_MS = 600_000
-"""A claimed run whose process has not begun for so long is taken away from its worker."""
+"""A claimed run that its worker has not started for so long is taken away from it."""
 STOP_GRACE_MS = 10_000
 WORKER_RECORD_MS = 3_600_000
 """How long the record of a worker that is gone is kept, so that it learns why it is refused."""
@@ -123,6 +134,8 @@ TURNS = LOW_EVERY * 5040
 LET_IN_A_CALL = 100
 """Runs that one script lets in under limits that have room again; a timer goes on with the rest."""
 LIMITS_A_RUN = 16
+GATE_MS_MAX = 6 * 3_600_000
+"""How far ahead a worker at a coordinator may shut an account; one whose limit lasts longer is shut again."""
 UNITS_MAX = 1_000_000_000_000
 
 CARRIED_BYTES = 8 << 20
@@ -144,6 +157,7 @@ SIGNALS_REMEMBERED = 1_000
 """Operation ids of signals kept with a run, so that one that is sent again is known; the newest."""
 SAVED_BYTES = 64 << 10
 """What a run may save of its own when it parks."""
+MAY_SUBMIT = 32
 GENERATIONS = 5
 """How deep an agent may have children that are agents and have children."""
 CHILDREN_AN_AGENT = 200

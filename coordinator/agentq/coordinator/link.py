@@ -9,6 +9,7 @@ more calls of the system for each command, each of which lets another thread of 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -18,6 +19,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
+
+from agentq.coordinator.faults import NoTls
 
 Word = str | bytes | int | float
 
@@ -117,6 +120,9 @@ class _Timed:
         self._sock.settimeout(seconds)
 
 
+NOT_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
+"""What OpenSSL calls an answer that is no TLS at all."""
+
 _TIME = "qq" if socket.SO_RCVTIMEO == 66 else "ll"
 """How the kernel is told a time; 66 is the option of machines of 32 bits that count time in 64."""
 
@@ -166,7 +172,17 @@ class _Tcp(_TimedByKernel, redis.Connection): ...
 class _Unix(_TimedByKernel, redis.UnixDomainSocketConnection): ...
 
 
-class _Tls(_Timed, redis.SSLConnection): ...
+class _Tls(_Timed, redis.SSLConnection):
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+        try:
+            wrapped: ssl.SSLSocket = super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call]
+        except TimeoutError as fault:
+            raise NoTls("no reply to the handshake") from fault
+        except ssl.SSLError as fault:
+            if fault.reason in NOT_TLS:
+                raise NoTls(fault.reason.lower().replace("_", " ")) from fault
+            raise
+        return wrapped
 
 
 def open_link(place: Place, options: Mapping[str, Any], *, tls: bool, client_name: str, timeout_ms: int) -> Link:

@@ -51,7 +51,18 @@ HOT = {
         "load_held",
         "move",
     ),
-    *("needs_of", "next_timer", "open_lane", "present", "push", "put", "queue_of", "read_lane", "refuse_claimant"),
+    *(
+        "needs_of",
+        "next_timer",
+        "open_lane",
+        "present",
+        "push",
+        "put",
+        "queue_of",
+        "read_lane",
+        "refuse_claimant",
+        "refuse_queue",
+    ),
     *(
         "reindex",
         "serve",
@@ -64,6 +75,7 @@ HOT = {
         "text_of",
         "unseize",
         "vacate",
+        "wake_duties",
     ),
 }
 """What a submit, a claim, a start or an exchange of plain runs calls."""

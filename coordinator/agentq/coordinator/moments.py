@@ -11,6 +11,9 @@ from agentq.coordinator.limits import DELAY_MS_MAX
 
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
+EARLIEST_MS = -62_135_596_800_000
+LATEST_MS = 253_402_300_799_999
+"""The first and the last millisecond that has a date."""
 _HOUR = re.compile(r"([0-9]{1,2}):([0-9]{2})")
 
 
@@ -55,7 +58,13 @@ def _next(text: str, hour: int, minute: int, now_ms: int) -> int:
 
 def iso(at_ms: int) -> str:
     """A time in UTC, to the millisecond: 2030-01-31T14:30:00.000Z."""
-    return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+    return utc(at_ms).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def utc(at_ms: int) -> datetime:
+    """A time in UTC. A number beyond all dates, which only a damaged record has, is the first or the last of them."""
+    at_ms = min(max(at_ms, EARLIEST_MS), LATEST_MS)
+    return datetime.fromtimestamp(at_ms // 1000, UTC).replace(microsecond=at_ms % 1000 * 1000)
 
 
 def spelled(span_ms: int) -> str:

@@ -17,6 +17,9 @@ from agentq.coordinator.queue import Claim, Queue, receipt_of
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
 
+OF_OTHERS = {"plan", "session", "dedupe_key"}
+"""What decides in which partition a run lives; a child lives in that of its parent."""
+
 
 class Offspring:
     """Those of one attempt's run."""
@@ -30,6 +33,10 @@ class Offspring:
         """Put a child into the world, if there are fewer than so many that have not been heard of; its id."""
         if len(spec.after) > limits.DEPENDENCIES_A_CALL:
             raise Invalid(f"A child can wait for {limits.DEPENDENCIES_A_CALL} others at the most.")
+        if spec.parent not in (None, self._claim.id):
+            raise NotAllowed(f"A run has children of its own only, not of {spec.parent}.")
+        if strange := sorted(spec.model_fields_set & OF_OTHERS):
+            raise NotAllowed(f"A child has no {strange[0]}: that would concern runs of others.")
         spec = spec.model_copy(update={"parent": self._claim.id})
         run_id, partition = self._queue.address(spec, run_id)
         door = spec.to_door() | {"parent": self._claim.id, "fence": self._claim.fence, "most": most}
@@ -65,16 +72,6 @@ class Offspring:
             if size >= characters:
                 return entries, True
         return entries, False
-
-    def depth(self) -> int:
-        """How many generations are above the run."""
-        generations = 0
-        with suppress(NotFound):  # which has been forgotten since
-            run = self._records.get(self._claim.id)
-            while run.spec.parent is not None and generations < limits.GENERATIONS:
-                generations += 1
-                run = self._records.get(run.spec.parent)
-        return generations
 
 
 class Kin:

@@ -6,7 +6,9 @@ for them.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.identity import created_ms
@@ -31,6 +33,24 @@ class QueueRecord:
     paused: Pause | None = None
     drained: Pause | None = None
 
+    def note(self, oldest_ms: int) -> None:
+        """A run that is pending was submitted then."""
+        self.oldest_ms = oldest_ms if self.oldest_ms is None else min(self.oldest_ms, oldest_ms)
+
+    def add(self, other: QueueRecord) -> None:
+        """Count the runs of another queue as well."""
+        for state, number in other.counts.items():
+            self.counts[state] = self.counts.get(state, 0) + number
+        if other.oldest_ms is not None:
+            self.note(other.oldest_ms)
+
+
+class QueuePage(NamedTuple):
+    """Part of a list. With `cursor` the next call goes on; without one, this was all."""
+
+    queues: list[QueueRecord]
+    cursor: str | None
+
 
 class Overview:
     """All queues of a namespace."""
@@ -42,24 +62,34 @@ class Overview:
 
     def queues(self) -> list[QueueRecord]:
         """Every queue that has a run, or was told something."""
-        paused, drained, counts = self.flow.paused(), self.flow.drained(), self.records.count()
-        names = {*counts, *paused, *drained} - {EVERY_QUEUE}
-        found = {name: QueueRecord(name, counts.get(name, {})) for name in sorted(names)}
-        for name, record in found.items():
+        return self._look(self._names())
+
+    def page(self, limit: int, cursor: str | None = None, only: Collection[str] = ()) -> QueuePage:
+        """So many of them, by name; `only` of these, if any are named."""
+        names = [name for name in self._names() if name > (cursor or "") and (not only or name in only)]
+        return QueuePage(self._look(names[:limit]), names[limit - 1] if len(names) > limit else None)
+
+    def queue(self, name: str) -> QueueRecord | None:
+        """One queue; None if it has no run and was told nothing."""
+        return next(iter(self._look([name])), None)
+
+    def _names(self) -> list[str]:
+        return sorted({*self.records.queues(), *self.flow.paused(), *self.flow.drained()} - {EVERY_QUEUE})
+
+    def _look(self, names: Sequence[str]) -> list[QueueRecord]:
+        found = {name: QueueRecord(name) for name in names}
+        for name, state, number, oldest in self.records.depths(names):
+            found[name].counts[state] = found[name].counts.get(state, 0) + number
+            if state is State.PENDING:
+                found[name].note(created_ms(oldest))
+        paused, drained = self.flow.paused(), self.flow.drained()
+        told = {name: record for name, record in found.items() if record.counts or name in paused or name in drained}
+        for name, record in told.items():
             record.paused = paused.get(name) or paused.get(EVERY_QUEUE)
             record.drained = drained.get(name)
-            record.oldest_ms = self._oldest(name) if record.counts.get(State.PENDING) else None
         for partition in self.store.partitions():
-            self._add_rates(partition, found)
-        return list(found.values())
-
-    def _oldest(self, queue: str) -> int | None:
-        """Indexes are in the order of ids, which begin with the time."""
-        times: list[int] = []
-        for partition in self.store.partitions():
-            key = self.store.key(partition, "index", queue, State.PENDING.value)
-            times += map(created_ms, self.store.connection.command("ZRANGE", key, 0, 0))
-        return min(times, default=None)
+            self._add_rates(partition, told)
+        return list(told.values())
 
     def _add_rates(self, partition: int, found: dict[str, QueueRecord]) -> None:
         window_ms, *flat = self.store.call("rates", partition, RATE_MS, EVENTS_LOOKED_AT)

@@ -14,10 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.lanes import lane_parts
 from agentq.coordinator.life import spending_of
 from agentq.coordinator.lifecycle import LIVE, OutcomeClass, State
 from agentq.coordinator.run import Spending
 from agentq.coordinator.store import Store
+from agentq.coordinator.turn import AGENT_LABEL
 
 OnFailed = Literal["skip", "run", "fail-plan"]
 ON_FAILED: dict[OnFailed, str] = {
@@ -27,7 +29,7 @@ ON_FAILED: dict[OnFailed, str] = {
 }
 FIELDS = 4
 """Of each plan in the reply of the script."""
-TASK_FIELDS = 12
+TASK_FIELDS = 13
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
@@ -79,6 +81,7 @@ class TaskRecord:
     finished_at_ms: int | None
     class_: OutcomeClass | None
     spending: Spending | None
+    agent: str | None = None
 
 
 class PlanRecords:
@@ -184,7 +187,7 @@ def _plan(plan: str, told: str, tasks: int, counts: str) -> Plan:
 
 
 def _task(run: str, task: str, state: str, attempt: str, worker: str, reason: str, *rest: str) -> TaskRecord:
-    *times, class_, spending = rest
+    *times, class_, spending, lane = rest
     submitted, claimed, started, finished = (int(at_ms) if at_ms else None for at_ms in times)
     return TaskRecord(
         id=task,
@@ -199,7 +202,14 @@ def _task(run: str, task: str, state: str, attempt: str, worker: str, reason: st
         finished_at_ms=finished,
         class_=OutcomeClass(class_) if class_ else None,
         spending=spending_of(spending) if spending else None,
+        agent=_agent(lane),
     )
+
+
+def _agent(lane: str) -> str | None:
+    """An agent's run waits in a lane for workers that have the agent."""
+    demanded = lane_parts(lane)["demands"]
+    return next((name.removeprefix(AGENT_LABEL) for name in demanded if name.startswith(AGENT_LABEL)), None)
 
 
 def _place(cursor: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ such, and the same words complete it. It has ended when it is sealed and none of
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from zlib import compress
 
@@ -58,10 +58,14 @@ class Plans(PlanRecords):
         plan: str | None = None,
         on_failed: OnFailed = "skip",
         source: str = "",
+        budget_usd: float | None = None,
+        given: Mapping[str, str] | None = None,
         durable: bool = False,
     ) -> str:
         """Put a plan into the world; with the same id and words again, whatever is missing of it. Returns its id.
 
+        Once its tasks have cost `budget_usd`, what waits is cancelled, and what runs then is finished. `given` are runs
+        that have ended, by the names by which `inputs` of the tasks take from them.
         `source` is kept with it, for whoever is to complete it or wants to know what it was made from.
         """
         if not tasks:
@@ -73,12 +77,14 @@ class Plans(PlanRecords):
                 f"What becomes of a plan when a task fails is {', '.join(ON_FAILED)}, not {on_failed[:40]!r}."
             )
         plan = plan or new_plan_id(name)
-        ordered = _ordered(tasks)
-        words = (name, on_failed, len(tasks), _packed(source))
+        given = given or {}
+        ordered = _ordered(tasks, given)
+        budget: Word = "" if budget_usd is None else round(budget_usd * 1_000_000)
+        words = (name, on_failed, len(tasks), _packed(source), budget)
         created_at_ms = self._open(plan, *words, durable=durable)
         partition = self.partition(plan)
         ids = {task.id: task_run_id(partition, created_at_ms, at, plan, task.id) for at, task in enumerate(ordered)}
-        self._submit(plan, ordered, ids, on_failed)
+        self._submit(plan, ordered, {**given, **ids}, on_failed)
         self._seal(plan, durable=durable)
         return plan
 
@@ -91,7 +97,7 @@ class Plans(PlanRecords):
         taken = next((task for task, run in ids.items() if known.get(task, run) != run), None)
         if taken is not None:
             raise Invalid(f"The plan {plan} has a task {taken} already; give the new one another id.")
-        self._open(plan, "", "", 0, "")
+        self._open(plan, "", "", 0, "", "")
         try:
             self._submit(plan, ordered, known | ids, record.on_failed)
         finally:

@@ -26,6 +26,7 @@ from agentq.coordinator.identity import check_run_id, new_run_id, partition_of
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.scripts import ScriptSet
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
@@ -36,6 +37,8 @@ class Receipt(NamedTuple):
     id: str
     created: bool
     refused: AgentqError | None = None
+    notes: tuple[str, ...] = ()
+    """What is strange about the run, though it was taken; only a coordinator tells that."""
 
 
 class Queue(Holding):
@@ -45,7 +48,8 @@ class Queue(Holding):
     def open(cls, settings: Settings, *, client_name: str = "agentq", bootstrap: bool = True) -> Queue:
         """Connect as the settings say."""
         connection = Connection(settings.url, client_name=client_name)
-        return cls(Store(connection, Keyspace(settings.namespace, settings.partitions), bootstrap=bootstrap))
+        keyspace, scripts = Keyspace(settings.namespace, settings.partitions), ScriptSet(bounds=settings.bounds())
+        return cls(Store(connection, keyspace, scripts=scripts, bootstrap=bootstrap))
 
     # ---- anyone
 

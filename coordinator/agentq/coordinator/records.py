@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import Invalid, NotFound
-from agentq.coordinator.identity import LENGTH, check_run_id, partition_of, run_id_prefix
+from agentq.coordinator.errors import Damaged, Invalid, NotFound
+from agentq.coordinator.identity import created_ms, partition_of, run_id_prefix
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import CREW_A_CALL, LIST_A_CALL
+from agentq.coordinator.limits import CREW_A_CALL, LIST_A_CALL, QUEUES_A_CALL
 from agentq.coordinator.link import fields_of
+from agentq.coordinator.moments import spelled
 from agentq.coordinator.run import lane_parts
 from agentq.coordinator.store import Store
 
-CANDIDATES = 10
-"""Runs that are named when the beginning of an id fits several."""
-
+DAMAGED = "its record is damaged"
+"""The reason of a run in a list whose fields cannot be read."""
 _BEGINNING = re.compile(r"run_[0-9a-z]+")
+_LIFE = ("registered_at_ms", "runs_ended", "ended_at_ms", "ended_why")
 _SUMMARY = ("id", "state", "lane", "attempt", "worker", "reason", "submitted_at_ms")
 
 
@@ -81,6 +82,30 @@ class WorkerRecord(BaseModel):
     missing_at_ms: int | None
     identity: Described
     runs: list[str]
+    registered_at_ms: int | None = None
+    runs_ended: int = 0
+    """The attempts whose end it has reported."""
+    ended_at_ms: int | None = None
+    """When it left or was declared lost, in this life of it."""
+    ended_why: str = ""
+
+    def silent_ms(self, now_ms: int) -> int:
+        """How long it has not been heard, once that is half its lease, when several heartbeats are missing; else 0."""
+        if self.ended_at_ms is not None:
+            return 0
+        unheard_ms = now_ms - self.seen_at_ms
+        return unheard_ms if self.state == "lost" or 2 * unheard_ms > self.lease_until_ms - self.seen_at_ms else 0
+
+    def silence(self, now_ms: int, grace_ms: int) -> str:
+        """How long it has not been heard and when it is declared lost, as the end of a sentence; empty if heard."""
+        silent_ms = self.silent_ms(now_ms)
+        if not silent_ms:
+            return ""
+        left_ms = max(self.lease_until_ms, self.missing_at_ms or 0) + grace_ms - now_ms
+        when = "is declared lost when a worker or `agentq reap` next looks"
+        if left_ms > 0:
+            when = f"is declared lost in {spelled(left_ms)}"
+        return f"has not been heard for {spelled(silent_ms)} and {when}"
 
 
 class Records:
@@ -95,24 +120,15 @@ class Records:
         fields = self._hash(key)
         if not fields:
             raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
-        return Run.from_hash(run_id, fields)
+        try:
+            return Run.from_hash(run_id, fields)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"The record of the run {run_id} is damaged ({type(error).__name__}).") from error
 
-    def find(self, text: str) -> str:
-        """The id that `text` is, or that it is the only beginning of, with or without `run_`."""
-        beginning = text.strip().lower()
-        beginning = beginning if beginning.startswith("run_") else f"run_{beginning}"
-        if len(beginning) >= LENGTH or not _BEGINNING.fullmatch(beginning):
-            check_run_id(beginning if len(beginning) == LENGTH else text)
-            return beginning
-        # No id has a brace, and every digit sorts before one.
-        runs = self._page(Filter(), f"{beginning}{{", beginning, CANDIDATES + 1).runs
-        if not runs:
-            raise NotFound(f"There is no run whose id begins with {beginning}; `agentq ls` shows those that there are.")
-        if len(runs) > 1:
-            more = " and more" if len(runs) > CANDIDATES else ""
-            names = ", ".join(run.id for run in runs[:CANDIDATES])
-            raise Invalid(f"Several runs have an id that begins with {beginning}: {names}{more}; write more of it.")
-        return runs[0].id
+    def size(self, run_id: str) -> int:
+        """About how many bytes a run takes, whole: those of its spec and of what its last attempt left."""
+        key, command = self.store.key(partition_of(run_id), "run", run_id), self.store.connection.command
+        return sum(int(command("HSTRLEN", key, field)) for field in ("spec", "outcome"))
 
     def needs(self, run_id: str, most: int = 100) -> list[str]:
         """Some of the runs that a blocked run still waits for."""
@@ -132,13 +148,15 @@ class Records:
             raise Invalid("cursor: this is none that a list of runs has given.")
         until = "" if which.until_ms is None else run_id_prefix(which.until_ms)
         since = "" if which.since_ms is None else run_id_prefix(which.since_ms)
-        return self._page(which, min(cursor, until) if cursor and until else cursor or until, since, limit)
+        before = min(cursor, until) if cursor and until else cursor or until
+        return self.below(which, before, since=since, limit=limit)
 
-    def _page(self, which: Filter, before: str, since: str, limit: int) -> Page:
+    def below(self, which: Filter, before: str, *, since: str = "", ending: str = "", limit: int = 100) -> Page:
+        """A page of the runs whose ids are between two texts, and of these only those whose id ends with `ending`."""
         queues = (which.queue,) if which.queue is not None else which.queues or ("*",)
         rows = [word for queue in queues for state in which.states for word in (queue, state.value)]
         ended = (which.class_ or "", _said(which.ended_since_ms), _said(which.ended_until_ms))
-        words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *ended, *rows)
+        words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *ended, ending, *rows)
         pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]
         return _merged(pages, limit)
 
@@ -152,25 +170,40 @@ class Records:
             if cursor is None:
                 return
 
+    def queues(self) -> list[str]:
+        """The queues that have runs, or had some a while ago, in the order of their names."""
+        self.store.guard()
+        keys = [self.store.key(partition, "queues") for partition in self.store.partitions()]
+        return sorted({queue for key in keys for queue in self.store.connection.command("SMEMBERS", key)})
+
     def count(self, states: Iterable[State] = tuple(State)) -> dict[str, dict[State, int]]:
         """How many runs each queue has in each state."""
         counts: dict[str, dict[State, int]] = {}
-        names = [state.value for state in states]
-        for partition in self.store.partitions():
-            flat = self.store.call("count", partition, *names)
-            for at in range(0, len(flat), 3):
-                queue = counts.setdefault(flat[at], {})
-                state = State(flat[at + 1])
-                queue[state] = queue.get(state, 0) + flat[at + 2]
+        for queue, state, number, _ in self.depths(self.queues(), states):
+            of_queue = counts.setdefault(queue, {})
+            of_queue[state] = of_queue.get(state, 0) + number
         return counts
 
-    def workers(self) -> list[WorkerRecord]:
-        """Every registered worker, in every partition."""
+    def depths(
+        self, queues: Sequence[str], states: Iterable[State] = tuple(State)
+    ) -> Iterator[tuple[str, State, int, str]]:
+        """How many runs these queues have in each state that has some, and the oldest of them, in each partition."""
+        wanted = " ".join(states)
+        for partition in self.store.partitions():
+            for at in range(0, len(queues), QUEUES_A_CALL):
+                flat = self.store.call("count", partition, wanted, *queues[at : at + QUEUES_A_CALL])
+                for place in range(0, len(flat), 4):
+                    queue, state, number, oldest = flat[place : place + 4]
+                    yield queue, State(state), number, oldest
+
+    def workers(self, *, departed: bool = False) -> list[WorkerRecord]:
+        """Every registered worker, in every partition; or those that left or were lost within the last hour."""
         found: dict[tuple[int, str], WorkerRecord] = {}
+        which = "departed" if departed else "here"
         for partition in self.store.partitions():
             cursor = "0"
             while True:
-                cursor, *flat = self.store.call("crew", partition, cursor, CREW_A_CALL)
+                cursor, *flat = self.store.call("crew", partition, which, cursor, CREW_A_CALL)
                 for at in range(0, len(flat), 4):
                     worker, until_ms, fields, runs = flat[at : at + 4]
                     told = _worker(worker, partition, int(float(until_ms)), json.loads(fields), runs.split())
@@ -200,6 +233,7 @@ def _worker(worker: str, partition: int, until_ms: int, fields: dict[str, str], 
             "missing_at_ms": fields.get("missing_at_ms"),
             "identity": json.loads(fields["identity"]),
             "runs": runs,
+            **{name: fields[name] for name in _LIFE if name in fields},
         }
     )
 
@@ -217,5 +251,10 @@ def _merged(pages: list[list[Any]], limit: int) -> Page:
 
 def _summary(values: list[str]) -> Summary:
     fields: dict[str, Any] = dict(zip(_SUMMARY, values, strict=True))
-    fields |= lane_parts(fields.pop("lane")) | {"attempt": fields["attempt"] or 0}
-    return Summary.model_validate(fields)
+    lane = fields.pop("lane")
+    try:
+        return Summary.model_validate({**fields, **lane_parts(lane), "attempt": fields["attempt"] or 0})
+    except ValueError:
+        known = {name: fields[name] for name in ("id", "state", "worker")}
+        rest = {"queue": lane.partition(":")[0], "priority": 0, "demands": {}, "attempt": 0, "reason": DAMAGED}
+        return Summary.model_validate({**known, **rest, "submitted_at_ms": created_ms(known["id"])})

@@ -27,6 +27,7 @@ from pydantic_core import to_json
 from agentq.coordinator import limits as most
 from agentq.coordinator.errors import Incompatible, Invalid
 from agentq.coordinator.fields import (
+    Children,
     Demand,
     Kept,
     Label,
@@ -44,6 +45,7 @@ from agentq.coordinator.fields import (
     bounded,
     named,
     one_sentence,
+    with_program,
 )
 from agentq.coordinator.lanes import is_front as is_front
 from agentq.coordinator.lanes import is_function_lane as is_function_lane
@@ -77,10 +79,10 @@ class Caps(_Strict):
 class RunSpec(_Strict):
     """What is to be run, where and when."""
 
-    kind: Literal["command", "function", "agent", "actor"]
+    kind: Literal["command", "function", "agent"]
     name: Annotated[Text, StringConstraints(max_length=most.NAME_LENGTH)] | None = None
 
-    argv: Annotated[Texts, bounded(most.ARGUMENTS_BYTES, "the command line")] = ()
+    argv: Annotated[Texts, bounded(most.ARGUMENTS_BYTES, "the command line"), AfterValidator(with_program)] = ()
     stdin: Annotated[str, bounded(most.STDIN_BYTES, "stdin")] | None = None
     env: Annotated[dict[Text, Text], AfterValidator(named), bounded(most.ENVIRONMENT_BYTES, "the environment")] = Field(
         default_factory=dict
@@ -108,6 +110,8 @@ class RunSpec(_Strict):
     """The longest that it may run without a byte of output."""
     stop_grace_ms: Milliseconds = most.STOP_GRACE_MS
     """From the polite signal to the one that cannot be refused."""
+    on_drain: Literal["SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGWINCH"] | None = None
+    """The signal that a command's first process gets when its worker begins to drain, which then lets it go on."""
     caps: Caps | None = None
 
     queue: Name = "default"
@@ -142,6 +146,9 @@ class RunSpec(_Strict):
     """The run whose child it is: one that can wait for it, and does not leave it behind."""
     children: Literal["cancel", "leave"] = "cancel"
     """What becomes of its own live children if it ends in any other way than completed."""
+    may_submit: Annotated[Children, Field(max_length=most.MAY_SUBMIT)] | None = None
+    """What its attempts may submit as children: `agent` (as it is itself), `agent:NAME`, `command`, `function`.
+    Without it an agent may submit `agent`, and all others nothing."""
     notes: Annotated[dict[str, JsonValue], bounded(most.NOTES_BYTES, "the JSON of the notes")] = Field(
         default_factory=dict
     )
@@ -153,7 +160,6 @@ class RunSpec(_Strict):
             "command": "argv" if not self.argv else None,
             "function": "function" if self.function is None else None,
             "agent": "agent" if self.agent is None else "prompt" if not (self.prompt or "").strip() else None,
-            "actor": "name" if self.name is None else None,
         }[self.kind]
         if missing:
             raise ValueError(f"a run of kind {self.kind!r} needs {missing!r}")
@@ -161,6 +167,10 @@ class RunSpec(_Strict):
             raise ValueError("an agent is given no variable of agentq's own, such as the address of the server")
         if self.delay_ms is not None and self.due_at_ms is not None:
             raise ValueError("give either delay_ms or due_at_ms, not both")
+        if self.on_drain is not None and self.kind != "command":
+            raise ValueError("on_drain is for runs of kind 'command'")
+        if self.kind != "agent" and self.may_submit is not None and "agent" in self.may_submit:
+            raise ValueError("may_submit 'agent' means the run's own agent; name one, such as 'agent:claude'")
         self._dedupes()
         self._works()
         return self

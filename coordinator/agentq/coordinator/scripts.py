@@ -26,6 +26,11 @@ Patch = Callable[[str, str], str]
 """Changes the text of a script, given its name; how tests plant bugs and how a server without flags is served."""
 
 
+Bounds = Mapping[str, int]
+"""Limits by name, where others are set than those of limits.py."""
+NO_BOUNDS: Bounds = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What a script file says of itself."""
@@ -76,7 +81,7 @@ class Script:
         if (self.header.arguments, self.header.rows) != (tuple(arguments.split()), tuple(rows.split())):
             raise TypeError(f"lua/{name}.lua takes {self.header.arguments} {self.header.rows}, not what Python sends")
 
-    def assemble(self, patch: Patch | None = None) -> Source:
+    def assemble(self, patch: Patch | None = None, bounds: Bounds = NO_BOUNDS) -> Source:
         """The text for the server; a patch sees each file's text first, with its name."""
         patched = patch or (lambda _, text: text)
         closing = "" if "no-writes" in self.header.flags else "close()"
@@ -87,7 +92,7 @@ class Script:
         parts = [
             f"#!lua flags={self.header.flags.replace(' ', ',')}" if self.header.flags else "#!lua",
             "local base = KEYS[1]",
-            _limits_lua(words_in((shared, body))),
+            _limits_lua(words_in((shared, body)), bounds),
             _arrows_lua(self.header.verbs),
             shared,
             self._arguments_lua(),
@@ -115,9 +120,9 @@ def _body(name: str, text: str) -> str:
     return f"-- {name}.lua{body}" if end and head.startswith("--[[") else text
 
 
-def _limits_lua(words: Set[str]) -> str:
-    used = [name for name in vars(limits) if name.isupper() and name in words]
-    return f"local {', '.join(used)} = {', '.join(str(getattr(limits, name)) for name in used)}" if used else ""
+def _limits_lua(words: Set[str], bounds: Bounds) -> str:
+    used = {name: bounds.get(name, value) for name, value in vars(limits).items() if name.isupper() and name in words}
+    return f"local {', '.join(used)} = {', '.join(map(str, used.values()))}" if used else ""
 
 
 def _arrows_lua(verbs: tuple[str, ...]) -> str:
@@ -159,8 +164,8 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("claim", "worker epoch nonce count calls fresh", "lane"),
             Script("close", "name cancel"),
             Script("converse", "id fence"),
-            Script("count", "", "state"),
-            Script("crew", "cursor count"),
+            Script("count", "states", "queue"),
+            Script("crew", "which cursor count"),
             Script("defer", "id fence due_at_ms delay_ms outcome gate dice"),
             Script("deliver", "id lane job head tail timed"),
             Script("depend", "id seal expires_ms", "parent"),
@@ -181,21 +186,22 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("intend", "id fence work"),
             Script("intended", "id fence"),
             Script("intake", "lane source head tail timed room", "id"),
-            Script("keep", "owner lasts_ms"),
+            Script("keep", "owner lasts_ms gap_ms"),
             Script("lanes"),
             Script("limit", "limit max units per_ms burst when_full"),
             Script("limits", "", "limit"),
             Script("line_up", "id fence line commit ref"),
-            Script("list", "plan session before after count class since_ms until_ms", "queue state"),
+            Script("list", "plan session before after count class since_ms until_ms ending", "queue state"),
             Script("log", "id fence number", "stream text"),
             Script("note", "kind keep_ms", "id name value"),
-            Script("oust", "worker epoch"),
+            Script("oust", "worker epoch dice why"),
             Script("owe", "what", "id"),
             Script("measured", "", "id"),
             Script("mint", "token name kind digest scopes queues units per_ms burst expires_at_ms"),
             Script("park", "id fence alarm_at_ms alarm_ms reason signals children saved"),
             Script("pause", "queue why"),
-            Script("plan", "plan name on_failed expected source"),
+            Script("pin", "id fence place base_commit"),
+            Script("plan", "plan name on_failed expected source budget"),
             Script("plans", "before count", "plan"),
             Script("promise", "digest body answer lasts_ms"),
             Script("purge", "queue state why"),
@@ -234,6 +240,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("unclosed", "queue cursor count"),
             Script("unhook", "name"),
             Script("unschedule", "name"),
+            Script("verify", "", "state"),
             Script("wake", "id"),
             Script("webhooks", "", "name"),
             Script("weigh", "queue fair weight"),
@@ -247,13 +254,14 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
 class ScriptSet:
     """All scripts, ready to be sent."""
 
-    def __init__(self, patch: Patch | None = None) -> None:
+    def __init__(self, patch: Patch | None = None, bounds: Bounds = NO_BOUNDS) -> None:
         self._patch = patch
+        self._bounds = bounds
         self._sources: dict[str, Source] = {}
 
     def source(self, script: Script) -> Source:
         """The assembled text of a script, made once."""
         found = self._sources.get(script.name)
         if found is None:
-            found = self._sources[script.name] = script.assemble(self._patch)
+            found = self._sources[script.name] = script.assemble(self._patch, self._bounds)
         return found

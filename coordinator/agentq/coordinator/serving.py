@@ -28,7 +28,7 @@ class Identity(BaseModel):
     only_agents: bool = False
     """Take only runs of agents, where nothing else can be executed."""
     about: dict[str, JsonValue] = {}
-    """Host, pid, version, executors: shown to people, never decided by."""
+    """Host, pid, version, executors, for people; and `process`, by which others on its host know it for dead."""
 
     def check_size(self) -> None:
         if len(self.model_dump_json()) > limits.IDENTITY_BYTES:

@@ -1,28 +1,29 @@
 """What a user may set, where it comes from, and the relations that must hold between the times.
 
-A flag stands above the environment, that above the nearest `agentq.toml` (in the folder or one above it), that above
-the user's own `~/.config/agentq/config.toml`, and that above the default.
+A flag stands above the environment, that above the file that was named or the nearest `agentq.toml`, that above the
+user's own `~/.config/agentq/config.toml`, that above the system's `/etc/agentq/agentq.toml`, and the default is below
+all. How far each file is believed is in `settings_files.py`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agentq.coordinator.demands import is_built_in
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Label, Name, one_sentence
-from agentq.coordinator.limits import KEEP_MS, PARTITIONS, WORKTREE_BYTES
+from agentq.coordinator.limits import KEEP_MS, PARTITIONS, QUEUES, SCHEDULES, SESSIONS, WORKTREE_BYTES
+from agentq.coordinator.server_settings import LogLevel, Milliseconds, ServerSettings
+from agentq.coordinator.settings_files import Ignored, SettingsFile, settings_files
 from agentq.coordinator.turn import AGENT_LABEL
 
 PREFIX = "AGENTQ_"
-FILE = "agentq.toml"
 WORKER = "worker"
 """The table of a file that holds what only workers ask for."""
 SERVER = "server"
@@ -30,11 +31,9 @@ SERVER = "server"
 AGENTS = "agents"
 """The table of a file that holds the profiles of coding agents, which only workers and those who ask them read."""
 DEFAULT = "default"
+URL_FILE = f"{PREFIX}URL_FILE"
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
-
-Milliseconds = Annotated[int, Field(gt=0, le=86_400_000)]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class Settings(BaseModel):
@@ -54,6 +53,17 @@ class Settings(BaseModel):
         Milliseconds, Field(description="how long a live worker may not know of a run that it holds")
     ] = 15_000
     tick_ms: Annotated[Milliseconds, Field(description="the longest time between two rounds of a duty")] = 5_000
+    queues_max: Annotated[
+        int,
+        Field(
+            ge=1, le=1_000_000, description="queues that may have runs, in each partition; of more, runs are refused"
+        ),
+    ] = QUEUES
+    sessions_max: Annotated[
+        int,
+        Field(ge=1, le=10_000_000, description="sessions, those closed in the last week among them, in each partition"),
+    ] = SESSIONS
+    schedules_max: Annotated[int, Field(ge=1, le=1_000_000, description="schedules, in each partition")] = SCHEDULES
     home: Annotated[
         str, Field(description="the folder for what agentq keeps on this machine; by default `~/.local/share/agentq`")
     ] = ""
@@ -61,6 +71,10 @@ class Settings(BaseModel):
         str,
         Field(description="the store for large results of functions, such as `file:///srv/results`; see sdk/README.md"),
     ] = ""
+
+    def bounds(self) -> dict[str, int]:
+        """What of limits.py is set, by its name there."""
+        return {"QUEUES": self.queues_max, "SESSIONS": self.sessions_max, "SCHEDULES": self.schedules_max}
 
     @model_validator(mode="after")
     def _times_fit(self) -> Self:
@@ -153,6 +167,10 @@ class WorkerSettings(BaseModel):
     plain_http: Annotated[bool, Field(description="talk to a coordinator without encryption, on a private network")] = (
         False
     )
+    log_level: Annotated[
+        LogLevel, Field(description="what it writes to stderr; from `info` on, each run that starts and ends")
+    ] = "warning"
+    log_json: Annotated[bool, Field(description="write it as lines of JSON")] = False
 
     @field_validator("queues", mode="before")
     @classmethod
@@ -163,90 +181,6 @@ class WorkerSettings(BaseModel):
     @classmethod
     def _one_line_of_labels(cls, value: object) -> object:
         return dict(pair.partition("=")[::2] for pair in value.split(",") if pair) if isinstance(value, str) else value
-
-
-class ServerSettings(BaseModel):
-    """Each field can be set as AGENTQ_SERVER_<NAME> in capitals, and by its name in the table [server] of a file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    host: Annotated[str, Field(min_length=1, description="the address to listen at; loopback needs no tokens")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, Field(ge=0, le=65_535, description="the port; 0 takes one that is free")] = 8765
-    tls_cert: Annotated[str, Field(description="a file with the certificate, and those that vouch for it")] = ""
-    tls_key: Annotated[str, Field(description="a file with its key")] = ""
-    token_file: Annotated[
-        str, Field(description="a file of tokens that may do everything, one on a line, beside those of `agentq token`")
-    ] = ""
-    require_tokens: Annotated[
-        bool, Field(description="ask for a token on loopback too, as behind a proxy on this machine")
-    ] = False
-    hosts: Annotated[
-        tuple[str, ...], Field(description="names that it may be called by, beside those of loopback; `*` is any")
-    ] = ()
-    cors_origins: Annotated[
-        tuple[str, ...], Field(description="origins whose pages may use it from a browser, as `https://ui.example`")
-    ] = ()
-    rate: Annotated[str, Field(description="requests that each token may make, as `1000/1s`; if empty, any number")] = (
-        "1000/1s"
-    )
-    body_bytes: Annotated[int, Field(ge=1024, description="the largest body that it takes")] = 20 << 20
-    body_timeout_ms: Annotated[Milliseconds, Field(description="how long the body of a request may take to come")] = (
-        60_000
-    )
-    head_timeout_ms: Annotated[
-        Milliseconds, Field(description="how long the head of a request may take to come, and a client not to read")
-    ] = 20_000
-    connections: Annotated[int, Field(ge=1, description="connections at the same time; more are refused")] = 10_000
-    threads: Annotated[int, Field(ge=1, le=256, description="calls of the store at the same time")] = 16
-    drain_ms: Annotated[Milliseconds, Field(description="how long answers may take to go out when it ends")] = 15_000
-    webhook_networks: Annotated[
-        tuple[str, ...],
-        Field(description="networks that webhooks may lead to though they are not public, as `10.0.0.0/8`"),
-    ] = ()
-    webhook_http: Annotated[bool, Field(description="let webhooks lead to http:// as well")] = False
-    webhook_timeout_ms: Annotated[
-        Milliseconds, Field(description="how long a receiver may take; another server goes on after three times that")
-    ] = 10_000
-    duties: Annotated[bool, Field(description="do what time imposes, in turn with workers and other servers")] = True
-    runner_poll_timeout: Annotated[
-        float, Field(gt=0, le=30, description="seconds for which a poll of a foreign runner waits; RUNNER_POLL_TIMEOUT")
-    ] = 30
-    runner_heartbeat_interval: Annotated[
-        Seconds, Field(description="seconds between two heartbeats of a foreign runner; RUNNER_HEARTBEAT_INTERVAL")
-    ] = 60
-    runner_heartbeat_timeout: Annotated[
-        Seconds,
-        Field(description="seconds of silence after which a foreign runner is stale; RUNNER_HEARTBEAT_TIMEOUT"),
-    ] = 120
-    run_no_match_timeout: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=31 * 86_400,
-            description="seconds after which a run fails that no foreign runner took, 0 is never; RUN_NO_MATCH_TIMEOUT",
-        ),
-    ] = 0
-    runner_agent: Annotated[Name, Field(description="the agent of a foreign run that names none; RUNNER_AGENT")] = (
-        "claude"
-    )
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Field(description="what it writes down of itself, at the least")
-    ] = "info"
-
-    @field_validator("hosts", "cors_origins", "webhook_networks", mode="before")
-    @classmethod
-    def _one_line(cls, value: object) -> object:
-        return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        for each in origins:
-            if not re.fullmatch(r"https?://[^/?#\s*@]+/?", each):
-                raise ValueError(f"{each[:80]!r} is no origin; one looks like https://ui.example")
-        return origins
 
 
 def _given(labels: dict[str, str]) -> dict[str, str]:
@@ -267,10 +201,22 @@ class Layered:
     server: ServerSettings
     sources: dict[str, str]
     """By name; that of a worker's as `worker.slots`."""
+    ignored: tuple[Ignored, ...] = ()
+    """What files set that does not count."""
 
 
 TABLES: dict[str, type[BaseModel]] = {WORKER: WorkerSettings, SERVER: ServerSettings}
 """The tables of a file that have a model of their own."""
+NEARBY = frozenset(
+    (
+        "namespace",
+        *(f"{WORKER}.{name}" for name in ("slots", "queues", "labels", "only_matching", "name", "drain_grace_ms")),
+        *(f"{WORKER}.{name}" for name in ("children", "async_calls", "child_memory", "child_rss", "child_runs")),
+    )
+)
+"""What a file may set that was found near and not named: nothing that starts a program, reads a file, leads to another
+address, opens one, or lets anything be seen."""
+NOT_NEARBY = "it was found by its place; only a file that is named with --config may set that, or the user's own"
 
 
 def layered(
@@ -279,12 +225,15 @@ def layered(
     """Put the layers on top of each other, for somebody who stands in a folder."""
     general: dict[str, tuple[object, str]] = {}
     special: dict[str, dict[str, tuple[object, str]]] = {table: {} for table in TABLES}
-    for path in files(environment, folder or Path.cwd()):
-        values = _read(path)
+    ignored: list[Ignored] = []
+    for file in settings_files(environment, folder or Path.cwd()):
+        values, without = _counting(file)
+        ignored += without
         for table, found in special.items():
-            found |= {name: (value, str(path)) for name, value in values.pop(table, {}).items()}
-        general |= {name: (value, str(path)) for name, value in values.items()}
+            found |= {name: (value, str(file.path)) for name, value in values.pop(table, {}).items()}
+        general |= {name: (value, str(file.path)) for name, value in values.items()}
     general |= dict(_variables(Settings, PREFIX, environment))
+    general |= _url_in_file(environment)
     for table, model in TABLES.items():
         special[table] |= dict(_variables(model, f"{PREFIX}{table.upper()}_", environment))
     general |= {name: (flag, f"--{name}") for name, flag in flags.items() if flag is not None}
@@ -293,7 +242,7 @@ def layered(
     server, of_server = _made(ServerSettings, special[SERVER])
     for table, more in ((WORKER, of_worker), (SERVER, of_server)):
         sources |= {f"{table}.{name}": source for name, source in more.items()}
-    return Layered(settings, worker, server, sources)
+    return Layered(settings, worker, server, sources, tuple(ignored))
 
 
 def _variables(
@@ -303,6 +252,25 @@ def _variables(
         variable = prefix + name.upper()
         if variable in environment:
             yield name, (environment[variable], variable)
+
+
+def _url_in_file(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
+    """The server's address from the file that AGENTQ_URL_FILE names, so that its password is in no environment.
+
+    AGENTQ_URL wins: our own programs set it for the processes that they start.
+    """
+    path = environment.get(URL_FILE)
+    if not path or f"{PREFIX}URL" in environment:
+        return {}
+    try:
+        url = Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise Invalid(f"{URL_FILE}: the address in {path} cannot be read: {error}.") from error
+    if not url:
+        raise Invalid(
+            f"{URL_FILE}: {path} is empty; write the server's address into it, such as redis://queue.example."
+        )
+    return {"url": (url, path)}
 
 
 def _made(model: type[AnyModel], found: Mapping[str, tuple[object, str]]) -> tuple[AnyModel, dict[str, str]]:
@@ -315,34 +283,45 @@ def _made(model: type[AnyModel], found: Mapping[str, tuple[object, str]]) -> tup
         raise Invalid(f"A setting{place} is wrong: {one_sentence(error)}") from error
 
 
-def files(environment: Mapping[str, str], folder: Path) -> Iterator[Path]:
-    """The files that there are, the one that counts least first."""
-    own = environment.get("XDG_CONFIG_HOME", "")
-    base = Path(own) if own.startswith("/") else Path(environment.get("HOME", "/"), ".config")
-    near = (above / FILE for above in (folder, *folder.parents))
-    for path in (base / "agentq" / "config.toml", next((path for path in near if path.is_file()), None)):
-        if path is not None and path.is_file():
-            yield path
+def _counting(file: SettingsFile) -> tuple[dict[str, Any], list[Ignored]]:
+    """What of a file counts, and what does not."""
+    if file.fault:
+        return {}, [Ignored("", str(file.path), file.fault)]
+    values, has_agents = _read(file.path)
+    if not file.nearby:
+        return values, []
+    refused = [name for name in _names(values) if name not in NEARBY]
+    for name in refused:
+        table, _, own = name.rpartition(".")
+        del (values[table] if table else values)[own]
+    if has_agents or any((file.path.parent / AGENTS).glob("*.toml")):
+        refused.append(AGENTS)
+    return values, [Ignored(name, str(file.path), NOT_NEARBY) for name in refused]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """What a file sets. Its relative paths are relative to where it lies."""
+def _names(values: Mapping[str, Any]) -> list[str]:
+    """What a file sets, by name."""
+    general = [name for name in values if name not in TABLES]
+    return [*general, *(f"{table}.{name}" for table in TABLES for name in values.get(table, {}))]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], bool]:
+    """What a file sets, and whether it has profiles of agents. Its relative paths are relative to where it lies."""
     import tomllib  # which only those who have a file have to pay for
 
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Invalid(f"The settings in {path} cannot be read: {error}.") from error
-    tables = {table: values.get(table, {}) for table in TABLES}
-    for table, found in (*tables.items(), (AGENTS, values.pop(AGENTS, {}))):
+    tables, agents = {table: values.get(table, {}) for table in TABLES}, values.pop(AGENTS, {})
+    for table, found in (*tables.items(), (AGENTS, agents)):
         if not isinstance(found, dict):
             raise Invalid(f"The settings in {path} cannot be read: [{table}] is a table.")
     known = list(Settings.model_fields)
     known += [f"{table}.{name}" for table, model in TABLES.items() for name in model.model_fields]
-    given = [name for name in values if name not in TABLES]
-    for name in (*given, *(f"{table}.{name}" for table, found in tables.items() for name in found)):
+    for name in _names(values):
         if name not in known:
             raise Invalid(f"There is no setting {name!r}, which stands in {path}; there are {', '.join(known)}.")
     if isinstance(values.get("home"), str):
         values["home"] = str(path.parent / Path(values["home"]).expanduser())
-    return values
+    return values, bool(agents)

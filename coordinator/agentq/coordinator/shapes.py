@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agentq.coordinator.logs import LogEntry
     from agentq.coordinator.overview import QueueRecord
     from agentq.coordinator.plans import Plan, TaskRecord
-    from agentq.coordinator.records import WorkerRecord
+    from agentq.coordinator.records import Records, WorkerRecord
     from agentq.coordinator.run import AgentsWord, Outcome, Spending
     from agentq.coordinator.schedules import Happening, Schedule
     from agentq.coordinator.sessions import Session
@@ -70,6 +70,7 @@ def task_record(task: TaskRecord) -> dict[str, Any]:
     return {
         "id": task.id,
         "run": task.run,
+        "agent": task.agent,
         "state": task.state.value,
         "reason": task.reason or None,
         "attempt": task.attempt,
@@ -95,7 +96,7 @@ def outcome_record(outcome: Outcome | None) -> dict[str, Any] | None:
 
 
 def _wait_record(run: Run) -> dict[str, Any] | None:
-    if run.wait is None or run.state is not State.WAITING:
+    if run.state is not State.WAITING:
         return None
     record = run.wait.model_dump(mode="json", include={"signals", "approval", "children", "state"})
     return {**record, "until": _time(run.wait.until_ms), "since": _time(run.parked_at_ms)}
@@ -250,16 +251,28 @@ def worker_record(records: list[WorkerRecord]) -> dict[str, Any]:
         "only_matching": described.only_matching,
         "about": described.about,
         "seen_at": iso(min(record.seen_at_ms for record in records)),
-        "lease_until": iso(min(record.lease_until_ms for record in records)),
+        "lease_until": None if records[0].ended_at_ms else iso(min(record.lease_until_ms for record in records)),
         "runs": [run for record in records for run in sorted(record.runs)],
+        "registered_at": _time(min((record.registered_at_ms or 0 for record in records), default=0) or None),
+        "runs_ended": sum(record.runs_ended for record in records),
+        "ended_at": _time(records[0].ended_at_ms),
+        "ended_why": records[0].ended_why or None,
     }
 
 
 def worker_state(records: list[WorkerRecord]) -> str:
-    """One that is silent in any partition is silent."""
-    if any(record.lease_until_ms <= wall_ms() for record in records):
+    """One that is silent in any partition is silent; one that is registered in none has left, or was lost."""
+    if records[0].ended_at_ms is not None:
+        return "lost" if any(record.state == "lost" for record in records) else "left"
+    if any(record.silent_ms(wall_ms()) for record in records):
         return "silent"
     return "draining" if any(record.state == "draining" for record in records) else records[0].state
+
+
+def silence_of(records: list[WorkerRecord], now_ms: int, grace_ms: int) -> str:
+    """How long a worker has not been heard in the worst partition, and when it is declared lost; empty if it is."""
+    silent = max(records, key=lambda record: record.silent_ms(now_ms))
+    return silent.silence(now_ms, grace_ms)
 
 
 def everyone(workers: list[WorkerRecord]) -> dict[str, list[WorkerRecord]]:
@@ -268,6 +281,12 @@ def everyone(workers: list[WorkerRecord]) -> dict[str, list[WorkerRecord]]:
     for record in workers:
         found.setdefault(record.id, []).append(record)
     return dict(sorted(found.items()))
+
+
+def everyone_lately(records: Records) -> dict[str, list[WorkerRecord]]:
+    """Workers by id, also those that left or were lost within the last hour, and are registered no more."""
+    registered = everyone(records.workers())
+    return dict(sorted((everyone(records.workers(departed=True)) | registered).items()))
 
 
 def token_record(token: Token) -> dict[str, Any]:

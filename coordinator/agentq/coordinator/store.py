@@ -7,6 +7,7 @@ refuses before anything is read or changed. A missing marker is written by those
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentq.coordinator.identity import new_nonce, partition_of
 from agentq.coordinator.keys import Keyspace, key
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.scripts import SCRIPTS, ScriptSet
+from agentq.coordinator.server_version import refuse_old
 
 SCHEMA = (1, 0)
 MARKER = f"agentq {SCHEMA[0]}.{SCHEMA[1]}"
@@ -51,7 +53,8 @@ class Store:
 
     def call(self, script: str, partition: int, *arguments: Word) -> Any:
         """Run one script in a partition. The arguments are those of its header, without `now_ms`."""
-        self.guard()
+        # Each worker registers again after a loss of all data, and so of the marker.
+        self.guard(anew=script == "register")
         return self.connection.script(*self.worded(script, partition, *arguments))
 
     def call_durably(self, script: str, partition: int, *arguments: Word) -> Any:
@@ -135,10 +138,11 @@ class Store:
         """The base of the partition that a run lives in."""
         return self.keyspace.base(partition_of(run_id))
 
-    def guard(self) -> None:
-        """Refuse a namespace of another version or shape; once, and only once it has been found in order."""
-        if self._guarded:
+    def guard(self, *, anew: bool = False) -> None:
+        """Refuse an old server, and a namespace of another version or shape; once in order, only if asked `anew`."""
+        if self._guarded and not anew:
             return
+        refuse_old(self.connection)
         root = self.keyspace.root
         schema, partitions = self._bootstrapped() if self._bootstrap else (
             self.connection.command("GET", key(root, "schema")),
@@ -146,7 +150,7 @@ class Store:
         )  # fmt: skip
         if schema is None:
             return
-        self._check(str(schema), int(partitions or 1))
+        self._check(str(schema), str(partitions or 1))
         self._guarded = True
 
     def _bootstrapped(self) -> tuple[Any, Any]:
@@ -158,15 +162,19 @@ class Store:
         schema, partitions = reply
         return schema, partitions
 
-    def _check(self, schema: str, partitions: int) -> None:
+    def _check(self, schema: str, partitions: str) -> None:
         namespace, expected = self.keyspace.namespace, self.keyspace.partitions
-        major = schema.removeprefix("agentq ").partition(".")[0]
-        if major != str(SCHEMA[0]):
+        if not re.fullmatch(rf"agentq {SCHEMA[0]}\.[0-9]+", schema):
             raise errors.Incompatible(
                 f"The namespace {namespace!r} holds data of {schema!r}, this program works with {MARKER!r}. "
                 "Use a program of that version, or another namespace."
             )
-        if partitions != expected:
+        if not re.fullmatch("[0-9]{1,9}", partitions):
+            raise errors.Incompatible(
+                f"{partitions[:80]!r} cannot be how many partitions the namespace {namespace!r} has; set the key "
+                f"{key(self.keyspace.root, 'partitions')} to the number that it was made with."
+            )
+        if int(partitions) != expected:
             raise errors.Incompatible(
                 f"The namespace {namespace!r} has {partitions} partitions, not {expected}; "
                 f"set AGENTQ_PARTITIONS={partitions}."

@@ -127,15 +127,15 @@ class Tokens:
         if wanted.kind != "client" and set(wanted.scopes) != {Scope.WORK}:
             raise Invalid(f"A token of a {wanted.kind} has the scope work, and no other.")
         bucket = () if wanted.rate is None else rate_of(wanted.rate)
-        token, text = secrets.token_hex(ID_LENGTH // 2), secrets.token_hex(SECRET_LENGTH // 2)
-        shown = f"aq_{wanted.kind}_{token}_{text}"
+        token, shown = new_text(wanted.kind)
         expires = "" if expires_ms is None else self.store.time_ms() + expires_ms
-        words = (token, name, wanted.kind, digest_of(text), " ".join(wanted.scopes), " ".join(wanted.queues))
+        digest = digest_of(_secret_in(shown))
+        words = (token, name, wanted.kind, digest, " ".join(wanted.scopes), " ".join(wanted.queues))
         reply = self.store.call("mint", HOME, *words, *(bucket or ("", "", "")), expires)
         refused = refusal(str(reply), f"token {token}")
         if refused is not None:
             raise refused
-        return self.get(token), f"{shown}{_checksum(shown)}"
+        return self.get(token), shown
 
     def get(self, token: str) -> Token:
         """A token as it stands."""
@@ -164,13 +164,24 @@ class Tokens:
             raise NotFound(f"There is no token {token[:80]}; `agentq token ls` shows those that there are.")
 
 
+def new_text(kind: Kind) -> tuple[str, str]:
+    """The id of a new token, and the text to be shown."""
+    token = secrets.token_hex(ID_LENGTH // 2)
+    shown = f"aq_{kind}_{token}_{secrets.token_hex(SECRET_LENGTH // 2)}"
+    return token, f"{shown}{_checksum(shown)}"
+
+
+def _secret_in(shown: str) -> str:
+    return shown.rpartition("_")[2][:SECRET_LENGTH]
+
+
 def presented(text: str) -> Presented | None:
     """A token, taken apart; None for what is none, which needs no look at the store."""
     head, _, tail = text.rpartition("_")
     parts = head.split("_")
     if len(parts) != 3 or parts[0] != "aq" or parts[1] not in KINDS or len(parts[2]) != ID_LENGTH:
         return None
-    secret, checksum = tail[:SECRET_LENGTH], tail[SECRET_LENGTH:]
+    secret, checksum = _secret_in(text), tail[SECRET_LENGTH:]
     if len(tail) != SECRET_LENGTH + CHECKSUM_LENGTH or checksum != _checksum(f"{head}_{secret}"):
         return None
     return Presented(parts[1], parts[2], digest_of(secret))

@@ -3,8 +3,8 @@
 A run carries the place in a trace that it was submitted from (`traceparent`), and its processes are told theirs, as the
 variable TRACEPARENT. That needs nothing installed. Where the program that submits has loaded OpenTelemetry, each submit
 is a span of the kind producer; where a worker or server is told by the usual variables (OTEL_EXPORTER_OTLP_ENDPOINT, or
-OTEL_TRACES_EXPORTER) where its traces go, and `agentq[otel]` is installed, it sends its own. Nothing here loads
-OpenTelemetry but `export`.
+OTEL_TRACES_EXPORTER) where its traces go, and OpenTelemetry is installed (the extra `otel`), it sends its own. Nothing
+here loads OpenTelemetry but `export`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator.fields import TRACEPARENT
+from agentq.coordinator.release import installed_version
 from agentq.coordinator.run import RunSpec
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VARIABLE = "TRACEPARENT"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 FLUSH_MS = 2_000
+REMEDY = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 """How long a process that ends waits for its last spans to be taken."""
 _TRACEPARENT = re.compile(TRACEPARENT)
 _NONE = "0" * 32
@@ -41,7 +42,7 @@ def tracer() -> Tracer | None:
     api = sys.modules.get("opentelemetry.trace")
     if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
         return None
-    found: Tracer = api.get_tracer("agentq", version("agentq"))
+    found: Tracer = api.get_tracer("agentq", installed_version())
     return found
 
 
@@ -168,11 +169,11 @@ def export(service: str, note: Callable[[str], None] = lambda _: None) -> Callab
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
     except ImportError:
-        note("traces are to be sent, and OpenTelemetry is not installed; add it with: pip install 'agentq[otel]'")
+        note(f"traces are to be sent, and OpenTelemetry is not installed; add it with: {REMEDY}")
         return lambda: None
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return lambda: None
-    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME") or service, "service.version": version("agentq")}
+    named = {"service.name": os.environ.get("OTEL_SERVICE_NAME") or service, "service.version": installed_version()}
     exporter: SpanExporter = ConsoleSpanExporter(out=sys.stderr)
     if os.environ.get("OTEL_TRACES_EXPORTER") != "console":
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentq.coordinator.fields import Model, Name, Timeout
+from agentq.coordinator.fields import Model, Name, Timeout, bounded
+from agentq.coordinator.limits import PROMPT_BYTES
 
 AGENT_LABEL = "agent."
 """What the labels of workers begin with that tell which agents are there: `agent.claude=ready`."""
@@ -38,6 +39,8 @@ class Turn(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     model: Model | None = None
+    system_prompt: Annotated[str, bounded(PROMPT_BYTES, "the system prompt")] | None = None
+    """What the agent is told of its task in general, beside the instructions that it has by itself."""
     permissions: Literal["read", "edit", "full"] = "edit"
     """What it may do without asking; there is nobody to ask."""
     trust: Literal["none", "repo"] = "none"

@@ -15,6 +15,8 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote
@@ -63,6 +65,17 @@ def display(url: str) -> str:
 def is_coordinator(url: str) -> bool:
     """Whether a URL is that of a coordinator, which stands before a server."""
     return url.strip().startswith(("http://", "https://"))
+
+
+@lru_cache(maxsize=1024)
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def parse(url: str) -> Address:

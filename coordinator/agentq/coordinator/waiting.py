@@ -92,10 +92,8 @@ class Wait(BaseModel):
         return f"{', '.join(parts[:-1])}, or {parts[-1]}" if len(parts) > 1 else parts[0]
 
     @classmethod
-    def from_hash(cls, fields: dict[str, str]) -> Wait | None:
+    def from_hash(cls, fields: dict[str, str]) -> Wait:
         """What the run of this hash waits for, or last did."""
-        if not fields.get("parked_at_ms"):
-            return None
         names = fields.get("awaits", "").split()
         return cls.model_validate(
             {

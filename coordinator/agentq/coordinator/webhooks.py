@@ -205,6 +205,9 @@ def body_of(kind: str, at_ms: int, facts: dict[str, Any]) -> str:
     return json.dumps({"type": kind, "timestamp": iso(at_ms), "data": facts}, separators=(",", ":"))
 
 
+HTTPS_ONLY = "A webhook is told over https; AGENTQ_SERVER_WEBHOOK_HTTP=true allows http, in a network of your own."
+
+
 def check_url(url: str) -> None:
     """Refuse what is no address to tell anything to; whether it may be told is found out when it is."""
     if len(url) > URL_CHARACTERS:

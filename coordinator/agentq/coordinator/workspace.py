@@ -15,7 +15,7 @@ from agentq.coordinator.fields import Name, Text, Texts, Timeout, bounded
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.policy import ClassPolicy, RetryPolicy
 
-_UNFIT_FOR_A_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|\.lock(/|$)|(^|/)\.|[./]$|^/|^@$")
+_UNFIT_FOR_A_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|\.lock(/|$)|(^|/)\.|[./]$|^/|^@$|^HEAD$")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+:\S+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -93,6 +93,8 @@ class Workspace(BaseModel):
     check: _Command = ()
     """What must succeed on the merged work before the target moves."""
     check_timeout_ms: Timeout | None = None
+    check_ignored: Literal["clean", "keep"] = "clean"
+    """Whether files that the repository ignores, such as what a check has built, are there for the next check."""
     on_check: Literal["agent", "retry", "fail"] = "agent"
     """Who mends a check that fails: the agent in its conversation, or another attempt; or nobody."""
     on_conflict: Literal["agent", "resolver", "retry", "fail"] = "agent"
@@ -155,3 +157,5 @@ class Work(BaseModel):
     deletions: int = 0
     checkout_updated: bool = False
     pushed: bool = False
+    removes: tuple[str, ...] = ()
+    """Files that it removes and another task of the plan has made, as `PATH (TASK)`; the first of them."""

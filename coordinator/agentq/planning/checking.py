@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agentq.coordinator.fields import SAID
+from agentq.coordinator.fields import SAID, said
 from agentq.planning.faults import Fault, nearest, shown
 from agentq.planning.tree import Table, place_of
 
@@ -56,6 +56,8 @@ def _fault(error: Any, table: Table) -> Fault:
         hint = nearest(str(error["input"]), _CHOICES.findall(expected))
         return Fault(place, path, f"it should be {expected}, not {shown(str(error['input']))}", hint)
     if error["type"] == "string_pattern_mismatch":
-        return Fault(place, path, f"{shown(str(error['input']))} cannot stand here: {SAID[error['ctx']['pattern']]}")
-    said = KINDS.get(error["type"]) or error["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return Fault(place, path, said.rstrip("."))
+        pattern, given = error["ctx"]["pattern"], str(error["input"])
+        joined = "-".join(given.split())
+        hint = f"Did you mean {joined!r}?" if re.search(pattern, joined) else ""
+        return Fault(place, path, f"{shown(given)} cannot stand here: {SAID[pattern]}", hint)
+    return Fault(place, path, (KINDS.get(error["type"]) or said(error)).rstrip("."))

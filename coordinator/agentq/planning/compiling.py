@@ -17,7 +17,7 @@ from agentq.coordinator.demands import HOST
 from agentq.coordinator.fields import SAID
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Workspace
-from agentq.planning.expanding import Expanded, Instance
+from agentq.planning.expanded import Expanded, Instance
 from agentq.planning.faults import Fault, Faulty, nearest, shown
 from agentq.planning.filling import OUTPUT, OUTPUTS
 from agentq.planning.graph import Graph, Lookup, graph_of

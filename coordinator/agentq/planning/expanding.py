@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.limits import PLAN_BYTES, PLAN_TASKS
 from agentq.planning.checking import checked
 from agentq.planning.document import kind_of
+from agentq.planning.expanded import Expanded, Instance
 from agentq.planning.faults import Fault, Faulty, nearest, shown
 from agentq.planning.filling import EXPRESSION, Filling
+from agentq.planning.graph import Lookup, links_of
 from agentq.planning.including import Gathered, gather, read_prompt
 from agentq.planning.model import FOR_AGENTS, Fragment, Plan, Task, Working
 from agentq.planning.reading_yaml import resolved
@@ -27,31 +29,6 @@ from agentq.planning.tree import Row, Table, text_of
 
 NOT_FOR_FUNCTIONS = {"shell", "env", "cwd", "check", "setup", "workspace"}
 COMPLETED = "completed"
-
-
-class Instance(NamedTuple):
-    """A task that stands for itself, where it is written, and which task of the file it is one of."""
-
-    task: Task
-    table: Table
-    group: str
-    values: tuple[str, ...]
-
-
-class Expanded(NamedTuple):
-    """A plan with all of its tasks."""
-
-    plan: Plan
-    table: Table
-    tasks: list[Instance]
-    folder: Path
-    name: str
-    done: frozenset[str]
-    """Ids that were written down as completed; nothing is done for them again."""
-    empty: frozenset[str]
-    """Ids of those that a matrix or foreach without values spreads out to nothing."""
-    sample: Instance | None
-    """A task of which nothing is said, with what holds for all: how one works that is added later."""
 
 
 def expand(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> Expanded:
@@ -65,7 +42,8 @@ def expand(path: str, given: Mapping[str, str] | None = None, *, format_: str | 
     for file in files:
         found.read(file)
     if faults:
-        raise Faulty(faults)
+        known = (*found.broken, *found.empty)
+        raise Faulty([*faults, *links_of(found.tasks, Lookup(found.tasks, known, found.empty))[1]])
     tasks = [each for each in found.tasks if each.task.state != COMPLETED]
     done = frozenset(each.task.id for each in found.tasks if each.task.state == COMPLETED)
     empty = frozenset(found.empty)
@@ -144,6 +122,8 @@ class _Tasks:
         self._bytes = 0
         self.tasks: list[Instance] = []
         self.empty: list[str] = []
+        self.broken: list[str] = []
+        """Ids of tasks with which something is wrong."""
 
     def sample(self) -> Instance | None:
         """See `Expanded`; None if the defaults make no sense without a matrix."""
@@ -226,6 +206,7 @@ class _Tasks:
             filled["id"] = id_of(group, copy)
         made = checked(Task, filled, self._faults)
         if made is None:
+            self.broken += [text_of(filled.get("id", "")), group]
             return
         self._bytes += len(made.prompt or "")
         if self._bytes > PLAN_BYTES:

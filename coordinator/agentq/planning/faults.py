@@ -66,8 +66,8 @@ def refuse(place: Place, path: str, sentence: str, suggestion: str = "") -> Faul
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
-    """A question that names what was perhaps meant; empty if nothing is near."""
-    close = get_close_matches(text, list(known), n=1, cutoff=0.6)
+    """A question that names what was perhaps meant; empty if nothing is near, or the text is too long for a name."""
+    close = get_close_matches(text, list(known), n=1, cutoff=0.6) if len(text) <= SHOWN_CHARACTERS else ()
     return f"Did you mean {close[0]!r}?" if close else ""
 
 

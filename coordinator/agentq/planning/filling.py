@@ -17,8 +17,10 @@ from typing import Any
 from agentq.planning.faults import Fault, Place, nearest, shown
 from agentq.planning.tree import Row, Table, plain, text_of
 
-EXPRESSION = re.compile(r"(\\?)\{\{\s*((?:vars|matrix|item|plan)\b[^{}]*?)\s*\}\}")
-OUTPUT = re.compile(r"(\\?)\{\{\s*tasks\.([^{}]*?)\s*\}\}")
+_WORDS = r"[^{}\s]*(?:\s+[^{}\s]+)*"
+"""Without the blanks at the end, and so that a long text without an end takes no longer than its length."""
+EXPRESSION = re.compile(rf"(\\?)\{{\{{\s*((?:vars|matrix|item|plan)\b{_WORDS})\s*\}}\}}")
+OUTPUT = re.compile(rf"(\\?)\{{\{{\s*tasks\.({_WORDS})\s*\}}\}}")
 OUTPUTS = ("result", "tail", "title", "state", "commit", "branch")
 """What a task gives to others."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agentq.coordinator.limits import PLAN_EDGES
-from agentq.planning.expanding import Expanded, Instance
+from agentq.planning.expanded import Expanded, Instance
 from agentq.planning.faults import Fault, Faulty, nearest, shown
 from agentq.planning.tree import place_of
 
@@ -70,9 +70,18 @@ class Lookup:
 
 def graph_of(whole: Expanded, live: Iterable[str] = ()) -> Graph:
     """The graph of a plan's tasks; those that are done need no waiting for, those that live are in the plan already."""
+    lookup = Lookup(whole.tasks, {*whole.done, *live}, whole.empty)
+    needs, faults = links_of(whole.tasks, lookup, whole.done)
+    if faults:
+        raise Faulty(faults)
+    return Graph(needs)
+
+
+def links_of(
+    tasks: Sequence[Instance], lookup: Lookup, finished: Container[str] = ()
+) -> tuple[dict[str, tuple[str, ...]], list[Fault]]:
+    """What each task needs, and all that is wrong with that: needs that are no task, and a cycle."""
     faults: list[Fault] = []
-    tasks, finished = whole.tasks, whole.done
-    lookup = Lookup(tasks, {*finished, *live}, whole.empty)
     needs: dict[str, tuple[str, ...]] = {}
     edges = 0
     for each in tasks:
@@ -88,15 +97,13 @@ def graph_of(whole: Expanded, live: Iterable[str] = ()) -> Graph:
         edges += len(found)
         if edges > PLAN_EDGES:
             raise Faulty([Fault(each.table.at, each.table.path, f"a plan has {PLAN_EDGES} needs at the most")])
-    if faults:
-        raise Faulty(faults)
     cycle = cycle_in(needs)
     if cycle:
         first = next(each for each in tasks if each.task.id == cycle[0])
         place, path = place_of(first.table, ("needs",))
         hint = "Take one of these needs away"
-        raise Faulty([Fault(place, path, f"these tasks wait for each other: {_path(cycle)}", hint)])
-    return Graph(needs)
+        faults.append(Fault(place, path, f"these tasks wait for each other: {_path(cycle)}", hint))
+    return needs, faults
 
 
 def _path(cycle: list[str]) -> str:

@@ -74,6 +74,9 @@ def confined(name: str, folder: Path, root: Path, at: Place, where: str) -> Path
     path = Path(os.path.realpath(folder / name))
     if not name or not path.is_relative_to(os.path.realpath(root)):
         raise refuse(at, where, f"{shown(name)} does not lie in the plan's folder", "Move it there")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # To read a pipe could take for ever.
+        raise refuse(at, where, f"{shown(name)} is not a regular file")
     return path
 
 

@@ -110,11 +110,11 @@ class Retry(Part):
     """How often a task is tried again, after what, and when."""
 
     failures: Annotated[int, Field(ge=0)] | None = None
-    """As `retries` of the task."""
+    """As `retries` of the task; 0 if not said."""
     crashes: Annotated[int, Field(ge=0)] | None = None
-    """How often its worker may die under it."""
+    """How often its worker may die under it; 3 if not said."""
     deferrals: Annotated[int, Field(ge=0)] | None = None
-    """How often a usage limit may put it off."""
+    """How often a usage limit may put it off; 100 if not said."""
     delay: Span | None = None
     """The first wait."""
     factor: Annotated[float, Field(strict=False)] | None = None
@@ -146,6 +146,8 @@ class Worktree(Part):
     """Paths that are linked into it, such as node_modules."""
     sparse: Several | None = None
     """Folders that are checked out; all if none is named."""
+    check_ignored: Literal["clean", "keep"] | None = None
+    """Whether ignored files of one check, such as what it built, are there for the next; `clean` if not said."""
     ports: Several | None = None
     """Variables that get the number of a free port each."""
     trust: Literal["none", "repo"] | None = None
@@ -161,7 +163,7 @@ class Worktree(Part):
     resolver: Line | None = None
     """The agent that resolves conflicts, with `on_conflict: resolver`."""
     rounds: Annotated[int, Field(ge=0, le=most.ROUNDS)] | None = None
-    """How often a conflict or a failed check goes back."""
+    """How often a conflict or a failed check goes back, beside `retries`; 2 of each if not said."""
     tree: Literal["auto", "clean", "same"] | None = None
     """What another attempt starts from: a clean worktree, or the same."""
     keep: Literal["failed", "always", "never"] | None = None
@@ -236,7 +238,7 @@ class Working(Part):
     limits: Amounts | None = None
     """Limits that it needs room under, and how much of each if not 1."""
     retries: Annotated[int, Field(ge=0)] | None = None
-    """How often it is tried again if it fails."""
+    """How often it is tried again if it fails: never (0) if not said. See `crashes` for its worker's death."""
     retry: Retry | None = None
     """How often it is tried again, after what, and when."""
     on_failed: Literal["skip", "run", "fail"] | None = None
@@ -339,7 +341,7 @@ class Plan(Part):
     max_parallel: Annotated[int, Field(gt=0)] | None = None
     """The most tasks at the same time, on all workers together."""
     budget: Dollars | None = None
-    """The most that all tasks together may cost, in dollars; whoever looks on cancels what has not ended then."""
+    """The most that all tasks together may cost, in dollars; then what waits is cancelled, what runs is finished."""
     vars: dict[str, JsonValue] | None = None
     """Values that stand for `{{ vars.NAME }}`. One without a value must be given with `--var NAME=VALUE`."""
     defaults: Working | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.coordinator.errors import Invalid, Refused
-from agentq.planning.expanding import Expanded
+from agentq.planning.expanded import Expanded
 from agentq.planning.faults import nearest, refuse, shown
 from agentq.planning.model import Task, Worktree
 from agentq.planning.tree import place_of
@@ -34,6 +34,8 @@ ELSEWHERE = {
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS"),
 }
 """Variables that mean another repository, as within one of its hooks."""
+RUN_BRANCH = "agentq/RUN"
+"""What the branch that a run works on is called."""
 REMOTE_S = 30
 """How long a remote may take to tell its branches."""
 
@@ -87,6 +89,11 @@ def site_of(whole: Expanded, wishes: Wishes | None = None) -> Site | None:
         return _remote(whole, said, wishes)
     folder = Path(whole.folder, os.path.expanduser(said)).resolve()
     top = _toplevel(folder)
+    if not folder.is_dir():
+        there = "is not a folder" if folder.exists() else "there is no such folder"
+        raise refuse(
+            place, path, f"{folder}: {there}", "Name the folder of a repository, from the plan's, or an address"
+        )
     if top is None:
         hint = "Say `repository`, or `repository: none` if the tasks need no worktrees"
         raise refuse(place, path, f"{folder} is not in a git repository", hint)
@@ -97,7 +104,10 @@ def site_of(whole: Expanded, wishes: Wishes | None = None) -> Site | None:
     checkout.check(whole, base)
     update = wishes.update_checkout or _says(whole, "update_checkout")
     target = wishes.target or plan.target or (base if update and base == checkout.branch else f"agentq/{whole.name}")
+    checkout.check_names(target)
     checkout.check_target(target, update=update)
+    if whole.plan.merge != "none":
+        checkout.check_history(base, target)
     return Site(str(top), True, base, target, update, checkout.branch if (top / ".git").exists() else None)
 
 
@@ -170,13 +180,42 @@ class _Checkout:
         if where is None or where.startswith(_own_home()):
             return
         if not update:
-            raise Refused(
+            raise Invalid(
                 f"The branch {target} is checked out in {where}, which would no longer fit to it; give "
                 f"--update-checkout if that may follow, or another branch with --target."
             )
         if where != str(self._top):
-            raise Refused(f"The branch {target} is checked out in {where}, which is not the repository's own checkout.")
+            raise Invalid(f"The branch {target} is checked out in {where}, which is not the repository's own checkout.")
         self._check_clean("--untracked-files=no", "the checkout is to follow the work")
+
+    def check_names(self, target: str) -> None:
+        """A branch is a file below `refs/heads` to git, so none can have the name of a folder of others."""
+        for name, instead in ((target, ", or name another branch with --target"), (RUN_BRANCH, "")):
+            parts = name.split("/")
+            above = [f"refs/heads/{'/'.join(parts[:depth])}" for depth in range(1, len(parts))]
+            below = [f"refs/heads/{name}/"] if name == target else []
+            _, out = git(self._top, "for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", *above, *below)
+            found = out.strip()
+            if found and (found + "/" in name or found.startswith(name + "/")):
+                raise Invalid(
+                    f"The repository {self._top} has a branch {found}, beside which git cannot have {name}; rename it "
+                    f"with `git branch -m {found} NAME`{instead}."
+                )
+
+    def check_history(self, base: str, target: str) -> None:
+        """Tasks start from the target, which has what they need: it must have the base, or come to have it."""
+        tip, begun = self.commit(f"refs/heads/{target}"), self.commit(base)
+        if tip is None or begun is None:
+            return
+        ours, theirs = (
+            git(self._top, "merge-base", "--is-ancestor", *each)[0] for each in ((begun, tip), (tip, begun))
+        )
+        if ours and theirs:
+            raise Invalid(
+                f"The branch {target} has parted from {base}: each has commits that the other has not. If you have all "
+                f"of it elsewhere, delete it with `git branch -D {target}`; or merge {base} into it, or name another "
+                "branch with --target."
+            )
 
     def _worktrees(self) -> dict[str, str]:
         """Where branches are checked out."""

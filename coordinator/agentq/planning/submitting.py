@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from agentq.coordinator.demands import PLAN
 from agentq.coordinator.errors import Incompatible, NotFound
@@ -50,6 +50,10 @@ class Head(BaseModel):
     checked_out: str | None = None
     workspace: Workspace | None = None
     """What a task that is added to the plan works in, if nothing else is said."""
+    shapes: dict[str, str] = Field(default_factory=dict)
+    """What each task of its file was, as a digest."""
+    given: dict[str, str] = Field(default_factory=dict)
+    """Runs of earlier plans of the same file that are not done again, by their tasks."""
 
     @property
     def is_bound(self) -> bool:
@@ -93,7 +97,20 @@ def submit_plan(plans: Plans, plan: str, head: Head, tasks: Sequence[Planned], *
         separators=(",", ":"),
     )
     made = [Task(task.id, task.spec, task.needs, task.inputs) for task in ours]
-    return plans.create(head.name, made, plan=plan, on_failed=head.on_failed, source=source, durable=durable)
+    return _created(plans, plan, head, made, source, durable=durable)
+
+
+def _created(plans: Plans, plan: str, head: Head, tasks: list[Task], source: str, *, durable: bool = False) -> str:
+    return plans.create(
+        head.name,
+        tasks,
+        plan=plan,
+        source=source,
+        durable=durable,
+        on_failed=head.on_failed,
+        budget_usd=head.budget_usd,
+        given=head.given,
+    )
 
 
 def bound(plans: Plans, plan: str, head: Head) -> None:
@@ -115,7 +132,7 @@ def complete_plan(plans: Plans, plan: str) -> None:
     head, tasks = read_source(source)
     bound(plans, plan, head)
     made = [Task(task.id, task.spec, task.needs, task.inputs) for task in tasks]
-    plans.create(head.name, made, plan=plan, on_failed=head.on_failed, source=source)
+    _created(plans, plan, head, made, source)
 
 
 def head_in(plans: Plans, plan: str) -> Head:

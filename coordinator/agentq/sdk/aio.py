@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +24,12 @@ from agentq.coordinator.logs import LogEntry
 from agentq.sdk.agents import AgentOptions, SessionOptions
 from agentq.sdk.handles import Run, still_going
 from agentq.sdk.options import Span, patience_ms
-from agentq.sdk.streaming import streamed
+from agentq.sdk.streaming import Stream, streamed
 from agentq.sdk.tasks import Task
 
 if TYPE_CHECKING:
     from agentq.coordinator.doings import AnyDoing
+    from agentq.sdk.administration import Record, Timing
     from agentq.sdk.client import Client
     from agentq.sdk.endings import Endings
     from agentq.sdk.following import Placed
@@ -65,7 +66,17 @@ class AsyncClient:
         """Submit one call of a task, of a function, or of `"module:function"` that only the workers have."""
         return AsyncRun(self, await self.call(self.sync.submit, func, *args, **kwargs))
 
-    async def submit_many(self, func: Task[..., R] | Callable[..., R] | str, calls: Iterable[Any]) -> list[AsyncRun[R]]:
+    @overload
+    async def submit_many(self, func: Task[..., R], calls: Iterable[Any]) -> list[AsyncRun[R]]: ...
+    @overload
+    async def submit_many(
+        self, func: Callable[..., Coroutine[Any, Any, R]], calls: Iterable[Any]
+    ) -> list[AsyncRun[R]]: ...
+    @overload
+    async def submit_many(self, func: Callable[..., R], calls: Iterable[Any]) -> list[AsyncRun[R]]: ...
+    @overload
+    async def submit_many(self, func: str, calls: Iterable[Any]) -> list[AsyncRun[Any]]: ...
+    async def submit_many(self, func: Any, calls: Iterable[Any]) -> list[AsyncRun[Any]]:
         """Submit many calls, each a tuple of arguments or a dict of keywords."""
         runs = await self.call(self.sync.submit_many, func, calls)
         return [AsyncRun(self, run) for run in runs]
@@ -79,6 +90,21 @@ class AsyncClient:
         from agentq.sdk.sessions import AsyncSession
 
         return AsyncSession(self, await self.call(self.sync.session, name, **options))
+
+    async def schedule(
+        self,
+        name: str,
+        func: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **timing: Unpack[Timing],
+    ) -> Record:
+        """Have a call submitted again and again, or at a time; replaces the schedule of that name."""
+        return await self.call(self.sync.schedule, name, func, args, kwargs, **timing)
+
+    def dead(self, queue: str | None = None) -> AsyncGenerator[AsyncRun[Any]]:
+        """The runs that failed for good, newest first."""
+        return streamed(lambda: Stream(AsyncRun(self, run) for run in self.sync.dead(queue)))
 
     def run(self, run_id: str) -> AsyncRun[Any]:
         """A handle of any run, whoever submitted it."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
@@ -18,9 +18,10 @@ from agentq.coordinator.run import RunSpec
 if TYPE_CHECKING:
     from agentq.coordinator.events import Event
     from agentq.coordinator.logs import LogEntry
-    from agentq.coordinator.records import Page
+    from agentq.coordinator.records import Filter, Page
     from agentq.coordinator.sessions import Session
     from agentq.coordinator.turn import Budgets
+    from agentq.sdk.administration import Administration
     from agentq.sdk.endings import Endings
     from agentq.sdk.following import Placed
     from agentq.sdk.streaming import Stream
@@ -86,6 +87,10 @@ class Backend(Protocol):
     @property
     def sessions(self) -> SessionVerbs: ...
 
+    @property
+    def administration(self) -> Administration:
+        """What is set and looked up beside runs."""
+
     def submitter(self, template: RunSpec) -> Submitter:
         """What submits calls of one function, of which the template has all but the arguments."""
 
@@ -93,7 +98,13 @@ class Backend(Protocol):
 
     def submit_many(self, specs: Iterable[RunSpec]) -> list[Receipt]: ...
 
+    def find(self, text: str | None, *, live: bool = False) -> str:
+        """The id of the run that was typed, or of the newest; see `coordinator/references.py`."""
+
     def get(self, run_id: str) -> Run: ...
+
+    def matching(self, which: Filter) -> Iterator[str]:
+        """The ids of the runs that a filter takes, newest first."""
 
     def cancel(self, run_id: str, reason: str) -> State: ...
 

@@ -24,7 +24,7 @@ from pydantic_core import ArgsKwargs, PydanticSerializationError, to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.fields import one_sentence, said
 from agentq.sdk import pickles, references, stores
 from agentq.sdk.errors import ImportFailed
 from agentq.sdk.signatures import Pair, arguments_validator, result_validator, signature_of
@@ -221,7 +221,7 @@ class Function:
             return stores.kept(_dumped_result(value))
         except ValueError as error:
             raise Invalid(
-                f"{self.path} returned a {type(value).__name__} that cannot be kept as JSON: {error}. "
+                f"{self.path} returned {_with_article(type(value).__name__)} that cannot be kept as JSON: {error}. "
                 "Return something that JSON has, or declare the task with pickle=True."
             ) from error
 
@@ -250,9 +250,9 @@ class Function:
         first = next((each for each in faults if each["type"] == "unexpected_keyword_argument"), faults[0])
         place, *inner = first["loc"] or ("",)
         name = self._name_of(place) + "".join(f".{part}" for part in inner)
-        more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
+        more = f" (and {len(faults) - 1} more fault{'' if len(faults) == 2 else 's'})" if len(faults) > 1 else ""
         given = "" if first["type"].startswith("missing") else f", not {_shown(first['input'])}"
-        what = first["msg"][:1].lower() + first["msg"][1:]
+        what = first["msg"][:1].lower() + first["msg"][1:] if "argument" in first["type"] else said(first)
         which = f"the argument {name!r}"
         if first["type"] == "unexpected_positional_argument" and isinstance(place, int):
             which = f"argument {place + 1}"  # which has no name
@@ -269,6 +269,10 @@ _PATH = re.compile(r"[\w.]+:[\w.]+")
 
 def _absent() -> None:
     raise ImportFailed()
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def _dumped(value: Any, fallback: Callable[[Any], Any] | None = None) -> str:

@@ -6,21 +6,24 @@ number of threads, and may stand at the top of a module.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import sys
 import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.embedded import Embedded, home
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.identity import check_run_id, created_ms, partition_of, tick_run_id
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import RunSpec
-from agentq.coordinator.settings import Settings, layered
+from agentq.coordinator.settings import DEFAULT, Settings, layered
 from agentq.coordinator.url import is_coordinator
 from agentq.sdk.calls import Function, Packed
 from agentq.sdk.direct import Direct
@@ -30,6 +33,7 @@ from agentq.sdk.tasks import Task, task_of
 
 if TYPE_CHECKING:
     from agentq.coordinator.records import Records
+    from agentq.sdk.administration import LimitVerbs, QueueVerbs, Record, ScheduleVerbs, Timing
     from agentq.sdk.agents import AgentOptions, SessionOptions
     from agentq.sdk.aio import AsyncClient
     from agentq.sdk.backend import Backend
@@ -44,6 +48,9 @@ R = TypeVar("R")
 
 class Client:
     """One namespace, for those who submit functions and want their results."""
+
+    _blocks = True
+    """Whether a call waits for a server."""
 
     def __init__(self, open_it: Callable[[], Queue | Backend]) -> None:
         self._open = open_it
@@ -71,7 +78,15 @@ class Client:
             receipt = self.backend.submit(_whole(task.spec, packed), durable=task.durable)
         return Run(self, receipt.id, task.function)
 
-    def submit_many(self, func: Task[..., R] | Callable[..., R] | str, calls: Iterable[Any]) -> list[Run[R]]:
+    @overload
+    def submit_many(self, func: Task[..., R], calls: Iterable[Any]) -> list[Run[R]]: ...
+    @overload
+    def submit_many(self, func: Callable[..., Coroutine[Any, Any, R]], calls: Iterable[Any]) -> list[Run[R]]: ...
+    @overload
+    def submit_many(self, func: Callable[..., R], calls: Iterable[Any]) -> list[Run[R]]: ...
+    @overload
+    def submit_many(self, func: str, calls: Iterable[Any]) -> list[Run[Any]]: ...
+    def submit_many(self, func: Any, calls: Iterable[Any]) -> list[Run[Any]]:
         """Submit many calls, each a tuple of arguments or a dict of keywords. Nothing is sent if one of them is wrong.
 
         A submit that the server refuses does not stop the others: `PartlyRefused` tells of it in the end.
@@ -88,7 +103,7 @@ class Client:
             receipts = task.calls(self.backend).submit_many(texts)
         else:
             receipts = self.backend.submit_many([_whole(task.spec, each) for each in packed])
-        runs: list[Run[R]] = [Run(self, receipt.id, function) for receipt in receipts]
+        runs: list[Run[Any]] = [Run(self, receipt.id, function) for receipt in receipts]
         refused = [(receipt.id, receipt.refused) for receipt in receipts if receipt.refused is not None]
         if refused:
             raise PartlyRefused(runs, refused)
@@ -126,6 +141,44 @@ class Client:
 
         return opened(self, name, options)
 
+    # ---- what is set beside runs
+
+    def schedule(
+        self,
+        name: str,
+        func: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **timing: Unpack[Timing],
+    ) -> Record:
+        """Have a call submitted again and again, or at a time. A schedule of that name is replaced, and keeps its
+        history and its pause."""
+        from agentq.sdk.administration import rule_in
+
+        rule, overlap = rule_in(timing)
+        task = func if isinstance(func, Task) else self._task(func)
+        spec = _whole(task.spec, task.function.packed(tuple(args), dict(kwargs or {})))
+        return self.schedules.put(name, spec, rule, overlap)
+
+    @property
+    def schedules(self) -> ScheduleVerbs:
+        """The schedules of the namespace."""
+        return self.backend.administration.schedules
+
+    @property
+    def limits(self) -> LimitVerbs:
+        """How much may run at once, or in a time, under a key."""
+        return self.backend.administration.limits
+
+    @property
+    def queues(self) -> QueueVerbs:
+        """The queues of the namespace: what is in them, and whether they are paused."""
+        return self.backend.administration.queues
+
+    def dead(self, queue: str | None = None) -> Iterator[Run[Any]]:
+        """The runs that failed for good, newest first; `requeue()` has one begin again."""
+        return (Run(self, run_id, None) for run_id in self.backend.administration.dead(queue))
+
     # ---- finding
 
     def run(self, run_id: str) -> Run[Any]:
@@ -146,6 +199,8 @@ class Client:
     @property
     def backend(self) -> Backend:
         """The server, as this process reaches it."""
+        if self._blocks:
+            _warn_in_event_loop()
         link = self._link
         if link is None or link.pid != os.getpid():
             link = self._connect()
@@ -226,18 +281,22 @@ def connect(
     partitions: int | None = None,
     token: str | Path | None = None,
 ) -> Client:
-    """A client of a server: the one named, that of the settings (`AGENTQ_URL`, agentq.toml), or the one that agentq
+    """A client of a server: the one named, that of the settings (`AGENTQ_URL`, the user's file), or the one that agentq
     brings, which is started when the client is first used.
 
     The address of a coordinator begins with https://. It may ask for a token, as text or as the path of a file; without
-    one, that of `AGENTQ_TOKEN` or in the file that `AGENTQ_TOKEN_FILE` names.
+    one, that of `AGENTQ_TOKEN` or in the file that `AGENTQ_TOKEN_FILE` names, or on loopback that of this machine.
     """
     flags = {"url": url, "namespace": namespace, "partitions": None if partitions is None else str(partitions)}
     return Client(lambda: _opened(flags, token))
 
 
 def _opened(flags: Mapping[str, str | None], token: str | Path | None) -> Queue | Backend:
-    settings = layered(flags).settings
+    found = layered(flags)
+    settings = found.settings
+    for each in found.ignored if found.sources["url"] == DEFAULT else ():
+        if each.name in ("", "url"):
+            warnings.warn(f"{each.name or 'All'} in {each.source} does not count: {each.why}.", stacklevel=2)
     if not is_coordinator(settings.url):
         if token is not None:
             raise Invalid("A token is for a coordinator, whose address begins with https://.")
@@ -246,14 +305,13 @@ def _opened(flags: Mapping[str, str | None], token: str | Path | None) -> Queue 
         raise Invalid("A coordinator serves one namespace, and knows its partitions; leave both out.")
     from agentq.sdk.remote import Remote
 
-    return Remote(settings.url.strip(), token)
+    return Remote(settings.url.strip(), token, home=settings.home)
 
 
 def _located(settings: Settings) -> Settings:
     if settings.url:
         return settings
-    folder = Path(settings.home).expanduser().absolute() / "server" if settings.home else None
-    return settings.model_copy(update={"url": Embedded(folder).start()})
+    return settings.model_copy(update={"url": Embedded(home(settings.home) / "server").start()})
 
 
 def default_client() -> Client:
@@ -273,6 +331,25 @@ def set_default_client(client: Client | None) -> Client | None:
 
 
 _default: Client | None = None
+
+
+def _warn_in_event_loop() -> None:
+    """Warn of a call that has all tasks of an event loop wait; Python shows it once for each place in a program.
+
+    A notebook's cells run inside its loop, which nothing else needs meanwhile.
+    """
+    events = sys.modules.get("asyncio.events")
+    if events is None or events._get_running_loop() is None or "ipykernel" in sys.modules:
+        return
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("agentq.sdk"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        "This call blocks the event loop until the server has answered; await the same call of client.aio, or of "
+        "connect_async(), or submit_async() of a task.",
+        RuntimeWarning,
+        stacklevel=level + 1,
+    )
 
 
 def _packed(function: Function, call: Any) -> Packed:

@@ -16,7 +16,7 @@ from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.logs import LogEntry, Logs
 from agentq.coordinator.outcomes import Outcomes
 from agentq.coordinator.queue import Queue, Receipt
-from agentq.coordinator.records import Records
+from agentq.coordinator.records import Filter, Records
 from agentq.coordinator.run import RunSpec
 from agentq.sdk.endings import Endings
 from agentq.sdk.streaming import Stream
@@ -24,6 +24,7 @@ from agentq.sdk.streaming import Stream
 if TYPE_CHECKING:
     from agentq.coordinator.events import Event
     from agentq.coordinator.sessions import Sessions
+    from agentq.sdk.administration import DirectAdministration
     from agentq.sdk.following import Placed
 
 
@@ -41,6 +42,12 @@ class Direct:
 
         return Sessions(self.queue.store)
 
+    @cached_property
+    def administration(self) -> DirectAdministration:
+        from agentq.sdk.administration import DirectAdministration
+
+        return DirectAdministration(self.queue.store)
+
     def submitter(self, template: RunSpec) -> Calls:
         return Calls(self.queue, template)
 
@@ -50,8 +57,17 @@ class Direct:
     def submit_many(self, specs: Iterable[RunSpec]) -> list[Receipt]:
         return list(self.queue.submit_many(specs))
 
+    def find(self, text: str | None, *, live: bool = False) -> str:
+        from agentq.coordinator.references import References
+
+        references = References(self.records)
+        return references.newest(live=live) if text is None else references.run(text)
+
     def get(self, run_id: str) -> Run:
         return self.records.get(run_id)
+
+    def matching(self, which: Filter) -> Iterator[str]:
+        return (run.id for run in self.records.all(which))
 
     def cancel(self, run_id: str, reason: str) -> State:
         return self.queue.cancel(run_id, reason)

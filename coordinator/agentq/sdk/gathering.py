@@ -16,16 +16,99 @@ from agentq.sdk.handles import Run, still_going
 from agentq.sdk.options import Span, patience_ms
 
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
 H = TypeVar("H", Run[Any], AsyncRun[Any])
+Patience = float | Span | None
+
+# Runs that are given one by one have a type each. It is a list all the same: the tuple, and the overlaps, are those of
+# asyncio.gather in typeshed.
 
 
+@overload
+def gather(  # type: ignore[overload-overlap]
+    a: Run[A], b: Run[B], /, *, timeout: Patience = None, return_exceptions: Literal[False] = False
+) -> tuple[A, B]: ...
 @overload
 def gather(
-    *runs: Run[R], timeout: float | Span | None = None, return_exceptions: Literal[False] = False
-) -> list[R]: ...
+    a: Run[A], b: Run[B], /, *, timeout: Patience = None, return_exceptions: bool
+) -> tuple[A | BaseException, B | BaseException]: ...
 @overload
-def gather(*runs: Run[R], timeout: float | Span | None = None, return_exceptions: bool) -> list[R | BaseException]: ...
-def gather(*runs: Run[Any], timeout: float | Span | None = None, return_exceptions: bool = False) -> list[Any]:
+def gather(  # type: ignore[overload-overlap]
+    a: Run[A], b: Run[B], c: Run[C], /, *, timeout: Patience = None, return_exceptions: Literal[False] = False
+) -> tuple[A, B, C]: ...
+@overload
+def gather(
+    a: Run[A], b: Run[B], c: Run[C], /, *, timeout: Patience = None, return_exceptions: bool
+) -> tuple[A | BaseException, B | BaseException, C | BaseException]: ...
+@overload
+def gather(  # type: ignore[overload-overlap]
+    a: Run[A],
+    b: Run[B],
+    c: Run[C],
+    d: Run[D],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C, D]: ...
+@overload
+def gather(
+    a: Run[A], b: Run[B], c: Run[C], d: Run[D], /, *, timeout: Patience = None, return_exceptions: bool
+) -> tuple[A | BaseException, B | BaseException, C | BaseException, D | BaseException]: ...
+@overload
+def gather(  # type: ignore[overload-overlap]
+    a: Run[A],
+    b: Run[B],
+    c: Run[C],
+    d: Run[D],
+    e: Run[E],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C, D, E]: ...
+@overload
+def gather(
+    a: Run[A], b: Run[B], c: Run[C], d: Run[D], e: Run[E], /, *, timeout: Patience = None, return_exceptions: bool
+) -> tuple[A | BaseException, B | BaseException, C | BaseException, D | BaseException, E | BaseException]: ...
+@overload
+def gather(  # type: ignore[overload-overlap]
+    a: Run[A],
+    b: Run[B],
+    c: Run[C],
+    d: Run[D],
+    e: Run[E],
+    f: Run[F],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C, D, E, F]: ...
+@overload
+def gather(
+    a: Run[A],
+    b: Run[B],
+    c: Run[C],
+    d: Run[D],
+    e: Run[E],
+    f: Run[F],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: bool,
+) -> tuple[
+    A | BaseException, B | BaseException, C | BaseException, D | BaseException, E | BaseException, F | BaseException
+]: ...
+@overload
+def gather(*runs: Run[R], timeout: Patience = None, return_exceptions: Literal[False] = False) -> list[R]: ...
+@overload
+def gather(*runs: Run[R], timeout: Patience = None, return_exceptions: bool) -> list[R | BaseException]: ...
+def gather(*runs: Run[Any], timeout: Patience = None, return_exceptions: bool = False) -> Any:
     """The results in the order of the runs, once all have ended.
 
     The first run that fails ends the wait with its exception, and the others go on; with `return_exceptions` it takes
@@ -42,13 +125,13 @@ def gather(*runs: Run[Any], timeout: float | Span | None = None, return_exceptio
     return [results[run.id] for run in runs]
 
 
-def as_completed(runs: Iterable[Run[R]], timeout: float | Span | None = None) -> Iterator[Run[R]]:
+def as_completed(runs: Iterable[Run[R]], timeout: Patience = None) -> Iterator[Run[R]]:
     """The runs in the order in which they end, however they do."""
     for run, _ in _as_they_end(list(runs), timeout):
         yield run
 
 
-def _as_they_end(runs: Iterable[Run[Any]], timeout: float | Span | None) -> Iterator[tuple[Run[Any], life.Run]]:
+def _as_they_end(runs: Iterable[Run[Any]], timeout: Patience) -> Iterator[tuple[Run[Any], life.Run]]:
     limit_ms = patience_ms(timeout)
     deadline_ms = None if limit_ms is None else monotonic_ms() + limit_ms
     left = {run.id: run for run in _checked(runs, Run)}
@@ -70,16 +153,110 @@ def _as_they_end(runs: Iterable[Run[Any]], timeout: float | Span | None) -> Iter
 
 
 @overload
+async def gather_async(  # type: ignore[overload-overlap]
+    a: AsyncRun[A], b: AsyncRun[B], /, *, timeout: Patience = None, return_exceptions: Literal[False] = False
+) -> tuple[A, B]: ...
+@overload
 async def gather_async(
-    *runs: AsyncRun[R], timeout: float | Span | None = None, return_exceptions: Literal[False] = False
+    a: AsyncRun[A], b: AsyncRun[B], /, *, timeout: Patience = None, return_exceptions: bool
+) -> tuple[A | BaseException, B | BaseException]: ...
+@overload
+async def gather_async(  # type: ignore[overload-overlap]
+    a: AsyncRun[A],
+    b: AsyncRun[B],
+    c: AsyncRun[C],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C]: ...
+@overload
+async def gather_async(
+    a: AsyncRun[A], b: AsyncRun[B], c: AsyncRun[C], /, *, timeout: Patience = None, return_exceptions: bool
+) -> tuple[A | BaseException, B | BaseException, C | BaseException]: ...
+@overload
+async def gather_async(  # type: ignore[overload-overlap]
+    a: AsyncRun[A],
+    b: AsyncRun[B],
+    c: AsyncRun[C],
+    d: AsyncRun[D],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C, D]: ...
+@overload
+async def gather_async(
+    a: AsyncRun[A],
+    b: AsyncRun[B],
+    c: AsyncRun[C],
+    d: AsyncRun[D],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: bool,
+) -> tuple[A | BaseException, B | BaseException, C | BaseException, D | BaseException]: ...
+@overload
+async def gather_async(  # type: ignore[overload-overlap]
+    a: AsyncRun[A],
+    b: AsyncRun[B],
+    c: AsyncRun[C],
+    d: AsyncRun[D],
+    e: AsyncRun[E],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C, D, E]: ...
+@overload
+async def gather_async(
+    a: AsyncRun[A],
+    b: AsyncRun[B],
+    c: AsyncRun[C],
+    d: AsyncRun[D],
+    e: AsyncRun[E],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: bool,
+) -> tuple[A | BaseException, B | BaseException, C | BaseException, D | BaseException, E | BaseException]: ...
+@overload
+async def gather_async(  # type: ignore[overload-overlap]
+    a: AsyncRun[A],
+    b: AsyncRun[B],
+    c: AsyncRun[C],
+    d: AsyncRun[D],
+    e: AsyncRun[E],
+    f: AsyncRun[F],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C, D, E, F]: ...
+@overload
+async def gather_async(
+    a: AsyncRun[A],
+    b: AsyncRun[B],
+    c: AsyncRun[C],
+    d: AsyncRun[D],
+    e: AsyncRun[E],
+    f: AsyncRun[F],
+    /,
+    *,
+    timeout: Patience = None,
+    return_exceptions: bool,
+) -> tuple[
+    A | BaseException, B | BaseException, C | BaseException, D | BaseException, E | BaseException, F | BaseException
+]: ...
+@overload
+async def gather_async(
+    *runs: AsyncRun[R], timeout: Patience = None, return_exceptions: Literal[False] = False
 ) -> list[R]: ...
 @overload
 async def gather_async(
-    *runs: AsyncRun[R], timeout: float | Span | None = None, return_exceptions: bool
+    *runs: AsyncRun[R], timeout: Patience = None, return_exceptions: bool
 ) -> list[R | BaseException]: ...
-async def gather_async(
-    *runs: AsyncRun[Any], timeout: float | Span | None = None, return_exceptions: bool = False
-) -> list[Any]:
+async def gather_async(*runs: AsyncRun[Any], timeout: Patience = None, return_exceptions: bool = False) -> Any:
     """The same, awaited."""
     waits = [asyncio.ensure_future(run.result(timeout)) for run in _checked(runs, AsyncRun)]
     try:

@@ -17,11 +17,11 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_json
 
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import RUN
 from agentq.coordinator.identity import check_run_id
 
 MARK = '"$'
 """Without it there is no reference in a text."""
-RUN = "$run"
 STORED = {"$ref", "bytes", "sha256"}
 SEALED = {"$pickle", "hmac"}
 

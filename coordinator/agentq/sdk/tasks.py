@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from agentq.coordinator.errors import Invalid
@@ -13,6 +13,7 @@ from agentq.sdk.calls import Function, known, path_of
 from agentq.sdk.options import Options, spec_of
 
 if TYPE_CHECKING:
+    from agentq.sdk.administration import Record, Timing
     from agentq.sdk.aio import AsyncRun
     from agentq.sdk.backend import Backend, Submitter
     from agentq.sdk.handles import Run
@@ -57,6 +58,14 @@ class Task(Generic[P, R]):
             if not isinstance(each, Iterable):
                 raise Invalid(f"map takes the values of each argument, such as a list, and {each!r:.80} is none.")
         return default_client().submit_many(self, zip(*values, strict=True))
+
+    def schedule(
+        self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **timing: Unpack[Timing]
+    ) -> Record:
+        """Have a call submitted again and again, or at a time; replaces the schedule of that name."""
+        from agentq.sdk.client import default_client
+
+        return default_client().schedule(name, self, args, kwargs, **timing)
 
     def options(self, **options: Unpack[Options]) -> Self:
         """The same task, with these options in place of its own."""

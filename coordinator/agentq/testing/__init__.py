@@ -1,6 +1,6 @@
 """For the tests of programs that submit runs: a queue in memory, a clock, a worker in this process, and assertions.
 
-It needs `pip install 'agentq[testing]'`. The fixtures `agentq_client`, `agentq_clock`, `agentq_worker` and
+It needs the extra `testing`. The fixtures `agentq_client`, `agentq_clock`, `agentq_worker` and
 `agentq_eager` come with it.
 
 pytest loads the plugin, and this with it, in every environment where agentq is installed; so nothing is imported

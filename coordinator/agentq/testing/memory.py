@@ -20,7 +20,7 @@ from agentq.sdk.endings import Endings, Told
 from agentq.sdk.errors import StillGoing
 from agentq.testing.clock import Clock
 
-MISSING = "The testing kit keeps its queue in fakeredis, which is not installed; run `pip install 'agentq[testing]'`."
+MISSING = "The testing kit keeps its queue in fakeredis, which is not installed; run `pip install 'fakeredis[lua]'`."
 
 
 class MemoryQueue(Queue):
@@ -36,6 +36,8 @@ class MemoryQueue(Queue):
 
 class MemoryClient(Client):
     """A client of a queue in memory. Nothing is executed but by a `Worker` of this kit."""
+
+    _blocks = False
 
     def __init__(self, queue: MemoryQueue | None = None) -> None:
         self.memory = queue or MemoryQueue()

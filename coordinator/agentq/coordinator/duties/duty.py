@@ -23,6 +23,8 @@ log = logging.getLogger("agentq.duties")
 
 KEPT_TICKS = 2
 """For how many ticks the duties of a keeper that is not heard of any more stay undone."""
+GAP_TICKS = 3
+"""If nobody asks for the duties for longer than this, the server may have been away: the reapers' watch begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Ticker:
     1. Ask in every tick to be the keeper of each partition's duties, or to stay it: one command.
     2. As the keeper, run each duty when it is due, and at least every so many ticks as it asks for.
     3. Go on after any fault, and keep the last one for whoever asks.
+    4. Give the duties up when it stops, so that another process takes them over at once.
     """
 
     def __init__(self, store: Store, duties: Sequence[Duty], tick_ms: int, *, owner: str = "") -> None:
@@ -88,7 +91,7 @@ class Ticker:
             self._thread.join()
 
     def wake(self) -> None:
-        """Run the hasty duties at once: something is due sooner than they knew."""
+        """Run the hasty duties at once, and ask for the duties if another process has them: something is due sooner."""
         self._hasty = True
         self._woken.set()
 
@@ -98,13 +101,17 @@ class Ticker:
             hasty, self._hasty = self._hasty, False
             next_at = min(self.look(partition, hasty=hasty) for partition in self.store.partitions())
             self._woken.wait(max(0, next_at - monotonic_ms()) / 1000)
+        for partition in list(self._due):
+            self._due.pop(partition)
+            self._ask(partition, 0)
 
     def look(self, partition: int, *, hasty: bool = False) -> int:
         """Do what is due in a partition, if it is ours to do; returns when to look again."""
-        if self._ask_at[partition] <= monotonic_ms():
+        is_standby = hasty and partition not in self._due
+        if is_standby or self._ask_at[partition] <= monotonic_ms():
             # A little less each time, so that those who tick together do not do so for ever.
             self._ask_at[partition] = monotonic_ms() + int(self.tick_ms * random.uniform(0.8, 1))
-            if not self._keeps(partition):
+            if not self._ask(partition, KEPT_TICKS * self.tick_ms):
                 self._due.pop(partition, None)
             elif partition not in self._due:
                 self._due[partition] = dict.fromkeys(self._duties, 0)
@@ -119,10 +126,10 @@ class Ticker:
         """Of how many partitions the duties are done here at the moment."""
         return len(self._due)
 
-    def _keeps(self, partition: int) -> bool:
-        """Whether the duties are ours for now."""
+    def _ask(self, partition: int, lasts_ms: int) -> bool:
+        """Ask for the duties for so long; whether they are ours."""
         try:
-            kept = self.store.call("keep", partition, self._owner, KEPT_TICKS * self.tick_ms)
+            kept = self.store.call("keep", partition, self._owner, lasts_ms, GAP_TICKS * self.tick_ms)
             self.fault = None
         except AgentqError as fault:
             self.fault = fault

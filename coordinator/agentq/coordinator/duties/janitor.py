@@ -13,6 +13,7 @@ from agentq.coordinator.store import Store
 
 LANES_A_ROUND = 200
 PLANS_A_ROUND = 20
+QUEUES_A_ROUND = 500
 LANE_IDLE_MS = 3_600_000
 PAUSE_MS = 60_000
 
@@ -39,7 +40,8 @@ class Janitor:
             done["mended"] += int(self.store.call("audit", partition, limit))
         for plan in self._some_plans(partition):
             done["mended"] += int(self.store.call("tally", partition, plan))
-        for queue in self.store.connection.command("SMEMBERS", self.store.key(partition, "queues")):
+        done["mended"] += int(self.store.call("verify", partition, *State))
+        for queue in self._some_queues(partition):
             done["mended"] += self.reconcile(partition, queue, *State)
         return Round(done, PAUSE_MS)
 
@@ -47,6 +49,13 @@ class Janitor:
         """Compare the next stretch of indexes with the runs; returns how many were mended."""
         _, mended, _ = self.store.call("reconcile", partition, queue, self.store.dice(), *states)
         return int(mended)
+
+    def _some_queues(self, partition: int) -> list[str]:
+        """All queues, or a random part where there are very many."""
+        queues: list[str] = self.store.connection.command(
+            "SRANDMEMBER", self.store.key(partition, "queues"), QUEUES_A_ROUND
+        )
+        return queues
 
     def _some_limits(self, partition: int) -> list[str]:
         limits: list[str] = self.store.connection.command(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentq.coordinator.clock import monotonic_ms, wall_ms
-from agentq.coordinator.duties.duty import Round
+from agentq.coordinator.duties.duty import GAP_TICKS, Round
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
@@ -55,7 +55,12 @@ class Reaper:
 
     def reap(self, partition: int) -> Reaped:
         """One pass: mark those that are missing, sweep those that have been for long enough."""
-        times = (3 * self.settings.tick_ms, self.settings.lease_ms, self.settings.reap_grace_ms, self.store.dice())
+        times = (
+            GAP_TICKS * self.settings.tick_ms,
+            self.settings.lease_ms,
+            self.settings.reap_grace_ms,
+            self.store.dice(),
+        )
         marked, runs, names = 0, 0, dict[str, None]()
         for _ in range(CALLS_A_ROUND):
             reply = self.store.call("reap", partition, self.server, *times)

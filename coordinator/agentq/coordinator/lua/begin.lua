@@ -1,7 +1,7 @@
 --[[ begin: a session, new, or from where another one is.
 KEYS   base
 ARGV   now_ms name agent cwd model budgets fork op
-REPLY  ok, existing STATE, no_session NAME, wrong_agent NAME
+REPLY  ok, existing STATE, no_session NAME, wrong_agent NAME, many_sessions NUMBER
 VERBS
 FLAGS
 `fork` names the session to go on from: what is empty of the rest is as there. `op` names the call: sent again it changes
@@ -14,6 +14,9 @@ local key = key_session(name)
 local f = call('HMGET', key, 'op', 'state')
 if f[1] == op then return 'ok' end
 if f[2] then return 'existing ' .. f[2] end
+
+local number = call('ZCARD', key_sessions())
+if number >= SESSIONS then return 'many_sessions ' .. number end
 
 local facts = { 'agent', agent, 'state', 'open', 'op', op, 'created_at_ms', stamp, 'used_at_ms', stamp }
 local function set(field, value)

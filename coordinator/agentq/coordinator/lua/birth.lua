@@ -1,7 +1,20 @@
 --[[ How a run comes into the world: what is decided at its submit, whoever submits it. ]]
 
+local listed = {}
+
+-- The word that refuses a run of a queue that has none yet, where as many have some as may.
+local function refuse_queue(queue)
+  if listed[queue] == nil then listed[queue] = call('SISMEMBER', key_queues(), queue) == 1 end
+  local number = not listed[queue] and call('SCARD', key_queues())
+  if number and number >= QUEUES then return 'many_queues ' .. number end
+end
+
 local function birth(id, lane, spec, run, reason, door)
-  local key = run.key
+  local key, queue = run.key, queue_of(lane)
+  if not listed[queue] then
+    call('SADD', key_queues(), queue)
+    listed[queue] = true
+  end
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
   if door then
     call('HSET', key, 'more', 1)
@@ -104,9 +117,11 @@ end
 local function put_with_door(id, lane, spec, door)
   local orphan = first_missing(door.after or {})
   if orphan then return 'no_dependency ' .. orphan end
+  local excess = refuse_units(door.limits)
+  if excess then return excess end
   local room = door.dedupe and make_room(door, spec) or {}
   local word = room.word or (door.turn and refuse_turn(door.session, door.turn))
-    or (door.parent and refuse_child(door.parent, room.replaces or {}, door.fence, door.most))
+    or (door.parent and refuse_child(door.parent, room.replaces or {}, door.most))
     or (door.task and refuse_task(id, door))
   if word then return word end
   if door.parent then join_parent(id, door) end
@@ -139,7 +154,6 @@ local function put_with_door(id, lane, spec, door)
     unwanted = stop_short(id, run)
     reason = run.reason or ''
   end
-  call('SADD', key_queues(), queue_of(lane))
   birth(id, run.lane, spec, run, reason, door)
   if door.dedupe then take_key(id, door, room) end
   if door.plan then call('ZADD', key_plan_runs(door.plan), 0, id) end
@@ -164,6 +178,8 @@ local function put(id, lane, spec, door)
   local before = call('HGET', key, 'spec')
   if before then return is_same(before, spec) and 'ok' or 'taken' end
   if is_barred(queue_of(lane)) then return 'barred ' .. queue_of(lane) end
+  local excess = refuse_queue(queue_of(lane))
+  if excess then return excess end
   if door or needs_of({ lane = lane }) then return put_with_door(id, lane, spec, door or {}) end
   local run = { key = key, lane = lane, state = 'pending' }
   enqueue(id, run)

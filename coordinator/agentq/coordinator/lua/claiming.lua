@@ -72,7 +72,7 @@ local function take(lane, entry, id, worker, nonce, given)
   end
   local run = { key = key, state = state, lane = lane, attempt = attempt, worker = worker, until_ms = patience,
     limits = m[3], plan = m[6] and m[5] }
-  local stopped = run.plan and stopped_why(run.plan)
+  local stopped = run.plan and refuse_start(run.plan)
   if stopped then
     drop(lane, entry)
     end_with(id, load(id), 'cancel', 'cancelled', 'cancelled', stopped)

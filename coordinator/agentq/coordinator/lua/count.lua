@@ -1,18 +1,19 @@
---[[ count: how many runs each queue has in each state.
+--[[ count: how many runs these queues have in these states, and which of them is the oldest.
 KEYS   base
-ARGV   now_ms
-ROWS   state
-REPLY  [queue, state, number, ...], zeros left out
+ARGV   now_ms states
+ROWS   queue
+REPLY  [queue, state, number, run, ...], zeros left out
 VERBS
-FLAGS  no-writes ]]
+FLAGS  no-writes
+`states` are separated by spaces. ]]
 
-local reply, states = {}, {}
-for state in next_row do states[#states + 1] = state end
-for _, queue in ipairs(call('SMEMBERS', key_queues())) do
-  for _, state in ipairs(states) do
-    local number = call('ZCARD', key_index(queue, state))
+local reply = {}
+for queue in next_row do
+  for state in string.gmatch(states, '%S+') do
+    local index = key_index(queue, state)
+    local number = call('ZCARD', index)
     if number > 0 then
-      for _, value in ipairs({ queue, state, number }) do reply[#reply + 1] = value end
+      for _, value in ipairs({ queue, state, number, call('ZRANGE', index, 0, 0)[1] }) do reply[#reply + 1] = value end
     end
   end
 end

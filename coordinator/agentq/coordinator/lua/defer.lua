@@ -1,4 +1,4 @@
---[[ defer: an attempt met a usage limit; the run goes on at a stated time and spends no attempt.
+--[[ defer: an attempt met a usage limit or an outage; the run goes on at a stated time and spends no attempt.
 KEYS   base
 ARGV   now_ms id fence due_at_ms delay_ms outcome gate dice
 REPLY  ok STATE, not_found, fenced, wrong_state STATE
@@ -28,5 +28,7 @@ if not purse or spent >= most or is_too_late(run, policy, due_at) then
 end
 if gate ~= '' then shut(gate, string.format('%.0f', due_at), 'run ' .. id .. ' met it') end
 run.due_at_ms = due_at
-leave(id, run, 'defer', 'scheduled', 'usage limit', outcome, 'defer ' .. fence, purse, spent + 1)
+local agent = outcome ~= '' and cjson.decode(outcome).agent
+local why = agent and agent.verdict == 'throttled' and 'service refuses' or 'usage limit'
+leave(id, run, 'defer', 'scheduled', why, outcome, 'defer ' .. fence, purse, spent + 1)
 return 'ok scheduled'

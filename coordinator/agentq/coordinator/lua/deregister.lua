@@ -12,4 +12,6 @@ if record[1] ~= epoch or record[2] == 'lost' then return 'evicted' end
 if record[2] == 'gone' then return 'ok' end
 call('HSET', key_worker(worker), 'state', 'draining')
 local function hand_back(id, run) release(id, run, 'its worker left') end
-return retire(worker, 'gone', hand_back) and 'ok' or 'retiring'
+if not retire(worker, 'gone', hand_back) then return 'retiring' end
+tell_of_worker('worker_left', worker)
+return 'ok'

@@ -16,6 +16,7 @@ if state ~= 'ready' and state ~= 'draining' then return 'not_found' end
 local told = record[3] == life or (order == 'drain' and state == 'draining')
 if told then return 'ok' end
 call('HSET', key_worker(worker), 'state', 'draining')
+if state == 'ready' then tell_of_worker('worker_draining', worker, detail) end
 if order == 'hurry' then call('HSET', key_worker(worker), 'hurried', life) end
 call('XADD', key_inbox(worker), '*', 'order', order, 'run', '', 'fence', '', 'detail', detail)
 return 'ok'

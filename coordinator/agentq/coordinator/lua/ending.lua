@@ -12,6 +12,9 @@ local function vacate(id, run)
   if run.merging then leave_merge(id, run) end
 end
 
+-- Count an attempt that its worker reports as ended.
+local function count_ended(run) reported[run.worker] = (reported[run.worker] or 0) + 1 end
+
 -- The record of the attempt that ends, as a field and its value; the oldest record goes.
 local function archive(run, verb, outcome)
   if run.attempt > ATTEMPTS_KEPT then call('HDEL', run.key, 'attempt:' .. (run.attempt - ATTEMPTS_KEPT)) end

@@ -15,6 +15,7 @@ local answers, place = {}, 0
 for id, fence, class, outcome, delay_ms in next_row do
   local verb = class == 'ok' and 'finish' or 'fail'
   local run, word = load_held(id, fence, verb)
+  if run then count_ended(run) end
   if run and verb == 'finish' then
     conclude(id, run, 'finish', 'completed', '', outcome)
   elseif run then

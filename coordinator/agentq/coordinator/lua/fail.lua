@@ -8,6 +8,9 @@ USES   planning limiting waiting turns ending merging
 `delay_ms` is a wait that the failure itself asked for, or empty. `ok` sent again tells the present state. ]]
 
 local run, word = load_held(id, fence, 'fail')
-if run then word = fail_attempt(id, run, fence, class, outcome, dice, delay_ms) end
+if run then
+  count_ended(run)
+  word = fail_attempt(id, run, fence, class, outcome, dice, delay_ms)
+end
 if word == 'ok' then return 'ok ' .. call('HGET', key_run(id), 'state') end
 return word

@@ -12,6 +12,7 @@ local words = {}
 for id, fence, outcome in next_row do
   local run, word = load_held(id, fence, 'finish')
   if run then
+    count_ended(run)
     conclude(id, run, 'finish', 'completed', '', outcome)
     word = 'ok'
   end

@@ -11,8 +11,9 @@ to be looked at when it is `wake_ms`. If the schedule has gone on, or was change
 changes nothing: so a tick is run once, however many call. `ok damaged` means that its record cannot be read. ]]
 
 local REFUSALS = { taken = 'a run of its id was there before', barred = 'its queue takes no new runs',
+  many_queues = 'there are as many queues as there may be',
   no_session = 'its session does not exist', closed_session = 'its session is closed',
-  wrong_agent = 'its session is of another agent' }
+  wrong_agent = 'its session is of another agent', over_burst = 'it asks for more units of a limit than its burst' }
 
 local found = load_schedule(name)
 if not found then

@@ -12,6 +12,7 @@ local f = call('HMGET', key_plan(plan), 'created_at_ms', 'stopped', 'ended')
 if not f[1] then return 'not_found' end
 if f[3] then return f[2] and 'ok 0' or 'wrong_state ' .. f[3] end
 if not f[2] then stop_plan(plan, 'cancelled', why) end
+if call('HGET', key_plan(plan), 'halt_after') == 'spared' then call('HDEL', key_plan(plan), 'halt_after') end
 halted[plan] = nil
 concerned[plan] = true
 return halt(plan, SETTLE_A_CALL) and 'ok 0' or 'ok 1'

@@ -6,7 +6,8 @@ REPLY  [ok, state, revision, number of disowned, run, fence, ..., order id, orde
 VERBS  release lose unblock skip cancel wake
 FLAGS  allow-oom
 USES   planning limiting waiting turns ending merging
-`applied` lists the orders carried out, with commas; they are deleted, all others come again. `disowned` are runs named
+`applied` lists the orders carried out, with commas; they are deleted, all others come again. What an entry of the inbox
+does not say is empty in the reply, so that one that is no order reaches the worker as such. `disowned` are runs named
 here that are no longer this worker's: it kills them and writes nothing more. A run that it holds and does not name for
 `grace_ms` goes on elsewhere: a reply was lost on its way, or the worker has forgotten it. One that it claimed START_MS
 ago and has not started is lost, at the cost of a crash, so that what cannot begin anywhere has an end. Its time begins
@@ -71,7 +72,8 @@ end
 local reply = { 'ok', record[2], lanes_revision(), #disowned / 2 }
 for _, value in ipairs(disowned) do reply[#reply + 1] = value end
 for _, entry in ipairs(call('XRANGE', key_inbox(worker), '-', '+', 'COUNT', 100)) do
-  local f = entry[2]
-  for _, value in ipairs({ entry[1], f[2], f[4], f[6], f[8] }) do reply[#reply + 1] = value end
+  local f = { order = '', run = '', fence = '', detail = '' }
+  for at = 1, #entry[2], 2 do f[entry[2][at]] = entry[2][at + 1] end
+  for _, value in ipairs({ entry[1], f.order, f.run, f.fence, f.detail }) do reply[#reply + 1] = value end
 end
 return reply

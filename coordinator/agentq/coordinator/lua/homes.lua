@@ -24,12 +24,11 @@ end
 
 local opened = {}
 
--- Make sure that a lane, its group and its queue exist, and tell the workers of a new one.
+-- Make sure that a lane and its group exist, and tell the workers of a new one.
 local function open_lane(lane)
   if opened[lane] then return end
   opened[lane] = true
   if call('ZADD', key_lanes(), 'NX', now, lane) == 0 then return end
-  call('SADD', key_queues(), queue_of(lane))
   redis.pcall('XGROUP', 'CREATE', key_lane(lane), 'workers', '0', 'MKSTREAM')
   announce_lanes(lane)
 end

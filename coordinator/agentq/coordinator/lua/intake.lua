@@ -8,11 +8,13 @@ FLAGS
 USES   planning limiting waiting turns ending merging birth rq
 Jobs that arrived on the way come first; see `rq:‹queue›:arrived`. `head`, `tail` and `timed` are pieces of specs (rq.lua).
 A queue whose producers push into the lane has no backlog in RQ's list, so that all of that is taken. While RQ is
-suspended, or the queue is paused or drained, nothing is. ]]
+suspended, or the queue is paused or drained, or is one queue too many, nothing is. ]]
 
 local queue = queue_of(lane)
 local arrived = key_rq_arrived(queue)
-if call('EXISTS', 'rq:suspended') == 1 or is_paused(lane) or is_barred(queue) then return { 0, 1 } end
+if call('EXISTS', 'rq:suspended') == 1 or is_paused(lane) or is_barred(queue) or refuse_queue(queue) then
+  return { 0, 1 }
+end
 local left = tonumber(room) - call('ZCARD', key_index(queue, 'pending'))
 if call('SISMEMBER', key_rq_fed(), queue) == 1 then left = LIST_A_CALL end
 local taken = 0

@@ -26,7 +26,17 @@ end
 
 -- What is in a key's bucket by now.
 local function tokens_of(units, per_ms, burst, tokens, filled_at)
-  return math.min(burst, (tokens or burst) + math.max(0, now - (filled_at or now)) * units / per_ms)
+  return math.min(burst, math.max(0, tokens or burst) + math.max(0, now - (filled_at or now)) * units / per_ms)
+end
+
+-- The word that refuses a run which asks for more units of a rate than its bucket ever holds.
+local function refuse_units(limits)
+  for key, units in string.gmatch(limits or '', '(%S+) (%d+)') do
+    local burst = call('HGET', key_limit(key), 'burst')
+    if burst and tonumber(units) > tonumber(burst) then
+      return 'over_burst ' .. key .. ', which has a burst of ' .. burst
+    end
+  end
 end
 
 -- Why there is no room for so many units under a key, and when there will be if only time brings it; nil if there is.
@@ -42,7 +52,7 @@ local function refuses(key, wanted)
     call('HSET', key_limit(key), 'filled_at_ms', stamp)
     f[7] = stamp
   end
-  -- More than the bucket holds passes when it is full, and is owed.
+  -- A run from before the bucket was so small takes all that it holds.
   local missing = math.min(wanted, burst) - tokens_of(units, per_ms, burst, tonumber(f[6] or nil), tonumber(f[7] or nil))
   if missing > 0.000001 then return 'rate', now + math.ceil(missing * per_ms / units) end
 end
@@ -66,7 +76,7 @@ local function seize(id, needs)
     local f = call('HMGET', key_limit(key), 'units', 'per_ms', 'burst', 'tokens', 'filled_at_ms')
     local units, per_ms, burst = tonumber(f[1] or nil), tonumber(f[2] or nil), tonumber(f[3] or nil)
     if units then
-      local left = tokens_of(units, per_ms, burst, tonumber(f[4] or nil), tonumber(f[5] or nil)) - wanted
+      local left = tokens_of(units, per_ms, burst, tonumber(f[4] or nil), tonumber(f[5] or nil)) - math.min(wanted, burst)
       call('HSET', key_limit(key), 'tokens', string.format('%.17g', left), 'filled_at_ms', stamp)
     end
   end
@@ -199,9 +209,10 @@ end
 
 -- Let nobody in under a key until a time; a time that has passed opens the gate.
 local function shut(key, until_ms, why)
-  if tonumber(until_ms) > now then
-    call('HSET', key_limit(key), 'shut_until_ms', until_ms, 'shut_why', why)
-    set_timer('limit ' .. key, tonumber(until_ms))
+  local open_at = math.min(tonumber(until_ms), DUE_AT_MS_MAX)
+  if open_at > now then
+    call('HSET', key_limit(key), 'shut_until_ms', string.format('%.0f', open_at), 'shut_why', why)
+    set_timer('limit ' .. key, open_at)
   else
     call('HDEL', key_limit(key), 'shut_until_ms', 'shut_why')
     freed[#freed + 1] = key
@@ -229,8 +240,8 @@ local function let_in(budget)
         break
       end
       local why, when = refuses(key, wanted_by(id, key))
-      if not why and budget <= 0 then when = now end
       if when then set_timer('limit ' .. key, when) end
+      if not why and budget <= 0 then ring_at_once('limit ' .. key) end
       if why or budget <= 0 then break end
       budget = budget - 1
       let_one_in(id, key)

@@ -1,29 +1,20 @@
 --[[ list: a page of runs, newest first.
 KEYS   base
-ARGV   now_ms plan session before after count class since_ms until_ms
+ARGV   now_ms plan session before after count class since_ms until_ms ending
 ROWS   queue state
 REPLY  [cursor or '', run, state, lane, attempt, worker, reason, submitted_at_ms, ...]
 VERBS
 FLAGS  no-writes
-Rows of (queue, state) name the indexes to look in: every queue when a queue is `*`. With a plan or session that index is
+Rows of (queue, state) name the indexes to look in: the one of all queues when a queue is `*`. With a plan or session that index is
 used and the rows only filter. `before` and `after` are bounds as ids or beginnings of ids, exclusive and inclusive. A
 page can be short; with the cursor as `before` the next call goes on, and an empty cursor means that this was all.
-`class`, `since_ms` and `until_ms`, where not empty, leave only runs that ended so, then or later, and before. ]]
+`class`, `since_ms` and `until_ms`, where not empty, leave only runs that ended so, then or later, and before; `ending`
+leaves only runs whose ids end with it. ]]
 
 local wanted, names = {}, {}
-local function want(of, state)
-  wanted[of .. ':' .. state] = true
-  names[#names + 1] = key_index(of, state)
-end
-
-local queues
 for queue, state in next_row do
-  if queue == '*' then
-    queues = queues or call('SMEMBERS', key_queues())
-    for _, each in ipairs(queues) do want(each, state) end
-  else
-    want(queue, state)
-  end
+  wanted[queue .. ':' .. state] = true
+  names[#names + 1] = queue == '*' and key_states(state) or key_index(queue, state)
 end
 
 local upper = before == '' and '+' or '(' .. before
@@ -41,6 +32,8 @@ local FILLED = { 'state', 'lane', 'attempt', 'worker', 'reason', 'submitted_at_m
 local earliest, latest = tonumber(since_ms) or 0, tonumber(until_ms) or math.huge
 local by_end = class ~= '' or since_ms ~= '' or until_ms ~= ''
 
+local function is_wanted(lane, state) return wanted['*:' .. state] or wanted[queue_of(lane) .. ':' .. state] end
+
 -- Whether a run ended as is asked for. Its class comes first in an outcome.
 local function ended_so(id)
   if not by_end then return true end
@@ -50,10 +43,14 @@ local function ended_so(id)
   return class == '' or string.match(f[2] or '', '^{"class":"([%w_]+)"') == class
 end
 
+local function ends_with(id) return ending == '' or string.sub(id, -#ending) == ending end
+
 local page = { #ids >= limit and ids[limit] or '' }
 for place = 1, math.min(limit, #ids) do
-  local f = call('HMGET', key_run(ids[place]), unpack(FILLED))
-  if f[1] and wanted[queue_of(f[2]) .. ':' .. f[1]] and ended_so(ids[place]) then
+  -- While a process of an earlier version is about, a run can be in two of the indexes of all queues.
+  local is_new = ids[place] ~= ids[place - 1]
+  local f = is_new and ends_with(ids[place]) and call('HMGET', key_run(ids[place]), unpack(FILLED)) or {}
+  if f[1] and is_wanted(f[2] or '', f[1]) and ended_so(ids[place]) then
     page[#page + 1] = ids[place]
     for field = 1, #FILLED do page[#page + 1] = f[field] or '' end
   end

@@ -1,16 +1,16 @@
 --[[ plan: a plan comes into the world, before its tasks; or one takes more of them.
 KEYS   base
-ARGV   now_ms plan name on_failed expected source
+ARGV   now_ms plan name on_failed expected source budget
 REPLY  [ok, created_at_ms], existing STATE, not_found, closed_plan NAME
 VERBS
 FLAGS
 USES   planning
-It is open until it is sealed, and does not end before. `expected` is how many tasks are to come; `source` is opaque here. Sent
-again with the same words it is `ok`; with others, while its id is taken, `existing`. Without a name, one that exists is opened
-for more tasks. ]]
+It is open until it is sealed, and does not end before. `expected` is how many tasks are to come; `source` is opaque here.
+`budget` is in micro-dollars, or empty: once its tasks have cost that much, no more of them begin. Sent again with the same
+words it is `ok`; with others, while its id is taken, `existing`. Without a name, one that exists is opened for more tasks. ]]
 
 local key = key_plan(plan)
-local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stopped', 'ended')
+local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stopped', 'ended', 'budget')
 if name == '' then
   if not f[1] then return 'not_found' end
   if f[6] then return 'closed_plan ' .. plan end
@@ -19,12 +19,14 @@ if name == '' then
 end
 if f[1] then
   local same = f[2] == name and f[3] == on_failed and f[4] == expected and f[5] == source
+    and (f[8] or '') == budget
   if same then return { 'ok', f[1] } end
   local state = f[7] or 'running'
   return 'existing ' .. state
 end
 call('HSET', key, 'name', name, 'on_failed', on_failed, 'expected', expected, 'source', source, 'sealed', 0,
   'created_at_ms', stamp)
+if budget ~= '' then call('HSET', key, 'budget', budget) end
 call('ZADD', key_plans(), stamp, plan)
 -- If nothing ever comes of it, it is forgotten.
 set_timer(plan_timer(plan), now + KEEP_MS)

@@ -7,6 +7,9 @@ local concerned, halted = {}, {}
 
 local function plan_timer(plan) return 'plan ' .. plan end
 
+-- Let the plan's timer go on with what one call cannot finish.
+local function continue_plan(plan) ring_at_once(plan_timer(plan)) end
+
 -- Nothing is under way in a plan; one that has no task yet is forgotten if none ever comes.
 local function calm(plan)
   timers[plan_timer(plan)] = call('EXISTS', key_plan_tasks(plan)) == 0 and now + KEEP_MS or false
@@ -41,8 +44,7 @@ local function stop_plan(plan, how, why)
   call('HDEL', key_plan(plan), 'walking', 'walk_after', 'walk_found')
   halted[plan] = true
   concerned[plan] = true
-  -- For whoever is too late for this call.
-  set_timer(plan_timer(plan), now)
+  continue_plan(plan)
 end
 
 -- A task has ended.
@@ -53,8 +55,20 @@ local function leave_plan(id, run)
   if f[1] == 'fail-plan' and not f[2] then stop_plan(run.plan, 'failed', 'its task ' .. run.task .. ' failed') end
 end
 
--- Why a task must not be claimed, or nil.
+-- Why nothing more of a plan begins, or false.
 local function stopped_why(plan) return call('HMGET', key_plan(plan), 'stopped_why')[1] end
+
+-- Why a task must not be claimed, or false. A plan that has cost as much as it may is stopped here: what waits is cancelled,
+-- and what is held is spared, for its work is paid.
+local function refuse_start(plan)
+  local f = call('HMGET', key_plan(plan), 'stopped_why', 'budget', 'spent')
+  local budget, spent = tonumber(f[2] or nil), tonumber(f[3] or 0)
+  if f[1] or not budget or spent < budget then return f[1] end
+  local why = string.format('it has cost $%.2f, of $%.2f that it may cost', spent / 1e6, budget / 1e6)
+  stop_plan(plan, 'cancelled', why)
+  call('HSET', key_plan(plan), 'halt_after', 'spared')
+  return why
+end
 
 -- Cancel tasks of a stopped plan that nobody holds, the last first, so that none is skipped for another that is cancelled.
 local function cancel_queued(plan, why, budget)
@@ -97,8 +111,8 @@ local function halt(plan, budget)
   close_index()
   local f = call('HMGET', key_plan(plan), 'stopped_why', 'halt_after')
   local left = cancel_queued(plan, f[1], budget)
-  local done = left > 0 and (f[2] == 'done' or stop_held(plan, f[1], left))
-  if done then calm(plan) else set_timer(plan_timer(plan), now) end
+  local done = left > 0 and (f[2] == 'done' or f[2] == 'spared' or stop_held(plan, f[1], left))
+  if done then calm(plan) else continue_plan(plan) end
   return done
 end
 

@@ -16,7 +16,7 @@ local forget_at = string.format('%.0f', now + KEEP_MS)
 
 -- What `close` does for all runs of the call at once.
 local moved, gone, come, timers = {}, {}, {}, {}
-local acked, unheld, uneven = {}, {}, {}
+local acked, unheld, uneven, reported = {}, {}, {}, {}
 local soonest = nil
 
 -- The events that `append` has gathered.
@@ -143,6 +143,9 @@ local function append(event, id, state, run, detail)
   last.runs[place], last.attempts[place] = id, text_of(run.attempt or 0)
 end
 
+-- Note what has become of a worker: an event that is of no run.
+local function tell_of_worker(event, worker, why) append(event, '', '', { worker = worker }, why) end
+
 -- When time next does something to a run, in its present state. `until_ms`, the end of a run's patience, counts only
 -- until its first attempt.
 local function next_timer(run)
@@ -159,6 +162,10 @@ local function set_timer(id, at)
   timers[id] = at
   soonest = math.min(soonest or at, at)
 end
+
+-- Let a timer go on at once with work that one call could not finish. By any clock its time is long past, so the work does
+-- not wait when the clock is set back.
+local function ring_at_once(id) set_timer(id, 1) end
 
 local index_names = {}
 
@@ -201,8 +208,14 @@ end
 local function reindex(id, run, from, to)
   if moved[id] then close_index() end
   moved[id] = true
-  if from then push(gone, index_name(run.lane, from), id) end
-  if to then note_coming(index_name(run.lane, to), id) end
+  if from then
+    push(gone, index_name(run.lane, from), id)
+    push(gone, key_states(from), id)
+  end
+  if to then
+    note_coming(index_name(run.lane, to), id)
+    note_coming(key_states(to), id)
+  end
   if run.plan and from then push(gone, key_plan_index(run.plan, from), id) end
   if run.plan and to then note_coming(key_plan_index(run.plan, to), id) end
 end
@@ -220,17 +233,30 @@ local function move(id, run, verb, state, detail, ...)
   append(event, id, state, run, detail)
 end
 
--- The keeper of the duties sleeps until the first of the times that it knows of, and is told of an earlier one: a worker
--- in its inbox, anybody else by the bell.
+-- Have a process look at its timers: a worker by an order in its inbox, a server by the bell.
+local function wake_duties(owner, at)
+  if call('ZSCORE', key_workers(), owner) then
+    call('XADD', key_inbox(owner), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', at)
+  else
+    call('XADD', key_bell(), 'MAXLEN', '1', '*', 'at', at)
+  end
+end
+
+-- The keeper of the duties sleeps until the first of the times that it knows of, and is told of an earlier one.
 local function tell_keeper(times, at)
   local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
   if first[2] and tonumber(first[2]) <= at then return end
   local keeper = call('GET', key_keeper())
-  if keeper and call('ZSCORE', key_workers(), keeper) then
-    call('XADD', key_inbox(keeper), '*', 'order', 'timers', 'run', '', 'fence', '', 'detail', at)
-  elseif keeper then
-    call('XADD', key_bell(), 'MAXLEN', '1', '*', 'at', at)
-  end
+  if keeper then wake_duties(keeper, at) end
+end
+
+-- If this process keeps the duties, it does so no longer, and the standby asks for them at once.
+local function stop_keeping(owner)
+  local standby = call('HGET', key_watch(), 'standby')
+  if standby == owner then call('HDEL', key_watch(), 'standby') end
+  if call('GET', key_keeper()) ~= owner then return end
+  call('UNLINK', key_keeper())
+  if standby and standby ~= owner then wake_duties(standby, now) end
 end
 
 local function close_timers()
@@ -256,7 +282,11 @@ local function close()
   for worker, ids in pairs(unheld) do
     each_chunk(ids, 1000, function(...) call('HDEL', key_holds(worker), ...) end)
   end
-  acked, unheld, uneven = {}, {}, {}
+  for worker, number in pairs(reported) do
+    -- Without an epoch the record is gone, and a count alone would stay for ever.
+    if call('HEXISTS', key_worker(worker), 'epoch') == 1 then call('HINCRBY', key_worker(worker), 'runs_ended', number) end
+  end
+  acked, unheld, uneven, reported = {}, {}, {}, {}
   close_index()
   close_timers()
   tell()

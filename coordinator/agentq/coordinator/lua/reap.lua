@@ -7,10 +7,13 @@ FLAGS  allow-oom
 USES   planning limiting waiting turns ending merging retiring
 First a mark, later the sweep: a worker is lost if its lease is missing twice, `grace_ms` apart, and if this server has
 been watched without a gap for a full lease: nobody is judged by what happened while the server was away, replaced or
-unreachable to every reaper, or while its clock was set. A lease from before a clock was set back would last for as long
+unreachable to every reaper, or while its clock was set. It is watched by all who ask for the duties (`keep`), so another
+keeper is no gap. What an ousted worker still holds is swept at once. A lease from before a clock was set back would last for as long
 as that: it begins anew. `server` names the server process, for tests; empty, it is asked. `doubtful` workers are
 missing and not yet judged; `left` is 1 if there is more to do at once; `next_at_ms` is when the next reap can matter.
 The workers declared lost are named at the end. ]]
+
+local LEASE_ENDED = 'it was not heard until its lease had ended'
 
 local function server_process()
   if server ~= '' then return server end
@@ -49,12 +52,15 @@ local marked, doubtful, runs, left, next_at, names = 0, 0, 0, 0, nil, {}
 
 local function wait_until(at) next_at = math.min(next_at or at, at) end
 
-local function sweep(worker)
+local function sweep(worker, swept)
   local function dismiss(id, run)
     runs = runs + 1
     lose(id, run, dice, 'worker ' .. worker .. ' was lost')
   end
-  call('HSET', key_worker(worker), 'state', 'lost')
+  if not swept then
+    call('HSET', key_worker(worker), 'state', 'lost', 'ended_why', LEASE_ENDED)
+    tell_of_worker('worker_lost', worker, LEASE_ENDED)
+  end
   if not retire(worker, 'lost', dismiss) then left = 1 end
   names[#names + 1] = worker
 end
@@ -63,12 +69,12 @@ end
 for _, worker in ipairs(call('ZRANGE', key_workers(), '-inf', now, 'BYSCORE', 'LIMIT', 0, INSPECT_A_CALL)) do
   local f = call('HMGET', key_worker(worker), 'missing_at_ms', 'state')
   local missing, swept = tonumber(f[1] or nil), f[2] == 'lost'
-  if not missing or missing > now then
+  if not swept and (not missing or missing > now) then
     marked, doubtful = marked + 1, doubtful + 1
     call('HSET', key_worker(worker), 'missing_at_ms', now)
     wait_until(math.max(now + grace_ms, judge_at))
   elseif swept or (now >= missing + grace_ms and now >= judge_at) then
-    if runs < SWEEP_A_CALL and #names < WORKERS_A_CALL then sweep(worker) else left = 1 end
+    if runs < SWEEP_A_CALL and #names < WORKERS_A_CALL then sweep(worker, swept) else left = 1 end
   else
     doubtful = doubtful + 1
     wait_until(math.max(missing + grace_ms, judge_at))

@@ -9,7 +9,8 @@ USES   planning limiting waiting turns ending merging
 The scripts keep all of these together; this is for what happens to Redis itself: a stream, a hash or a group that was
 deleted by hand, evicted, or lost. A pending run gets an entry if it has none, or one that was read and is in nobody's
 hands; a held run whose worker is unknown is released or lost; a blocked run whose dependency has vanished is told so;
-a timer that is missing is set; an index entry without a run goes, with what depends on that run. ]]
+a timer that is missing is set; an index entry without a run goes, with what depends on that run. A queue without any runs
+is forgotten. ]]
 
 local state
 
@@ -101,6 +102,7 @@ local function mend(id)
   local run = load(id)
   if not run then
     call('ZREM', key_index(queue, state), id)
+    call('ZREM', key_states(state), id)
     call('UNLINK', key_needs(id), key_log(id), key_mail(id), key_signals(id), key_children(id),
       key_returned(id), key_carried(id))
     timers[id] = false
@@ -134,8 +136,10 @@ for each in next_row do
   if not at_state or at_state == each then
     local room = INSPECT_A_CALL - looked
     local ids = call('ZRANGE', key_index(queue, each), from or '-', '+', 'BYLEX', 'LIMIT', 0, room)
-    for _, id in ipairs(ids) do
-      if mend(id) then mended = mended + 1 end
+    local listed = #ids > 0 and call('ZMSCORE', key_states(each), unpack(ids)) or {}
+    for place, id in ipairs(ids) do
+      if not listed[place] then call('ZADD', key_states(each), 0, id) end
+      if mend(id) or not listed[place] then mended = mended + 1 end
     end
     looked = looked + #ids
     if #ids == room then
@@ -146,4 +150,10 @@ for each in next_row do
   end
 end
 call('HDEL', key_cursors(), queue)
+close_index()
+if call('EXISTS', key_index(queue, 'blocked'), key_index(queue, 'scheduled'), key_index(queue, 'pending'),
+  key_index(queue, 'claimed'), key_index(queue, 'running'), key_index(queue, 'waiting'), key_index(queue, 'completed'),
+  key_index(queue, 'failed'), key_index(queue, 'cancelled'), key_index(queue, 'skipped')) == 0 then
+  call('SREM', key_queues(), queue)
+end
 return { looked, mended, 1 }

@@ -21,9 +21,12 @@ if not resumed then
   local function dismiss(id, run) lose(id, run, dice, 'worker was started again') end
   local before = record[1] or call('EXISTS', key_holds(worker)) == 1
   if before and not retire(worker, 'gone', dismiss) then return 'retiring' end
+  if record[2] == 'ready' or record[2] == 'draining' then tell_of_worker('worker_lost', worker, 'it was started again') end
   epoch = string.format('%.0f', math.max(now, tonumber(record[1] or 0) + 1))
   call('HSET', key_worker(worker), 'epoch', epoch, 'state', 'ready', 'op', op, 'registered_at_ms', now)
-  call('HDEL', key_worker(worker), 'missing_at_ms', 'claim')
+  call('HDEL', key_worker(worker), 'missing_at_ms', 'claim', 'ended_at_ms', 'ended_why', 'runs_ended')
+  call('ZREM', key_departed(), worker)
+  tell_of_worker('worker_registered', worker)
   redis.pcall('XGROUP', 'CREATE', key_inbox(worker), 'workers', '0', 'MKSTREAM')
 else
   epoch = record[1]

@@ -132,7 +132,7 @@ local function walk(plan, budget)
       for _, id in ipairs(ids) do found = begin_task_again(id, f[2]) or found end
       if #ids == budget then
         call('HSET', key, 'walk_after', state .. ' ' .. (ids[budget] or after or '0'), 'walk_found', found and 1 or 0)
-        set_timer(plan_timer(plan), now)
+        continue_plan(plan)
         return false
       end
       budget, at_state, after = budget - #ids, nil, nil
@@ -140,7 +140,7 @@ local function walk(plan, budget)
   end
   if found then
     call('HSET', key, 'walk_after', '', 'walk_found', 0)
-    set_timer(plan_timer(plan), now)
+    continue_plan(plan)
     return false
   end
   call('HDEL', key, 'walking', 'walk_after', 'walk_found')

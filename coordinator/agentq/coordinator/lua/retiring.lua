@@ -24,9 +24,10 @@ local function clear_consumer(lane, consumer, budget)
   return #left
 end
 
--- Take everything from a worker, a bounded part in one call; true when nothing is left and its keys are gone. `dismiss`
--- says what becomes of a run it holds.
+-- Take everything from a worker, the duties and a bounded part of its runs in one call; true when nothing is left and its
+-- keys are gone. `dismiss` says what becomes of a run it holds.
 local function retire(worker, state, dismiss)
+  stop_keeping(worker)
   local budget = SWEEP_A_CALL
   local holds = call('HGETALL', key_holds(worker))
   for at = 1, math.min(#holds, 2 * budget), 2 do
@@ -44,8 +45,11 @@ local function retire(worker, state, dismiss)
     budget = budget - clear_consumer(lane, worker, budget)
   end
   if budget <= 0 then return false end
-  call('HSET', key_worker(worker), 'state', state)
+  call('HSET', key_worker(worker), 'state', state, 'ended_at_ms', stamp)
   call('PEXPIRE', key_worker(worker), WORKER_RECORD_MS)
+  call('ZADD', key_departed(), now, worker)
+  call('ZREMRANGEBYSCORE', key_departed(), '-inf', now - WORKER_RECORD_MS)
+  call('PEXPIRE', key_departed(), WORKER_RECORD_MS)
   call('ZREM', key_workers(), worker)
   call('UNLINK', key_alive(worker), key_inbox(worker))
   return true

@@ -1,7 +1,7 @@
 --[[ schedule: put a schedule into the world, or another in its place.
 KEYS   base
 ARGV   now_ms name revision_before revision overlap rule lane spec door next_ms wake_ms
-REPLY  ok, exists, stale
+REPLY  ok, exists, stale, many_schedules NUMBER
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   planning limiting waiting turns ending merging birth scheduling
@@ -14,6 +14,8 @@ if before and before.revision == revision then return 'ok' end
 if before and revision_before == '' then return 'exists' end
 if (before and before.revision or '') ~= revision_before then return 'stale' end
 if before and before.last_at_ms and tonumber(next_ms) <= tonumber(before.last_at_ms) then return 'stale' end
+local number = not before and call('ZCARD', key_schedules())
+if number and number >= SCHEDULES then return 'many_schedules ' .. number end
 local key = key_schedule(name)
 call('HSET', key, 'revision', revision, 'overlap', overlap, 'rule', rule, 'lane', lane, 'spec', spec, 'door', door,
   'next_at_ms', next_ms, before and 'changed_at_ms' or 'created_at_ms', stamp)

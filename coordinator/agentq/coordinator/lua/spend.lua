@@ -1,4 +1,4 @@
---[[ spend: what an attempt of an agent has spent so far, added to what its run and its session have.
+--[[ spend: what an attempt of an agent has spent so far, added to what its run, its session and its plan have.
 KEYS   base
 ARGV   now_ms id fence cost input cached output turns totals
 REPLY  [ok, spent by the run, spent by the session or ''], not_found, fenced, wrong_state STATE
@@ -28,6 +28,10 @@ end
 local key = conversation_of(id, run)
 local more = plus(told, before, -1)
 local is_whole = cost ~= '' and string.find(totals, '"cost_usd"', 1, true)
+
+if run.plan and more[1] ~= 0 and call('HEXISTS', key_plan(run.plan), 'budget') == 1 then
+  call('HINCRBY', key_plan(run.plan), 'spent', string.format('%.0f', more[1]))
+end
 
 local function added_to(text)
   local sums = plus(sums_of(text), more, 1)

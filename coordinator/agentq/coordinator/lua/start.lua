@@ -1,4 +1,4 @@
---[[ start: the processes of these attempts have begun.
+--[[ start: the worker works at these attempts now: it prepares, executes or merges them.
 KEYS   base
 ARGV   now_ms
 ROWS   id fence

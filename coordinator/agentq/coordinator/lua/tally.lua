@@ -28,6 +28,6 @@ for at = 1, #named, 2 do
     mended = mended + 1
   end
 end
-if call('HGET', key_plan(plan), 'stopped') and is_alive(plan) then set_timer(plan_timer(plan), now) end
+if call('HGET', key_plan(plan), 'stopped') and is_alive(plan) then continue_plan(plan) end
 concerned[plan] = true
 return mended

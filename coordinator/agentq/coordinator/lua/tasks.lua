@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms plan after count
 ROWS   state
-REPLY  [cursor or '', run, task, state, attempt, worker, reason, submitted_at_ms, claimed_at_ms, started_at_ms, finished_at_ms, class, spending, ...]
+REPLY  [cursor or '', run, task, state, attempt, worker, reason, submitted_at_ms, claimed_at_ms, started_at_ms, finished_at_ms, class, spending, lane, ...]
 VERBS
 FLAGS  no-writes
 With states, those in one of them; else all. `after` is the last run of the page before. A page can be short; an empty cursor
@@ -20,7 +20,7 @@ end
 table.sort(ids)
 
 local TOLD = { 'task', 'state', 'attempt', 'worker', 'reason', 'submitted_at_ms', 'claimed_at_ms', 'started_at_ms',
-  'finished_at_ms', 'outcome', 'spending' }
+  'finished_at_ms', 'outcome', 'spending', 'lane' }
 local page = { #ids >= limit and ids[limit] or '' }
 for place = 1, math.min(limit, #ids) do
   local f = call('HMGET', key_run(ids[place]), unpack(TOLD))

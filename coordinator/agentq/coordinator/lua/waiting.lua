@@ -40,10 +40,8 @@ local function consume(id, run)
 end
 
 -- A run that is about to be born, in place of others perhaps, is somebody's child; why it cannot be, or nil.
--- With a fence, it is the parent itself that wants it, and that attempt has to hold it still.
-local function refuse_child(parent_id, replaced, fence, most)
+local function refuse_child(parent_id, replaced, most)
   local parent = load(parent_id)
-  if fence and not (parent and is_held(parent) and parent.fence == fence) then return 'disowned ' .. parent_id end
   if not parent or is_ended(parent) then return 'orphan ' .. parent_id end
   for _, other in pairs(replaced) do
     if other == parent_id then return 'orphan ' .. parent_id end

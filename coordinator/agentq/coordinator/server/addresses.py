@@ -16,6 +16,29 @@ from agentq.coordinator.errors import Invalid, NotAllowed
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
+NOT_PUBLIC = tuple(
+    map(
+        ip_network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+            *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16"),
+            *("192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
+            "168.63.129.16/32",  # what a virtual machine of Azure asks about itself
+            *(
+                "::/8",
+                "100::/8",
+                "2001::/23",
+                "2001:db8::/32",
+                "2620:4f:8000::/48",
+                "3fff::/20",
+                "4000::/2",
+                "8000::/1",
+            ),
+        ),
+    )
+)
+"""The registries of special addresses (IANA, November 2026), and what is not given out: which of them Python knows
+depends on its version."""
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
@@ -66,12 +89,11 @@ def _network(text: str):  # type: ignore[no-untyped-def]
 
 
 def _is_public(address: Address) -> bool:
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64[0]):
         # It stands for the IPv4 address in it, which is judged by itself.
         return True
-    if isinstance(address, IPv6Address) and address.is_site_local:
-        return False
-    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+    listed = any(address.version == network.version and address in network for network in NOT_PUBLIC)
+    return not listed and address.is_global and not (address.is_multicast or address.is_reserved)
 
 
 def _within(address: Address) -> list[Address]:

@@ -40,7 +40,8 @@ from agentq.coordinator.server.routers import (
 from agentq.coordinator.server.service import Service
 from agentq.coordinator.server.worker_line import Lines
 from agentq.coordinator.server.zipping import Zipping
-from agentq.coordinator.settings import ServerSettings, Settings
+from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.settings import Settings
 
 ROUTERS: tuple[APIRouter, ...] = (
     runs.router,
@@ -96,10 +97,13 @@ def needed(route: APIRoute | APIWebSocketRoute) -> Allowed | None:
     return next((call for call in calls if isinstance(call, Allowed)), None)
 
 
-def create_app(settings: Settings, server: ServerSettings | None = None, *, open_to_all: bool = False) -> App:
-    """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are."""
+def create_app(
+    settings: Settings, server: ServerSettings | None = None, *, open_to_all: bool = False, local: str = ""
+) -> App:
+    """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are; `local` is the token of
+    this machine, which may do everything."""
     server = server or ServerSettings()
-    service = Service(settings, server, open_to_all=open_to_all)
+    service = Service(settings, server, open_to_all=open_to_all, local=local)
     embassy = Embassy(service.store, settings, service.tides, service.ask, server)
 
     @asynccontextmanager

@@ -1,9 +1,10 @@
-"""What is done to every request before and after the routes: its id, its line in the diary, its limits.
+"""What is done to every request before and after the routes: its id, its line in the log, its limits.
 
 1. It has an id: the client's own, if that is one, or a new one; the answer carries it.
 2. By what name it was called: on loopback only by one that is of loopback, so that no page in a browser reaches it
    through a name of its own (DNS rebinding); and a browser's request only from an origin that may.
-3. Its body is not larger than it may be, does not take longer to come, and is JSON if it is not said what it is.
+3. Its body is not larger than it may be, and neither are those of all requests together; it does not take longer to
+   come, and is JSON if it is not said what it is.
 4. What it was, and how it ended, is written down; with traces, it is a span.
 """
 
@@ -23,11 +24,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentq.coordinator import tracing
 from agentq.coordinator.clock import monotonic_ns
 from agentq.coordinator.server import problems
-from agentq.coordinator.server.access import is_loopback
 from agentq.coordinator.server.departing import CAME
 from agentq.coordinator.server.patience import OF_A_BODY
-from agentq.coordinator.settings import ServerSettings
+from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.url import is_loopback
 
+HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/@\s]+))(?::\d{1,5})?")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 SAFE = (
@@ -39,15 +41,19 @@ SAFE = (
 """What every answer carries that does not say otherwise."""
 ID = b"x-request-id"
 ABROAD = (b"cross-site", b"same-site")
+LINKED = ("/docs", "/health")
+"""What pages of other origins may link to."""
 FOREIGN = "Pages of other origins may not use this server; the setting `cors_origins` names those that may."
 QUIET = ("/health", "/ready", "/metrics")
-"""Paths of which every success is written down only in the `debug` diary."""
+"""Paths of which every success is written down only in the `debug` log."""
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 UNSAID = (b"", b"application/x-www-form-urlencoded", b"text/plain")
 """Content types that tell nothing: `curl -d` calls whatever it sends a form, and browsers call it text."""
 PATH_SHOWN = 500
+SMALL_BYTES = 64 << 10
+"""A body of up to this size has room among the others in any case, so that large ones do not keep it out."""
 CLOSE = {"connection": "close"}
 """What is left of a body that is not wanted is not read."""
 
@@ -68,6 +74,7 @@ class Envelope:
         if is_loopback(settings.host):
             self._names |= {settings.host.strip("[]").lower()}
         self._any_name = "*" in settings.hosts or (not is_loopback(settings.host) and not settings.hosts)
+        self._bodies = _Bodies(max(settings.bodies_bytes, settings.body_bytes))
         self._origins = frozenset(origin.rstrip("/") for origin in settings.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,10 +87,10 @@ class Envelope:
             _call_it_json(scope, headers)
         request_id = _id_of(headers)
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(scope, receive, send, request_id, self._settings, has_body=has_body)
+        exchange = _Exchange(scope, receive, send, request_id, self._settings, self._bodies, has_body=has_body)
         if scope["type"] == "http" and scope["path"] not in QUIET:
             exchange.follow(headers)
-        refused = self._refusal(headers, request_id)
+        refused = self._refusal(scope, headers, request_id)
         app: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app if refused is None else refused
         try:
             await app(scope, exchange.receive, exchange.send)
@@ -91,10 +98,17 @@ class Envelope:
             if not exchange.status:
                 raise  # else it was answered, and written down, by `problems`
         finally:
+            exchange.leave()
             self._note(exchange)
 
-    def _refusal(self, headers: dict[bytes, bytes], request_id: str) -> Response | None:
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], request_id: str) -> Response | None:
         """The answer to a request that is not let in at all."""
+        if len(headers) < len(scope["headers"]):
+            names = [name for name, _ in scope["headers"]]
+            if names.count(b"host") > 1:
+                return _refused(421, "A request has one Host header.", request_id)
+            if names.count(b"origin") > 1:
+                return _refused(403, "A request has one Origin header at the most.", request_id)
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._any_name and _name_of(host) not in self._names:
             detail = "This server is not called by that name; the setting `hosts` tells it others."
@@ -102,8 +116,8 @@ class Envelope:
         origin = headers.get(b"origin", b"").decode("latin-1").rstrip("/")
         if origin and origin not in self._origins and origin.partition("://")[2] != host:
             return _refused(403, FOREIGN, request_id)
-        # Of what a page merely embeds, a browser does not say the origin; nobody is kept from following a link.
-        if not origin and headers.get(b"sec-fetch-site") in ABROAD and headers.get(b"sec-fetch-mode") != b"navigate":
+        # Of what a page merely embeds, and of a link, a browser does not say the origin.
+        if not origin and headers.get(b"sec-fetch-site") in ABROAD and not _is_harmless_link(scope, headers):
             return _refused(403, FOREIGN, request_id)
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self._settings.body_bytes:
@@ -132,24 +146,58 @@ class Envelope:
                 "token": scope["state"].get("token"),
                 "client": (scope.get("client") or ("",))[0],
             }
+            made = scope["state"].get("made") or exchange.location
+            if made:
+                fields["made"] = made
             log.log(level, "request", extra={"fields": fields})
+
+
+class _Bodies:
+    """The large bodies of requests that are under way: each is in memory several times until its answer is made."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+
+    def take(self, number: int) -> None:
+        """Take room for so many bytes more, or refuse the request."""
+        if self._taken + number > self._most:
+            detail = f"The bodies of the requests under way have {self._most} bytes, which is the most; try again."
+            raise HTTPException(503, detail, CLOSE | {"retry-after": str(problems.RETRY_AFTER_S)})
+        self._taken += number
+
+    def give_back(self, number: int) -> None:
+        self._taken -= number
 
 
 class _Exchange:
     """One request and its answer, as they pass."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, request_id: str, settings: ServerSettings, *, has_body: bool
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request_id: str,
+        settings: ServerSettings,
+        bodies: _Bodies,
+        *,
+        has_body: bool,
     ) -> None:
         self.scope = scope
         self.request_id = request_id
         self.status = 0
+        self.location = ""
+        """Where what it has made is."""
         self.began_ns = monotonic_ns()
         self._receive = receive
         self._send = send
         self._most = settings.body_bytes
         self._patience_ns = settings.body_timeout_ms * 1_000_000
         self._taken = 0
+        self._bodies = bodies
+        self._counted = 0
+        """What of its body it has taken room for."""
         self._whole = scope["type"] != "http" or not has_body
         self.span: Span | None = None
 
@@ -168,8 +216,16 @@ class _Exchange:
         self._taken += len(message.get("body", b""))
         if self._taken > self._most:
             raise HTTPException(413, f"The body is larger than {self._most} bytes, which is the most.", CLOSE)
+        if self._taken > SMALL_BYTES:
+            self._bodies.take(self._taken - self._counted)
+            self._counted = self._taken
         self._whole = not message.get("more_body", False)
         return message
+
+    def leave(self) -> None:
+        """It is answered, or given up: others have its room."""
+        self._bodies.give_back(self._counted)
+        self._counted = 0
 
     async def _in_time(self) -> Message:
         left = (self.began_ns + self._patience_ns - monotonic_ns()) / 1e9
@@ -184,6 +240,7 @@ class _Exchange:
             self.status = message["status"]
             headers = message.setdefault("headers", [])
             names = {name for name, _ in headers}
+            self.location = next((value.decode("latin-1") for name, value in headers if name == b"location"), "")
             message["headers"] = [
                 *headers, *((name, value) for name, value in SAFE if name not in names), (ID, self.request_id.encode())
             ]  # fmt: skip
@@ -207,6 +264,13 @@ def _id_of(headers: dict[bytes, bytes]) -> str:
     return own if REQUEST_ID.fullmatch(own) else f"req_{getrandbits(60):015x}"
 
 
+def _is_harmless_link(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a link of another page is followed to where a request changes nothing: others claim runs, say."""
+    is_link = headers.get(b"sec-fetch-mode") == b"navigate" and scope.get("method") in ("GET", "HEAD")
+    return is_link and scope["path"] in LINKED
+
+
 def _name_of(host: str) -> str:
-    """A Host header without its port."""
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].lower()
+    """A Host header without its port; empty for what is none."""
+    found = HOST.fullmatch(host)
+    return (found["six"] or found["name"] or "").lower() if found is not None else ""

@@ -19,14 +19,16 @@ from types import FrameType
 
 import uvicorn
 
+from agentq.coordinator import embedded, local_token, program_log
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
-from agentq.coordinator.server import diary
-from agentq.coordinator.server.access import file_tokens, is_loopback
+from agentq.coordinator.server.access import file_tokens
 from agentq.coordinator.server.app import App, create_app
 from agentq.coordinator.server.patience import patient
-from agentq.coordinator.settings import ServerSettings, Settings
+from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.settings import Settings
 from agentq.coordinator.tokens import Tokens, rate_of
 from agentq.coordinator.transport.messages import MESSAGE_BYTES
+from agentq.coordinator.url import is_loopback
 
 KEEP_ALIVE_S = 75
 """How long a connection may lie idle: longer than those of most proxies, so that these close first."""
@@ -68,21 +70,73 @@ def serve(
     settings: Settings, server: ServerSettings, *, insecure: bool = False, ready: Callable[[str], None] = lambda _: None
 ) -> None:
     """Listen until a signal says to end; `ready` is told the address once it is there."""
-    check(server)
-    diary.keep(server.log_level)
-    app = create_app(settings, server, open_to_all=insecure)
-    _check_who_may_come(app, server, insecure=insecure)
+    check(server, insecure=insecure)
+    program_log.keep(server.log_level)
+    home = embedded.home(settings.home)
+    local = "" if insecure or not is_loopback(server.host) else _local_token(home)
+    app = create_app(settings, server, open_to_all=insecure, local=local)
+    _check_who_may_come(app, server, is_open=insecure or bool(local))
     _allow_many_files(server.connections)
     listener = _listen(server)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    ready(f"http{'s' if server.tls_cert else ''}://{shown}:{port}")
-    _look_for_garbage_seldom()
-    Listening(_config(app, server), app).run([listener])
+    with _beside(local_token.socket_path(home, port) if local else None) as more:
+        ready(f"http{'s' if server.tls_cert else ''}://{shown}:{port}")
+        _look_for_garbage_seldom()
+        Listening(_config(app, server), app).run([listener, *more])
 
 
-def check(server: ServerSettings) -> None:
+def _local_token(home: Path) -> str:
+    """The token of this machine; empty where it cannot be kept, as in a container: then others are needed."""
+    try:
+        return local_token.make(home)
+    except NotAllowed as error:
+        log.warning("there is no token of this machine", extra={"fields": {"error": str(error)}})
+        return ""
+
+
+@contextmanager
+def _beside(path: Path | None) -> Iterator[list[socket.socket]]:
+    """The unix socket that the server listens on as well, in a folder that only its user enters."""
+    if path is None:
+        yield []
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            path.parent.mkdir(mode=local_token.PRIVATE, exist_ok=True)
+            path.parent.chmod(local_token.PRIVATE)
+            if _is_served(path):
+                raise OSError("a server at the same port of another address has it")
+            path.unlink(missing_ok=True)  # of a server that was killed
+            listener.bind(str(path))
+            path.chmod(local_token.PRIVATE)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            fields = {"socket": str(path), "error": error.strerror or str(error)}
+            log.warning("it listens at its port alone", extra={"fields": fields})
+            yield []
+            return
+        try:
+            yield [listener]
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        return asking.connect_ex(str(path)) == 0
+
+
+def check(server: ServerSettings, *, insecure: bool = False) -> None:
     """Whether the settings go together, before anything is opened."""
+    if not is_loopback(server.host) and (server.open_runners or not server.require_tokens):
+        word = "--open-runners" if server.open_runners else "--no-token"
+        raise Invalid(f"{word} is for a server on loopback, and others could reach one at {server.host}.")
+    if not (server.tls_cert or server.plain_http or insecure or is_loopback(server.host)):
+        raise Invalid(
+            f"At {server.host} without TLS, tokens and prompts could be read on their way: give --tls-cert and "
+            "--tls-key, or say --plain-http if the network is private or a proxy has TLS."
+        )
     if bool(server.tls_cert) != bool(server.tls_key):
         raise Invalid("A certificate and its key go together: give --tls-cert and --tls-key, or neither.")
     for path in filter(None, (server.tls_cert, server.tls_key)):
@@ -93,7 +147,7 @@ def check(server: ServerSettings) -> None:
         rate_of(server.rate)
 
 
-def _check_who_may_come(app: App, server: ServerSettings, *, insecure: bool) -> None:
+def _check_who_may_come(app: App, server: ServerSettings, *, is_open: bool) -> None:
     """Refuse a namespace that does not fit, and an address that others reach where nobody could be told apart."""
     try:
         app.service.store.guard()
@@ -102,8 +156,13 @@ def _check_who_may_come(app: App, server: ServerSettings, *, insecure: bool) -> 
         # It serves all the same: whoever asks is told, and once the store is back nobody has to start it again.
         log.warning("the store cannot be reached", extra={"fields": {"error": str(fault)}})
         tokens = 1
-    if is_loopback(server.host) or insecure or server.token_file or tokens:
+    if is_open or server.token_file or tokens or (is_loopback(server.host) and not server.require_tokens):
         return
+    if is_loopback(server.host):
+        raise NotAllowed(
+            "Nobody could use this server: it could not keep a token of this machine, and there is no other yet. Set "
+            "AGENTQ_HOME to a folder that it may write to, or make a token with `agentq token new NAME --scope admin`."
+        )
     raise NotAllowed(
         f"Others could reach a server at {server.host}, and there is no token yet by which to tell them apart. Make "
         "one with `agentq token new NAME --scope admin`, or give --token-file; --insecure-no-tokens lets anybody in."

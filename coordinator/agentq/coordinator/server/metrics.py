@@ -7,7 +7,7 @@ the id of a run, a session or a client.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -15,8 +15,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Fenced
 from agentq.coordinator.flow import Flow
+from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.link import fields_of
-from agentq.coordinator.overview import Overview
+from agentq.coordinator.overview import Overview, QueueRecord
 from agentq.coordinator.records import Records
 from agentq.coordinator.shapes import everyone, worker_state
 from agentq.coordinator.store import Store
@@ -31,6 +32,7 @@ CALL_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 NAMES_MAX = 1000
 """Queues, agents and models that are told apart: whoever submits makes up names, and each costs memory for good."""
 OTHERS = "other"
+NONE_LIVE = {state: 0 for state in State if state not in TERMINAL}
 
 
 class Metrics:
@@ -127,8 +129,9 @@ class Stock:
     def _queues(self) -> Iterator[Metric]:
         depth, age = _family("agentq_queue_depth"), _family("agentq_queue_latency_seconds")
         now_ms = wall_ms()
-        for record in Overview(self.store).queues():
-            for state, number in record.counts.items():
+        for record in _capped(Overview(self.store).queues()):
+            # A rule on the runs that are pending needs a number while there are none.
+            for state, number in {**NONE_LIVE, **record.counts}.items():
                 depth.add_metric([record.queue, state.value], number)
             waited_ms = 0 if record.oldest_ms is None else max(0, now_ms - record.oldest_ms)
             age.add_metric([record.queue], waited_ms / 1000)
@@ -165,6 +168,17 @@ class Stock:
             if str(found.get(field, "")).isdecimal():
                 family.add_metric([], int(found[field]))
             yield family
+
+
+def _capped(records: Sequence[QueueRecord]) -> list[QueueRecord]:
+    """The queues with the most live runs, and all others together."""
+    if len(records) <= NAMES_MAX:
+        return list(records)
+    ordered = sorted(records, key=lambda each: -sum(each.counts.get(state, 0) for state in NONE_LIVE))
+    rest = QueueRecord(OTHERS)
+    for record in ordered[NAMES_MAX - 1 :]:
+        rest.add(record)
+    return [*(each for each in ordered[: NAMES_MAX - 1] if each.queue != OTHERS), rest]
 
 
 REDIS = {

@@ -19,6 +19,7 @@ from agentq.coordinator.errors import AgentqError, NotAllowed
 from agentq.coordinator.limits import WEBHOOK_DELAY_MS_MAX
 from agentq.coordinator.server.addresses import Reach
 from agentq.coordinator.telling import TIMEOUT_MS, Verdict
+from agentq.coordinator.webhooks import HTTPS_ONLY
 
 ANSWER_BYTES = 64 << 10
 GONE = 410
@@ -95,9 +96,7 @@ class Poster:
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         if not tls and not self._plain_http:
-            raise NotAllowed(
-                "A webhook is told over https; AGENTQ_SERVER_WEBHOOK_HTTP=true allows http, in a network of your own."
-            )
+            raise NotAllowed(HTTPS_ONLY)
         assert parts.hostname is not None
         return parts.hostname, parts.port or (443 if tls else 80), tls
 

@@ -83,8 +83,12 @@ class Denied(errors.NotAllowed):
 class TooMany(errors.TryLater):
     """This token has made more requests than it may; wait."""
 
-    def __init__(self, wait_ms: int) -> None:
-        super().__init__("This token has made as many requests as it may for now; wait as long as Retry-After says.")
+    def __init__(
+        self,
+        wait_ms: int,
+        message: str = "This token has made as many requests as it may for now; wait as long as Retry-After says.",
+    ) -> None:
+        super().__init__(message)
         self.wait_ms = wait_ms
 
 

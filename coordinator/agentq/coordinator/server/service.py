@@ -46,8 +46,9 @@ from agentq.coordinator.server.hands import Hands
 from agentq.coordinator.server.metrics import Metrics, Stock
 from agentq.coordinator.server.posting import Poster
 from agentq.coordinator.server.tides import Tides, Watch
+from agentq.coordinator.server_settings import ServerSettings
 from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.settings import ServerSettings, Settings
+from agentq.coordinator.settings import Settings
 
 log = logging.getLogger("agentq.server")
 
@@ -83,7 +84,9 @@ class Submit(NamedTuple):
 class Service:
     """One server, from its start to its end. Made on any thread; used on the loop that started it."""
 
-    def __init__(self, settings: Settings, server: ServerSettings, *, open_to_all: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, server: ServerSettings, *, open_to_all: bool = False, local: str = ""
+    ) -> None:
         self.settings = settings
         self.server = server
         self.id = f"server-{socket.gethostname()}-{os.getpid()}-{new_nonce()}"
@@ -101,7 +104,7 @@ class Service:
             Reach(server.webhook_networks), plain_http=server.webhook_http, timeout_ms=server.webhook_timeout_ms
         )
         self.deliveries = Deliveries(self.id, self.feed, self.ask, self.poster, timeout_ms=server.webhook_timeout_ms)
-        self.access = Access(self, server, open_to_all=open_to_all)
+        self.access = Access(self, server, open_to_all=open_to_all, local=local)
         self.submit: Gathering[Submit, Receipt] = Gathering(
             self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES, weigh=lambda each: each.bytes
         )

@@ -8,7 +8,7 @@ submitted again, which changes nothing that is there already.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import sha256
 from math import isinf
 from typing import Any, NamedTuple
@@ -17,10 +17,12 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from agentq.coordinator import tracing
+from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Invalid
-from agentq.coordinator.fields import one_sentence
-from agentq.coordinator.identity import check_run_id, partition_of
-from agentq.coordinator.limits import ANSWERED_MS, SUBMIT_A_CALL
+from agentq.coordinator.fields import RUN, one_sentence
+from agentq.coordinator.flow import Flow, notes_on_limits
+from agentq.coordinator.identity import check_run_id, created_ms, is_run_id, partition_of
+from agentq.coordinator.limits import ANSWERED_MS, DEPENDENCIES_A_CALL, SUBMIT_A_CALL
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server import problems
@@ -33,6 +35,8 @@ HOME = 0
 """The partition that the answers of keys live in."""
 NUMBER_SHOWN = 40
 INFINITE = b"Infinity"
+CHOSEN_MS = 600_000
+"""How far from the present the time in an id may be that a client has made."""
 
 
 class Answer(NamedTuple):
@@ -106,7 +110,7 @@ async def submit(
     if caller.queues:
         await service.ask(_check_others, service, caller, what.specs)
     if run_id is not None:
-        _check_id(service, what, run_id)
+        _check_id(service, caller, what, run_id)
         return await _submit(service, what, [run_id], durable=durable)
     if key is None:
         ids = [service.queue.address(spec, None)[0] for spec in what.specs]
@@ -121,8 +125,20 @@ def _check_others(service: Service, caller: Principal, specs: Sequence[RunSpec])
             queues = ", ".join(caller.queues)
             raise Denied(f"This token is good only for what is in the queues {queues}; a session or a plan is in none.")
         others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent, _same(service, spec)))}
-        for other in sorted(others):
+        results = set(_results_in([*spec.args, spec.kwargs]))
+        if len(results) > DEPENDENCIES_A_CALL:
+            raise Invalid(f"The arguments name {len(results)} runs; {DEPENDENCIES_A_CALL} is the most.")
+        for other in sorted(others | results):
             caller.check_queue(service.records.get(other).spec.queue)
+
+
+def _results_in(value: Any) -> Iterator[str]:
+    """The runs whose results stand among the arguments of a function."""
+    if isinstance(value, dict) and is_run_id(str(value.get(RUN))):
+        yield value[RUN]
+    elif isinstance(value, list | dict):
+        for each in value if isinstance(value, list) else value.values():
+            yield from _results_in(each)
 
 
 def _same(service: Service, spec: RunSpec) -> str | None:
@@ -135,11 +151,18 @@ def _same(service: Service, spec: RunSpec) -> str | None:
     return found if found and command("EXISTS", key(partition_of(found), "run", found)) else None
 
 
-def _check_id(service: Service, what: Asked, run_id: str) -> None:
-    """Refuse an id that could not be that of this run."""
+def _check_id(service: Service, caller: Principal, what: Asked, run_id: str) -> None:
+    """Refuse an id that could not be that of this run, or that another may be about to get."""
     check_run_id(run_id)
     if what.many:
         raise Invalid("id: many runs cannot have one id; give them an Idempotency-Key.")
+    parent = what.specs[0].parent
+    # The id of a child of a function follows from that of its parent.
+    if parent is None or created_ms(parent) != created_ms(run_id):
+        if caller.queues:
+            raise Denied("id: a token of some queues cannot choose the id of a run; use an Idempotency-Key.")
+        if abs(created_ms(run_id) - wall_ms()) > CHOSEN_MS:
+            raise Invalid(f"id: {run_id} was not made within {CHOSEN_MS // 60_000} minutes from now; make a new one.")
     partition, home = partition_of(run_id), service.queue.home(what.specs[0])
     if partition not in service.store.partitions() or home not in (None, partition):
         raise Invalid(f"id: the run {run_id} would be in partition {partition}, where this one cannot live.")
@@ -191,14 +214,20 @@ async def _submit(service: Service, what: Asked, ids: Sequence[str], *, durable:
             receipt = await service.submit(Submit(spec, run_id, what.bytes))
         if receipt.refused is not None:
             raise await service.ask(service.queue.advised, receipt.refused, spec)
-        return Answer(201 if receipt.created else 200, _told(receipt))
+        return Answer(201 if receipt.created else 200, _told(receipt) | {"notes": await _notes(service, specs)})
     if durable:
         receipts = [await _durably(service, spec, run_id) for spec, run_id in zip(specs, ids, strict=True)]
     else:
         submits = [Submit(spec, run_id, 0) for spec, run_id in zip(specs, ids, strict=True)]
         receipts = await service.ask(service.submit_now, submits)
     status = 201 if any(receipt.created for receipt in receipts) else 200
-    return Answer(status, {"runs": [_told(receipt) for receipt in receipts]})
+    return Answer(status, {"runs": [_told(receipt) for receipt in receipts], "notes": await _notes(service, specs)})
+
+
+async def _notes(service: Service, specs: Sequence[RunSpec]) -> list[str]:
+    """What is strange about runs that were taken: limits that nobody has set."""
+    keys = {key for spec in specs for key in spec.limits}
+    return await service.ask(notes_on_limits, Flow(service.store), sorted(keys)) if keys else []
 
 
 async def _durably(service: Service, spec: RunSpec, run_id: str) -> Receipt:

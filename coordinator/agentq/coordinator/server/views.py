@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentq.coordinator.confidential import hidden
+from agentq.coordinator.confidential import hidden, shown
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.moments import iso
 from agentq.coordinator.schedules import Schedule
@@ -21,7 +21,8 @@ from agentq.coordinator.shapes import run_record, schedule_record, session_recor
 def run_view(run: Run) -> dict[str, Any]:
     """A run, whole, but for the values of what is secret of it."""
     record = foreign.concealed(run_record(run))
-    return foreign.also(run) | record | {"spec": hidden(record["spec"])}
+    also: dict[str, Any] = shown(foreign.also(run))
+    return also | record | {"spec": hidden(record["spec"])}
 
 
 def summary_view(run: Summary) -> dict[str, Any]:

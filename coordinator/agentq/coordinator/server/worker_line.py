@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -25,6 +24,7 @@ from agentq.coordinator.connection import Word
 from agentq.coordinator.deliveries import Streams, block_words, delivered_to
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
 from agentq.coordinator.lifecycle import TERMINAL
+from agentq.coordinator.release import installed_version
 from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.vigil import Vigil
 from agentq.coordinator.settings import Settings
@@ -308,7 +308,7 @@ def _by_partition(streams: Streams) -> list[Streams]:
 def welcome(settings: Settings) -> Welcome:
     """What holds here."""
     times = {name: getattr(settings, name) for name in TIMES}
-    return Welcome(version=version("agentq"), namespace=settings.namespace, partitions=settings.partitions, **times)
+    return Welcome(version=installed_version(), namespace=settings.namespace, partitions=settings.partitions, **times)
 
 
 async def close(socket: WebSocket, code: int, error: AgentqError) -> None:

@@ -42,7 +42,7 @@ OF_A_WORKER = frozenset(
         *("register", "heartbeat", "drain", "deregister"),
         *("lanes", "claim", "adopt", "exchange", "start", "finish", "fail", "defer", "release", "park", "receive"),
         *("report", "log", "converse", "bind", "spend", "carry", "carried", "gate", "limits"),
-        *("intend", "intended", "line_up", "step_aside"),
+        *("intend", "intended", "pin", "line_up", "step_aside"),
     )
 )
 GIVES = frozenset(("register", "claim", "adopt", "exchange"))
@@ -212,7 +212,9 @@ class Grants:
             case "lane" | "lanes":
                 self.lanes(text.splitlines(), former=script == "adopt")
             case "limit":
-                self._check_gate(text)
+                self._check_gate(text, shuts=script == "gate")
+            case "until_ms" if PATTERNS[name].fullmatch(text):
+                return min(int(text), self.store.time_ms() + limits.GATE_MS_MAX)
             case "count" | "calls" if PATTERNS[name].fullmatch(text):
                 return min(int(text), limits.CLAIM_A_CALL)
             case _ if name in PATTERNS:
@@ -239,14 +241,25 @@ class Grants:
         self._identity.check_size()
         return self._identity.model_dump_json()
 
-    def _check_gate(self, limit: str) -> None:
-        """A worker shuts the gates of accounts of agents that it has, and looks at them."""
+    def _check_gate(self, limit: str, *, shuts: bool) -> None:
+        """A worker looks at gates of accounts of agents that it has, and shuts them while it holds a run of them."""
         _valid(_limit, limit, "name of a limit")
         kind, _, rest = limit.partition(":")
         identity = self._known()
         offers = identity is not None and f"{AGENT_LABEL}{rest.partition(':')[0]}" in identity.labels
         if kind != "account" or not offers:
             raise NotAllowed(f"The limit {limit!r} is none of an agent of the worker {self.worker}.")
+        if shuts and not self._holds_run_of(rest.partition(":")[0]):
+            raise Fenced(f"The worker {self.worker} holds no run of an agent whose account is {rest!r}.")
+
+    def _holds_run_of(self, agent: str) -> bool:
+        key, command = self.store.key, self.store.connection.command
+        for partition in self.store.partitions():
+            for run in command("HKEYS", key(partition, "holds", self.worker)):
+                lane = command("HGET", key(partition, "run", run), "lane")
+                if lane and f"{AGENT_LABEL}{agent}" in lane_parts(lane)["demands"]:
+                    return True
+        return False
 
 
 def _queue_of(lane: str) -> str:
@@ -275,8 +288,9 @@ PATTERNS = {
         r"(all|any)?": "children",
         r"( ([A-Za-z0-9_.@+-]{1,128} ){1,32})?": "signals",
         r"": "gate",
-        r"[0-9a-f]{20}": "line",
+        r"[0-9a-f]{20}": "line place",
         r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",
+        r"([0-9a-f]{40}|[0-9a-f]{64})?": "base_commit",
         r"[ -~]{0,512}": "ref",
     }.items()
     for name in names.split()

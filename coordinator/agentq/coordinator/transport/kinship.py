@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
 from agentq.coordinator.fields import one_sentence
-from agentq.coordinator.identity import new_run_id, partition_of
+from agentq.coordinator.identity import created_ms, new_run_id, partition_of, tick_run_id
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.logs import LogEntry
@@ -30,7 +30,6 @@ from agentq.coordinator.transport.messages import (
     BLOCK_MS_MAX,
     Await,
     Bear,
-    Depth,
     End,
     Finished,
     Given,
@@ -45,8 +44,6 @@ from agentq.coordinator.waiting import Message
 ATTEMPTS = 5
 AGAIN_S = 1.0
 """After how long a wait that could not be asked for is asked for again."""
-OF_OTHERS = ("plan", "session", "dedupe_key")
-"""What would let a child reach the runs of others."""
 
 _messages: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 _entries: TypeAdapter[list[LogEntry]] = TypeAdapter(list[LogEntry])
@@ -106,9 +103,6 @@ class RemoteOffspring(Offspring):
     def written(self, child: str, after: str, characters: int) -> tuple[list[LogEntry], bool]:
         entries, more = self._ask(Read, child=child, after=after, characters=characters)
         return _entries.validate_python(entries), bool(more)
-
-    def depth(self) -> int:
-        return int(self._ask(Depth))
 
     def _ask(self, kind: type[OfHeld], **fields: Any) -> Any:
         return asked_of(self._store, self._claim, kind, **fields)
@@ -178,11 +172,9 @@ def _of_children(queue: Queue, claim: Claim, grants: Grants, asked: OfHeld) -> A
     kin = Offspring(queue, claim)
     match asked:
         case Bear():
-            return kin.submit(_child(asked, kin, grants), most=asked.most, run_id=asked.child)
+            return kin.submit(_child(asked, grants), most=asked.most, run_id=_id_of_child(asked))
         case Look():
             return _told(kin.get(asked.child))
-        case Depth():
-            return kin.depth()
         case Read():
             entries, more = kin.written(asked.child, asked.after, asked.characters)
             return [entry.model_dump(mode="json") for entry in entries], more
@@ -202,17 +194,15 @@ def _told(run: Run) -> Any:
     return from_json(run.model_dump_json(by_alias=True))
 
 
-def _child(asked: Bear, kin: Offspring, grants: Grants) -> RunSpec:
+def _id_of_child(asked: Bear) -> str:
+    """The same when it is asked for twice; none that the worker chooses, which might be what a schedule is to use."""
+    return tick_run_id(partition_of(asked.run), created_ms(asked.child), f"{asked.run} {asked.fence} {asked.child}")
+
+
+def _child(asked: Bear, grants: Grants) -> RunSpec:
     try:
         spec = RunSpec.model_validate_json(to_json(asked.spec))
     except ValidationError as error:
         raise Invalid(one_sentence(error)) from error
-    if spec.parent not in (None, asked.run):
-        raise NotAllowed(f"A run has children of its own only, not of {spec.parent}.")
-    for name in OF_OTHERS:
-        if name in spec.model_fields_set and getattr(spec, name) is not None:
-            raise NotAllowed(f"A child has no {name}: that would concern runs of others.")
     grants.check_queue(spec.queue)
-    for other in (*spec.after, *spec.inputs.values()):
-        kin.get(other)
     return spec

@@ -28,7 +28,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Incompatible, Invalid, NotAllowed, Unreachable
+from agentq.coordinator.errors import (
+    AgentqError,
+    Incompatible,
+    Invalid,
+    NotAllowed,
+    Unreachable,
+    has_untrusted_certificate,
+)
 from agentq.coordinator.transport.messages import (
     FORBIDDEN,
     GOING_AWAY,
@@ -55,7 +62,7 @@ BUSY_PONG_S = 60.0
 WAIT_MS = 200
 WAIT_MS_MAX = 5_000
 FAILURES_AT_FIRST = 4
-"""After so many a worker that begins gives up; one that has begun never does."""
+"""After so many a worker that begins says that it waits, or gives up if it is to end by itself."""
 LASTED_MS = 10_000
 """After so long a connection counts as one that lasts."""
 SMALL_BYTES = 64 << 10
@@ -110,15 +117,21 @@ class Line:
 
     # ---- from any thread
 
-    def open(self, within_s: float) -> None:
-        """Begin; returns once it is welcomed, and raises what else came of the first tries."""
+    def open(self, within_s: float, waits: Callable[[AgentqError], None] | None = None) -> None:
+        """Begin; returns once it is welcomed. Where the first tries fail, it `waits` on if it may, or raises why."""
         self._thread.start()
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._up or self._fault is not None or self._failures >= FAILURES_AT_FIRST, within_s
-            )
+            self._changed.wait_for(lambda: self._is_settled or self._failures >= FAILURES_AT_FIRST, within_s)
+            if waits is not None and not self._is_settled and not has_untrusted_certificate(self._broken):
+                waits(self._broken)
+                self._changed.wait_for(lambda: self._is_settled)
             if not self._up:
                 raise self._fault or self._broken
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether the other side has welcomed this worker, or refused it for good."""
+        return self._up or self._fault is not None
 
     def number(self) -> int:
         """Of the next question."""

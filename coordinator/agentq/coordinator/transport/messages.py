@@ -144,7 +144,7 @@ class Bear(_OfHeld):
 
     type: Literal["bear"] = "bear"
     child: RunId
-    """The id that it gets: made by who asks, so that asking twice makes one child."""
+    """Made by the worker. The id of the child follows from it, so that asking twice makes one child."""
     spec: dict[str, Any]
     most: Annotated[int, Field(ge=0, le=CHILDREN_A_RUN)]
 
@@ -154,12 +154,6 @@ class Look(_OfHeld):
 
     type: Literal["look"] = "look"
     child: RunId
-
-
-class Depth(_OfHeld):
-    """Tell how many generations are above the run."""
-
-    type: Literal["depth"] = "depth"
 
 
 class Read(_OfHeld):
@@ -224,7 +218,7 @@ class Refusal(_Answering):
     message: str
 
 
-OfHeld = Bear | Look | Depth | Read | End | Await | Mail | Given | Finished
+OfHeld = Bear | Look | Read | End | Await | Mail | Given | Finished
 Question = Call | Watch | Pending | OfHeld
 FromWorker = Annotated[Init | Wake | Question, Field(discriminator="type")]
 MESSAGES = (
@@ -236,7 +230,6 @@ MESSAGES = (
     Pending,
     Bear,
     Look,
-    Depth,
     Read,
     End,
     Await,

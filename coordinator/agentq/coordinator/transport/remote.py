@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from importlib.metadata import version
 from typing import Any
 
 from agentq.coordinator.connection import Word
 from agentq.coordinator.deliveries import Streams
-from agentq.coordinator.errors import Incompatible, NotAllowed
+from agentq.coordinator.errors import AgentqError, Incompatible, NotAllowed
 from agentq.coordinator.keys import Keyspace
 from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.release import installed_version
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 from agentq.coordinator.transport.line import Address, Line
@@ -40,7 +40,7 @@ class RemoteStore(Store):
         self._lock = threading.Lock()
         self.settings: Settings | None = None
         """Those of the coordinator, once it was reached."""
-        said = {"version": version("agentq"), "worker": worker}
+        said = {"version": installed_version(), "worker": worker}
         self._work = Line(address, Init.model_validate({**said, "line": "work"}), self._welcomed)
         # Its pings are answered at once, so it finds out first that nobody is there any more.
         pulse = Init.model_validate({**said, "line": "pulse"})
@@ -48,10 +48,10 @@ class RemoteStore(Store):
         # Nothing here is sent to a server of Redis; whatever would be, is refused below.
         super().__init__(_Nowhere(), Keyspace())  # type: ignore[arg-type]
 
-    def open(self) -> Settings:
-        """Connect; returns what holds there."""
-        self._pulse.open(OPEN_S)
-        self._work.open(OPEN_S)
+    def open(self, waits: Callable[[AgentqError], None] | None = None) -> Settings:
+        """Connect, for as long as it takes where somebody `waits`; returns what holds there."""
+        self._pulse.open(OPEN_S, waits)
+        self._work.open(OPEN_S, waits)
         assert self.settings is not None
         return self.settings
 
@@ -86,7 +86,7 @@ class RemoteStore(Store):
 
     # ---- what a store does
 
-    def guard(self) -> None:
+    def guard(self, *, anew: bool = False) -> None:
         """The coordinator has seen to that."""
 
     def call(self, script: str, partition: int, *arguments: Word) -> Any:

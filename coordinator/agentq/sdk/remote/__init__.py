@@ -11,15 +11,17 @@ from pydantic import JsonValue
 from agentq.coordinator import tracing
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.events import BEGINNING, Event
-from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.identity import is_run_id, new_nonce
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
-from agentq.coordinator.limits import ARGUMENTS_BYTES, SUBMIT_A_CALL
+from agentq.coordinator.limits import ARGUMENTS_BYTES, LIST_A_CALL, SUBMIT_A_CALL
 from agentq.coordinator.logs import LogEntry
 from agentq.coordinator.queue import Receipt
+from agentq.coordinator.records import Filter
 from agentq.coordinator.run import RunSpec
 from agentq.sdk.endings import Endings
 from agentq.sdk.following import Placed
+from agentq.sdk.remote.administration import Administration
 from agentq.sdk.remote.faults import refused
 from agentq.sdk.remote.listening import END, GAP, OPENING, Listening
 from agentq.sdk.remote.sessions import Sessions
@@ -35,11 +37,12 @@ ENTRIES_A_READ = 500
 class Remote:
     """One coordinator, reached by one process."""
 
-    def __init__(self, url: str, token: str | Path | None = None) -> None:
-        self._wire = Wire(url, token)
+    def __init__(self, url: str, token: str | Path | None = None, *, home: str = "") -> None:
+        self._wire = Wire(url, token, home)
         self._runs = Watching(self._wire)
         self.endings = Endings(self._runs)
         self.sessions = Sessions(self._wire)
+        self.administration = Administration(self._wire)
 
     # ---- submitting
 
@@ -59,7 +62,7 @@ class Remote:
         with tracing.sending() as (trace, tell):
             told = self._wire.post("/runs", text.encode(), key=key, query=query, trace=trace)
             tell(told["id"], 1)
-        return Receipt(told["id"], told["created"])
+        return Receipt(told["id"], told["created"], notes=tuple(told.get("notes", ())))
 
     def submit_texts(self, texts: Iterable[str]) -> list[Receipt]:
         """Submit many, each request with a key of its own."""
@@ -69,13 +72,28 @@ class Remote:
             with tracing.sending() as (trace, tell):
                 told = self._wire.post("/runs", body, key=_key(), trace=trace)
                 tell("", len(told["runs"]))
-            receipts += map(_receipt, told["runs"])
+            first, *others = map(_receipt, told["runs"])
+            receipts += [first._replace(notes=tuple(told.get("notes", ()))), *others]
         return receipts
 
     # ---- what is said of runs
 
+    def find(self, text: str | None, *, live: bool = False) -> str:
+        if text is not None and is_run_id(text):
+            return text
+        found = self._wire.get("/records/find", {"run": text, "live": "true" if live else None})
+        return str(found["id"])
+
     def get(self, run_id: str) -> Run:
         return self._runs.get(run_id)
+
+    def matching(self, which: Filter) -> Iterator[str]:
+        asked = {"state": ",".join(which.states), "queue": which.queue, "plan": which.plan, "limit": LIST_A_CALL}
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._wire.get("/runs", {**asked, "cursor": cursor or None})
+            yield from (str(run["id"]) for run in page["runs"])
+            cursor = page["next"]
 
     def cancel(self, run_id: str, reason: str) -> State:
         return self._verb(run_id, "cancel", {"reason": reason})

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from agentq.coordinator import embedded, local_token
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, Unreachable
+from agentq.coordinator.url import is_loopback
 from agentq.sdk.remote.faults import fault_of
 
 ATTEMPTS = 5
@@ -41,13 +43,16 @@ IDLE_MAX = 16
 AGAIN = (429, 502, 503, 504)
 """Answers after which the same request may fare better."""
 
+PLAIN_HTTP = "AGENTQ_PLAIN_HTTP"
+"""The variable that lets a token go to another host without encryption, as --plain-http does for a worker."""
+
 Query = Mapping[str, object]
 
 
 class Wire:
     """One coordinator."""
 
-    def __init__(self, url: str, token: str | Path | None) -> None:
+    def __init__(self, url: str, token: str | Path | None, home: str = "") -> None:
         parts = urlsplit(url)
         if not parts.hostname or parts.query or parts.fragment or parts.username is not None:
             raise Invalid("The address of a coordinator looks like https://agentq.example.com:8765, and no more.")
@@ -56,6 +61,12 @@ class Wire:
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
         shown = token_of(token)
+        if shown and self._tls is None and not is_loopback(parts.hostname) and not _may_go_unencrypted():
+            raise Invalid(
+                f"The token would go to {parts.hostname[:80]} unencrypted: write https://, or set {PLAIN_HTTP}=true if "
+                "the network between is private."
+            )
+        shown = shown or local_token.shown_to(embedded.home(home), self._host, self._port)
         self._headers = {"User-Agent": "agentq-sdk", **({"Authorization": f"Bearer {shown}"} if shown else {})}
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
@@ -212,6 +223,10 @@ def _is_decided(status: int, answer: bytes) -> bool:
     """Whether a coordinator itself has said so, of which asking again at once changes nothing: a queue that takes no
     runs, say. What a proxy says of a coordinator, or that of its store, may pass."""
     return status in (503, 504) and any(name in answer for name in (b":try-later", b":undurable"))
+
+
+def _may_go_unencrypted() -> bool:
+    return os.environ.get(PLAIN_HTTP, "").lower() in ("1", "true", "yes", "on")
 
 
 def token_of(given: str | Path | None) -> str:

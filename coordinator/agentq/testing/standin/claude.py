@@ -56,7 +56,14 @@ def parser() -> Parser:
     words.add_argument("--permission-mode", choices=tuple(MODES), default="default")
     words.add_argument("--allowedTools", "--allowed-tools", default="")
     words.add_argument("--disallowedTools", "--disallowed-tools", default="")
-    for taken in ("--setting-sources", "--settings", "--mcp-config", "--append-system-prompt", "--effort"):
+    for taken in (
+        "--setting-sources",
+        "--settings",
+        "--mcp-config",
+        "--append-system-prompt",
+        "--append-system-prompt-file",
+        "--effort",
+    ):
         words.add_argument(taken)
     for taken in ("--strict-mcp-config", "--bare", "--restricted", "--safe-mode"):
         words.add_argument(taken, action="store_true")

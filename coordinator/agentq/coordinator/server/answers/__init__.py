@@ -13,7 +13,7 @@ RUN, SESSION, PLAN = "/runs/{run_id}", "/sessions/{name}", "/plans/{plan}"
 SCHEDULE, QUEUE, LIMIT, WORKER = "/schedules/{name}", "/queues/{name}", "/limits/{key:path}", "/workers/{worker}"
 
 ANSWERS: dict[tuple[str, str], Any] = {
-    ("POST", "/runs"): runs.Receipt | runs.Receipts,
+    ("POST", "/runs"): runs.Submitted | runs.Receipts,
     ("GET", "/runs"): runs.RunPage,
     ("GET", RUN): runs.Run,
     **{("POST", f"{RUN}/{verb}"): runs.Moved for verb in ("cancel", "retry", "signal", "approve", "deny", "wake")},
@@ -26,7 +26,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("POST", "/sessions"): runs.Session,
     ("GET", SESSION): runs.Session,
     ("GET", f"{SESSION}/turns"): runs.TurnPage,
-    ("POST", f"{SESSION}/turns"): runs.Receipt,
+    ("POST", f"{SESSION}/turns"): runs.Submitted,
     **{("POST", f"{SESSION}/{verb}"): runs.Session for verb in ("fork", "close")},
     ("GET", "/plans"): plans.PlanPage,
     ("POST", "/plans"): plans.Plan,

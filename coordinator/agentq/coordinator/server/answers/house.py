@@ -40,9 +40,10 @@ class Queue(Answer):
 
 
 class Queues(Answer):
-    """All queues."""
+    """A page of queues. Without `next` it is the last."""
 
     queues: list[Queue]
+    next: str | None
 
 
 class Limit(Answer):
@@ -68,15 +69,21 @@ class Worker(Answer):
     """A worker: what it can do, what it holds, when it was last heard of."""
 
     id: Annotated[str, Field(examples=["build01-4711-x"])]
-    state: Annotated[Literal["ready", "draining", "silent"], Field(examples=["ready"])]
+    state: Annotated[Literal["ready", "draining", "silent", "left", "lost"], Field(examples=["ready"])]
     slots: Annotated[int, Field(examples=[4])]
     queues: list[Queued]
     labels: Annotated[dict[str, str], Field(examples=[{"gpu": "a100"}])]
     only_matching: bool
     about: dict[str, JsonValue]
     seen_at: At
-    lease_until: At
+    lease_until: At | None
     runs: list[Id]
+    registered_at: At | None
+    runs_ended: Annotated[int, Field(examples=[17])]
+    """The attempts whose end it has reported."""
+    ended_at: At | None
+    """When it left or was declared lost."""
+    ended_why: str | None
 
 
 class Workers(Answer):

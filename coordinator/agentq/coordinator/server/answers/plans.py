@@ -41,6 +41,7 @@ class Task(Answer):
 
     id: Annotated[str, Field(examples=["test"])]
     run: Id
+    agent: Annotated[str | None, Field(examples=["claude"])]
     state: Stands
     reason: str | None
     attempt: int

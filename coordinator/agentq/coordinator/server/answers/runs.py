@@ -22,6 +22,13 @@ class Receipt(Answer):
     """Whether it is new, rather than one that is there with the same dedupe key."""
 
 
+class Submitted(Receipt):
+    """What became of one run that was submitted."""
+
+    notes: Annotated[list[str], Field(examples=[["There is no limit repo:acme, so it limits nothing."]])]
+    """What is strange about it, though it was taken."""
+
+
 class Refused(Receipt):
     """One of many that the store refused."""
 
@@ -32,6 +39,8 @@ class Receipts(Answer):
     """What became of many, in their order."""
 
     runs: list[Receipt | Refused]
+    notes: list[str]
+    """What is strange about them, though they were taken."""
 
 
 class Ended(Answer):
@@ -101,7 +110,7 @@ class Run(Both):
     """A run, whole."""
 
     id: Id
-    kind: Annotated[Literal["command", "function", "agent", "actor"], Field(examples=["command"])]
+    kind: Annotated[Literal["command", "function", "agent"], Field(examples=["command"])]
     state: Stands
     reason: str | None
     """What a blocked run waits for, or why it is put off."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.server.access import Allowed, Principal
 from agentq.coordinator.server.problems import TooMany
-from agentq.coordinator.server.service import service_of
+from agentq.coordinator.server.service import OUTAGE_S, Service, service_of
 from agentq.coordinator.server.submitting import read
 from agentq.coordinator.tokens import Scope
 
-WORK = Allowed(Scope.WORK, bound=True)
+WORK = Allowed(Scope.WORK, bound=True, foreign=True)
 
 
 class OrRunner(Allowed):
     """The scope of a route; or a token that is bound to a runner, which has to be that of what is looked at."""
 
     def __init__(self, scope: Scope) -> None:
-        super().__init__(scope, bound=True)
+        super().__init__(scope, bound=True, foreign=True)
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
         found = await service_of(connection).access.principal(connection)
@@ -27,19 +32,44 @@ class OrRunner(Allowed):
 
 
 class ToPoll(Allowed):
-    """The scope of a poll. With a token that has asked too often it is held, and told nothing: refused three times in
-    a row, a runner gives up for good.
+    """The scope of a poll. With a token that has asked too often, or while the store cannot be asked whether it is
+    good, it is held, and told nothing: refused three times in a row, a runner gives up for good.
     """
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
-        try:
-            return await super().__call__(connection)
-        except TooMany as wait:
-            most_s: float = connection.app.state.embassy.timing.runner_poll_timeout
-            # Nothing is ever heard of nobody's run, but that the server is to end.
-            with service_of(connection).tides.of_run("nobody") as watch:
-                await watch.next(min(wait.wait_ms / 1000, most_s))
-            raise HTTPException(204) from None
+        if "authorization" not in connection.headers:
+            return await super().__call__(connection)  # which asks the store nothing
+        most_s: float = connection.app.state.embassy.timing.runner_poll_timeout
+        until_ms = monotonic_ms() + round(most_s * 1000)
+        looked = asyncio.create_task(super().__call__(connection))
+        # It is not cut off: others are looked at in the same call of the store.
+        await asyncio.wait({looked}, timeout=most_s)
+        if looked.done():
+            try:
+                return looked.result()
+            except (Unreachable, TryLater) as wait:
+                await self._hold(connection, wait, until_ms)
+        looked.add_done_callback(lambda task: task.cancelled() or task.exception())
+        raise HTTPException(204)
+
+    async def _hold(self, connection: HTTPConnection, wait: AgentqError, until_ms: int) -> None:
+        """Wait until the store can be asked again, or for as long as a poll is held."""
+        service = service_of(connection)
+        is_often = isinstance(wait, TooMany)
+        pause_s = wait.wait_ms / 1000 if isinstance(wait, TooMany) else OUTAGE_S
+        # Nothing is ever heard of nobody's run, but that the server is to end.
+        with service.tides.of_run("nobody") as watch:
+            while not service.tides.closing and (left_s := (until_ms - monotonic_ms()) / 1000) > 0:
+                await watch.next(min(pause_s, left_s))
+                if is_often or await self._is_back(service):
+                    return
+
+    async def _is_back(self, service: Service) -> bool:
+        with suppress(Unreachable, TryLater):
+            await service.ask(service.store.guard)
+            await service.ask(service.store.connection.command, "PING")
+            return True
+        return False
 
 
 class Beginning(Allowed):

@@ -31,6 +31,7 @@ from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, check_parameters
 from agentq.coordinator.sessions import Sessions, partition_of_session
 from agentq.coordinator.store import Store
+from agentq.coordinator.turn import Turn
 
 
 class Asked(BaseModel):
@@ -154,7 +155,7 @@ class Asking:
         parent = self._parent(asked)
         session = made.session
         wanted = self._wanted(asked, blueprint)
-        agent = asked.agent_name or self.timing.runner_agent
+        agent = self._executes(asked.agent_name, blueprint)
         spec = self._spec(asked, session, agent, parameters, blueprint, wanted, parent)
         try:
             self.sessions.new(session, agent, cwd=asked.project_dir)
@@ -234,7 +235,7 @@ class Asking:
         parameters: dict[str, JsonValue] = {**notes.parameters}
         if "prompt" not in parameters and spec.prompt is not None:
             parameters["prompt"] = spec.prompt
-        asked = self.ask_hook(hook, parameters, near=made.session, run_id=made.hook)
+        asked = self.ask_hook(hook, parameters, near=made.session, queue=spec.queue, run_id=made.hook)
         kept = notes.model_copy(update={"hook": asked}).kept()
         return spec.model_copy(
             update={
@@ -245,15 +246,19 @@ class Asking:
             }
         )
 
-    def ask_hook(self, hook: Hook, parameters: dict[str, JsonValue], *, near: str, run_id: str | None = None) -> str:
-        """Submit a run of a hook's agent, in the partition of a session; returns its id."""
+    def ask_hook(
+        self, hook: Hook, parameters: dict[str, JsonValue], *, near: str, queue: str, run_id: str | None = None
+    ) -> str:
+        """Submit a run of a hook's agent, in the partition of a session and the queue of its run; returns its id."""
         partition = partition_of_session(self.store, near)
         blueprint = self.shelf.check_agent(hook.agent_name)
         wanted = self._demands(blueprint)
         spec = RunSpec.checked(
             kind="agent",
-            agent=hook.agent_name,
+            agent=self._executes(hook.agent_name, blueprint),
             prompt=prompt_of(parameters),
+            turn=self._turn(hook.agent_name, parameters, {}, near),
+            queue=queue,
             demands=self._all(wanted, hook.agent_name),
             timeout_ms=round(hook.timeout_seconds * 1000),
             notes=Notes(
@@ -292,14 +297,28 @@ class Asking:
             kind="agent",
             agent=agent,
             prompt=prompt_of(parameters),
+            turn=self._turn(asked.agent_name, parameters, asked.scope or {}, session),
             session=session,
             cwd=asked.project_dir,
+            env={"AGENT_SESSION_NAME": session, "AGENT_SESSION_ID": session},
             queue=asked.queue,
             priority=asked.priority,
-            demands=self._all(wanted, agent),
+            demands=self._all(wanted, asked.agent_name or agent),
             expires_ms=self.timing.expires_ms,
             notes=notes.kept(),
         )
+
+    def _executes(self, name: str | None, blueprint: Blueprint | None) -> str:
+        default = self.timing.runner_agent
+        return default if name is None else self.shelf.executes(name, blueprint, default)
+
+    def _turn(
+        self, name: str | None, parameters: dict[str, JsonValue], scope: dict[str, JsonValue], session: str
+    ) -> Turn | None:
+        """What our workers tell the agent beside the prompt: the system prompt of its blueprint."""
+        blueprint = self.shelf.filled(name, parameters, scope, session) if name is not None else None
+        told = blueprint and blueprint.get("system_prompt")
+        return Turn(system_prompt=str(told)) if told else None
 
     def _wanted(self, asked: Asked, blueprint: Blueprint | None) -> Wanted:
         """What the request demands, and above it what its agent does."""

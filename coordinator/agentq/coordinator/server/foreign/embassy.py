@@ -17,7 +17,8 @@ from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.stopping import Stopping
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server.tides import Tides
-from agentq.coordinator.settings import ServerSettings, Settings
+from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 
 

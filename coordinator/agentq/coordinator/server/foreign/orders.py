@@ -32,7 +32,7 @@ from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
 from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
 from agentq.coordinator.server.foreign.registration import Dialect
 from agentq.coordinator.server.foreign.roster import ACTIVE_MS, NotRegistered, Roster
-from agentq.coordinator.server.foreign.shelf import Shelf, filled_in
+from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, lone_session, session_of
 from agentq.coordinator.server.problems import Denied
 
@@ -269,13 +269,7 @@ class Orders:
     def _blueprint(self, notes: Notes, body: Body, session: str) -> Body | None:
         if notes.agent is None:
             return None
-        try:
-            stored = self.shelf.resolved(self.shelf.get("agents", notes.agent))
-        except NotFound:
-            return None
-        facts = {"params": body["parameters"], "scope": notes.scope, "runtime": {"session_id": session}}
-        filled: Body = filled_in(stored, facts)
-        return filled
+        return self.shelf.filled(notes.agent, body["parameters"], notes.scope, session)
 
     def _hooked(self, hook: str) -> tuple[str | None, dict[str, JsonValue] | None]:
         """What a start hook has answered: why the run must not begin, and the parameters that it is to begin with."""

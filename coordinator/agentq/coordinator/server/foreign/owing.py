@@ -114,7 +114,7 @@ class Owing(Follower):
         parameters: dict[str, JsonValue] = data if isinstance(data, dict) else {"prompt": found.get("result") or ""}
         run_id = tick_run_id(partition_of(run.id), created_ms(run.id), f"finish {run.id}")
         try:
-            self.asking.ask_hook(hook, parameters, near=session_of(run), run_id=run_id)
+            self.asking.ask_hook(hook, parameters, near=session_of(run), queue=run.spec.queue, run_id=run_id)
         except Duplicate:
             return  # it was told already
         except Invalid as wrong:

@@ -20,15 +20,15 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from agentq.coordinator.demands import HOST
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.fitting import EXECUTOR_TYPE
 from agentq.coordinator.serving import Identity
 from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY
 
 Dialect = Literal["a", "b", "c"]
 Said = Annotated[str, Field(max_length=4096)]
 
-HOSTNAME, PROJECT, PROFILE, TYPE, TAG, OWNS = (
-    *("hostname", "project_dir", "executor_profile", "executor_type", "tag.", "owns."),
-)
+HOSTNAME, PROJECT, PROFILE, TAG, OWNS = "hostname", "project_dir", "executor_profile", "tag.", "owns."
+TYPE = EXECUTOR_TYPE
 """The labels that foreign demands are about."""
 HOOKS = "hooks"
 """The label of those that have a start hook's answer applied."""
@@ -124,13 +124,21 @@ class Registration(BaseModel):
             return int(said)
         return self.slots or 1
 
+    @property
+    def said_queues(self) -> tuple[str, ...]:
+        """The queues that it says it serves, in either way."""
+        return *(tag.removeprefix(QUEUE) for tag in self.tags if tag.startswith(QUEUE)), *self.queues
+
+    def within(self, queues: tuple[str, ...]) -> Registration:
+        """The same for these queues where it names none."""
+        return self if self.said_queues or not queues else self.model_copy(update={"queues": queues})
+
     def identity(self, runner: str) -> Identity:
         """The worker that it is."""
-        in_tags = tuple(tag.removeprefix(QUEUE) for tag in self.tags if tag.startswith(QUEUE))
         try:
             return Identity(
                 id=runner,
-                queues=(*in_tags, *self.queues) or ("default",),
+                queues=self.said_queues or ("default",),
                 labels=self._labels(runner),
                 slots=self.concurrency,
                 only_matching=self.require_matching_tags,

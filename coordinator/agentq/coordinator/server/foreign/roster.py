@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Invalid, NotAllowed, NotFound, Refused
 from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lease import Lease
+from agentq.coordinator.lease import Lease, oust
 from agentq.coordinator.limits import FOREIGN_MS, TOLD_BYTES
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records, WorkerRecord
@@ -146,7 +146,7 @@ class Roster:
     def _oust(self, before: Look) -> None:
         for partition, epoch in enumerate(before.epochs):
             if epoch:
-                self.store.call("oust", partition, before.runner, epoch)
+                oust(self.store, partition, before.runner, epoch, "its runner was started again")
 
     def leave(self, runner: str) -> None:
         """The runner itself goes: what it holds is released, and it is known no longer."""

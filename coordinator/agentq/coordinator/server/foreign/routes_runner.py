@@ -27,8 +27,8 @@ from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["foreign runners"], route_class=Quick)
 
-Runner = Annotated[Principal, allowed("work", bound=True)]
-Poller = Annotated[Principal, Depends(ToPoll(Scope.WORK, bound=True))]
+Runner = Annotated[Principal, allowed("work", bound=True, foreign=True)]
+Poller = Annotated[Principal, Depends(ToPoll(Scope.WORK, bound=True, foreign=True))]
 Fields = dict[str, Any]
 JSON = "application/json"
 OK = b'{"ok":true}'
@@ -84,7 +84,9 @@ def check_owner(caller: Principal, look: Look) -> None:
 async def register(request: Request, caller: Runner) -> Response:
     """An empty body is a registration, too. The same identity gets the same id, where its dialect has one."""
     embassy, service = embassy_of(request), service_of(request)
-    registration = Registration.read(await fields_of(request))
+    registration = Registration.read(await fields_of(request)).within(caller.queues)
+    for queue in registration.said_queues:
+        caller.check_queue(queue)
     runner = await service.ask(embassy.roster.register, registration, caller.bound or "")
     embassy.lobby.forget(runner)
     timing = embassy.timing

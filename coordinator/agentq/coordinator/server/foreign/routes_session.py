@@ -16,7 +16,6 @@ from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.asking import Asked, Made
 from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
-from agentq.coordinator.server.foreign.speaking import RESUME
 from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.submitting import Answer, once
@@ -30,7 +29,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 Reader = Annotated[Principal, Depends(OrRunner(Scope.READ))]
 Submitter = Annotated[Principal, allowed("submit")]
-Executor = Annotated[Principal, allowed("work", bound=True)]
+Executor = Annotated[Principal, allowed("work", bound=True, foreign=True)]
 
 
 @router.get("/sessions/by-name/{session_name}", summary="A session by its name")
@@ -168,9 +167,9 @@ async def follow(
 async def submitted(request: Request, caller: Principal, body: Any, key: str | None) -> Response:
     """The answer to a body of `POST /runs` that is in a dialect; with a key, it is done once."""
     asked = Asked.read(body)
-    caller.check_queue(asked.queue)
-    if caller.queues and (asked.type == RESUME or asked.parent_session_id or asked.parent_session_name):
-        raise Denied("This token is good only for what is in some queues; a session is in none.")
+    if caller.queues:
+        queues = ", ".join(caller.queues)
+        raise Denied(f"This token is good only for what is in the queues {queues}; a session is in none.")
     service, asking = service_of(request), embassy_of(request).asking
 
     async def act(first: dict[str, Any]) -> Answer:

@@ -191,7 +191,8 @@ def _routes_of(kind: Kind) -> None:
     one, many = NAMED[kind]
     if kind != "agents":
         router.add_api_route(f"/{kind}", page, methods=["GET"], summary=f"List {many}", dependencies=[READ])
-        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get {one}", dependencies=[LOOK])
+        look = LOOK if kind == "scripts" else READ
+        router.add_api_route(f"/{kind}/{{name}}", get, methods=["GET"], summary=f"Get {one}", dependencies=[look])
     router.add_api_route(
         f"/{kind}", add, methods=["POST"], status_code=201, summary=f"Store {one}", dependencies=[ADMIN]
     )

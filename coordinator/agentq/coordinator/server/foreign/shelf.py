@@ -278,6 +278,27 @@ class Shelf:
             return {**OFFERED, **offers[name]}
         return {**offers.get(name, {}), **(stored if raw else self.resolved(stored))}
 
+    def filled(
+        self, name: str, params: Mapping[str, Any], scope: Mapping[str, JsonValue], session: str
+    ) -> Fields | None:
+        """A blueprint with its capabilities, as a run of a session gets it; None where none is stored."""
+        try:
+            stored = self.resolved(self.get("agents", name))
+        except NotFound:
+            return None
+        found: Fields = filled_in(stored, {"params": params, "scope": scope, "runtime": {"session_id": session}})
+        return found
+
+    def executes(self, name: str, blueprint: Blueprint | None, default: str) -> str:
+        """The agent of workers that executes what names this one.
+
+        A stored blueprint stands for the default agent, which gets its system prompt, unless a worker or a runner has
+        an agent of that name. What no blueprint is stored of, or is procedural, only runners know.
+        """
+        if blueprint is None or blueprint.type == "procedural":
+            return name
+        return name if self.owner(name) is not None or name in self.offered() else default
+
     def resolved(self, blueprint: Fields) -> Fields:
         """A blueprint together with its capabilities."""
         texts, servers = [blueprint.get("system_prompt") or ""], dict(blueprint.get("mcp_servers") or {})

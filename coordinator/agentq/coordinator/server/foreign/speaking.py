@@ -13,19 +13,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from agentq.coordinator.errors import NotFound
+from agentq.coordinator.confidential import shown
+from agentq.coordinator.errors import Damaged, NotFound
 from agentq.coordinator.fields import Name
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
+from agentq.coordinator.limits import ANSWER_BYTES
+from agentq.coordinator.moments import utc
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
-from agentq.coordinator.server.foreign.registration import Dialect
+from agentq.coordinator.server.foreign.registration import TYPE, Dialect
 
 NOTES = "foreign"
 START, RESUME = "start_session", "resume_session"
@@ -136,7 +138,9 @@ def also(run: Run) -> dict[str, Any]:
 
 
 def also_brief(run: Summary) -> dict[str, Any]:
-    """What a list knows of a run."""
+    """What a list knows of a run that was asked for in a dialect. Only such a run demands a type of its runner."""
+    if TYPE not in (run.demands or {}):
+        return {}
     return {
         "run_id": run.id,
         "status": STATUS[run.state],
@@ -145,17 +149,24 @@ def also_brief(run: Summary) -> dict[str, Any]:
     }
 
 
-def wholly(records: Records, shown: Iterable[dict[str, Any]], status: str) -> list[dict[str, Any]]:
-    """Runs of a list with all that the dialects tell of each, those that have this status."""
-    found = []
-    for each in shown:
+def wholly(records: Records, listed: Iterable[dict[str, Any]], status: str) -> tuple[list[dict[str, Any]], str | None]:
+    """Runs of a list with all that the dialects tell of each, those that have this status; and, where an answer has no
+    room for more of them, the last that was looked at."""
+    found, size, last = list[dict[str, Any]](), 0, None
+    for each in listed:
+        if size > ANSWER_BYTES:
+            return found, last
+        last = each["id"]
         try:
-            told = also(records.get(each["id"]))
+            size += records.size(last)
+            told = shown(also(records.get(last)))
         except NotFound:
             continue  # forgotten since it was listed
-        if told["status"] == status:
+        except Damaged:
+            told = each
+        if told.get("status") == status:
             found.append({**told, **each, "status": status})
-    return found
+    return found, None
 
 
 def _last_worker(run: Run) -> str | None:
@@ -177,7 +188,7 @@ def moment(at_ms: int | None) -> str | None:
     """A time with its offset, as the dialects write it."""
     if at_ms is None:
         return None
-    return datetime.fromtimestamp(at_ms // 1000, UTC).replace(microsecond=at_ms % 1000 * 1000).isoformat()
+    return utc(at_ms).isoformat()
 
 
 def result_of(run: Run) -> dict[str, JsonValue] | None:
@@ -199,8 +210,12 @@ def result_fields(found: JsonValue, text: str | None = None) -> dict[str, JsonVa
 
 
 def concealed(record: dict[str, Any]) -> dict[str, Any]:
-    """A run's record without what only its runner is to see: the scope that was given along with it."""
-    notes = record.get("spec", {}).get("notes", {}).get(NOTES)
-    if isinstance(notes, dict):
-        notes.pop("scope", None)
+    """A run's record without what only its runner is to see: the scope that was given along with it.
+
+    The system prompt may have been filled in from that.
+    """
+    spec = record.get("spec", {})
+    notes = spec.get("notes", {}).get(NOTES)
+    if isinstance(notes, dict) and notes.pop("scope", None):
+        spec.get("turn", {}).pop("system_prompt", None)
     return record

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import one_sentence
-from agentq.coordinator.settings import ServerSettings
+from agentq.coordinator.server_settings import ServerSettings
 
 LEASE_BEATS = 2.5
 """A runner may miss one heartbeat and be late with the next."""

@@ -7,10 +7,9 @@ from typing import Any
 
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, TryLater
+from agentq.coordinator.schema_faults import TooBusy, Unfit, faults
 
 PROMPT_ONLY: Mapping[str, Any] = {
     "type": "object",
@@ -18,7 +17,6 @@ PROMPT_ONLY: Mapping[str, Any] = {
     "required": ["prompt"],
     "additionalProperties": False,
 }
-FAULTS = 20
 
 
 class Mistaken(Invalid):
@@ -40,28 +38,26 @@ def check_schema(schema: Mapping[str, Any]) -> None:
 def check_parameters(parameters: Mapping[str, Any], agent: str | None, schema: Mapping[str, Any] | None) -> None:
     """Refuse parameters that do not fit."""
     schema = schema or PROMPT_ONLY
-    # With a registry of its own, nothing that a schema refers to is ever fetched from anywhere.
-    validator = Draft7Validator(schema, registry=Registry())
     try:
-        faults = sorted(validator.iter_errors(parameters), key=lambda fault: list(map(str, fault.path)))
-    except Unresolvable as error:
-        raise Invalid(f"The schema of {agent or 'the agent'} refers to what it does not have: {error}.") from error
-    except RecursionError:
-        raise Invalid(f"The schema of {agent or 'the agent'} refers to itself without end.") from None
-    if not faults:
+        found = faults(parameters, schema)
+    except Unfit as unfit:
+        raise Invalid(f"The schema of {agent or 'the agent'} {unfit}.") from unfit
+    except TooBusy as busy:
+        raise TryLater("The parameters could not be checked in time; the server has too much to do.") from busy
+    if not found:
         return
     raise Mistaken(
         {
             "error": "parameter_validation_failed",
-            "message": f"The parameters do not fit what {agent or 'the agent'} takes: {faults[0].message[:500]}",
+            "message": f"The parameters do not fit what {agent or 'the agent'} takes: {found[0].message}",
             "agent_name": agent,
             "validation_errors": [
                 {
                     "path": "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.path),
-                    "message": fault.message[:500],
-                    "schema_path": "/".join(map(str, fault.schema_path)),
+                    "message": fault.message,
+                    "schema_path": fault.schema_path,
                 }
-                for fault in faults[:FAULTS]
+                for fault in found
             ],
             "parameters_schema": schema,
         }

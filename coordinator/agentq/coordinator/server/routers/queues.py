@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.lifecycle import QUEUED
+from agentq.coordinator.limits import NAME_LENGTH, QUEUES_A_PAGE
 from agentq.coordinator.overview import Overview
 from agentq.coordinator.server import bodies, views
 from agentq.coordinator.server.access import Principal, allowed
@@ -26,13 +27,16 @@ Admin = Annotated[Principal, allowed("admin", by_queue=True)]
 
 
 @router.get("", summary="List queues")
-async def ls(request: Request, caller: Reader) -> Response:
-    """Their runs by state, since when the oldest waits, how many come and end in a minute."""
+async def ls(
+    request: Request,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=QUEUES_A_PAGE, description="At most so many.")] = QUEUES_A_PAGE,
+    cursor: Annotated[str | None, Query(max_length=NAME_LENGTH, description="`next` of the page before.")] = None,
+) -> Response:
+    """Their runs by state, since when the oldest waits, how many come and end in a minute. A page, by name."""
     service = service_of(request)
-    found = await service.ask(Overview(service.store).queues)
-    return views.told(
-        {"queues": [queue_record(each) for each in found if not caller.queues or each.queue in caller.queues]}
-    )
+    found = await service.ask(Overview(service.store).page, limit, cursor, caller.queues)
+    return views.told({"queues": [queue_record(each) for each in found.queues], "next": found.cursor})
 
 
 @router.get("/{name}", summary="A queue")
@@ -40,10 +44,10 @@ async def get(request: Request, name: Name, caller: Reader) -> Response:
     """Its runs by state, since when the oldest waits, how many come and end in a minute."""
     caller.check_queue(name)
     service = service_of(request)
-    found = {each.queue: each for each in await service.ask(Overview(service.store).queues)}
-    if name not in found:
+    found = await service.ask(Overview(service.store).queue, name)
+    if found is None:
         raise NotFound(f"There is no queue {name[:80]}; the first run that is submitted to it makes it.")
-    return views.told(queue_record(found[name]))
+    return views.told(queue_record(found))
 
 
 async def _say(request: Request, caller: Principal, name: str, verb: Callable[..., Any], *words: Any) -> Any:

@@ -10,24 +10,24 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from agentq.coordinator.confidential import hidden
-from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.confidential import HIDDEN, hidden
 from agentq.coordinator.fields import RunId
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import TERMINAL
-from agentq.coordinator.limits import LIST_A_CALL
+from agentq.coordinator.limits import ANSWER_BYTES, LIST_A_CALL
 from agentq.coordinator.link import fields_of
+from agentq.coordinator.references import References
 from agentq.coordinator.run import lane_parts
+from agentq.coordinator.secret_shapes import without_secrets
 from agentq.coordinator.server import foreign, problems, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.parameters import KNOWN
+from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import Service, service_of
 
 router = APIRouter(prefix="/records", tags=["records"], dependencies=[KNOWN])
 
 IDS = 500
-ANSWER_BYTES = 8 << 20
-"""Once an answer is so large, the rest is left for the next."""
 SECRET = ("fence", "op")
 """What only whoever holds the run may know."""
 
@@ -54,6 +54,20 @@ async def runs(
     return views.told(await service.ask(_look, service, caller, body))
 
 
+@router.get("/find", summary="Find the run that is meant")
+async def find(
+    request: Request,
+    caller: Annotated[Principal, allowed("read", by_queue=True)],
+    run: Annotated[
+        str | None, Query(max_length=400, description="The beginning or the end of an id, or PLAN/TASK.")
+    ] = None,
+    live: Annotated[bool, Query(description="Without `run`: the newest that has not ended.")] = False,
+) -> Response:
+    """Its whole id; of the newest run if none is named. A token for some queues finds only runs of these, by id."""
+    service = service_of(request)
+    return views.told(await service.ask(_find, service, caller, run, live))
+
+
 @router.get("/sessions/{name}", summary="A session", dependencies=[allowed("read")])
 async def session(request: Request, name: Name) -> Response:
     """Everything that is known of it."""
@@ -74,6 +88,13 @@ async def turns(
     return views.told({"runs": [run.model_dump(mode="json") for run in page.runs], "cursor": page.cursor})
 
 
+def _find(service: Service, caller: Principal, run: str | None, live: bool) -> dict[str, str]:
+    if run is not None and "/" in run and caller.queues:
+        raise Denied("This token is good for some queues only, and a plan may be in others; name the run by its id.")
+    references = References(service.records, caller.queues)
+    return {"id": references.newest(live=live) if run is None else references.run(run)}
+
+
 def _look(service: Service, caller: Principal, asked: Looked) -> dict[str, Any]:
     answer: dict[str, Any] = {"runs": {}, "live": [], "missing": [], "refused": {}, "left": []}
     ids, size = list(dict.fromkeys(asked.ids)), 0
@@ -87,16 +108,18 @@ def _look(service: Service, caller: Principal, asked: Looked) -> dict[str, Any]:
             answer["missing"].append(run_id)
             continue
         try:
-            caller.check_queue(lane_parts(lane)["queue"])
-        except AgentqError as refused:
+            caller.check_queue(lane_parts(lane or "")["queue"])
+            if asked.ended and state not in TERMINAL:
+                answer["live"].append(run_id)
+                continue
+            fields = fields_of(service.store.connection.command("HGETALL", key))
+            answer["runs"][run_id] = _told(fields)
+            size += sum(map(len, fields.values()))
+        except Denied as refused:
             answer["refused"][run_id] = problems.problem(403, str(refused), kind="denied")
-            continue
-        if asked.ended and state not in TERMINAL:
-            answer["live"].append(run_id)
-            continue
-        fields = fields_of(service.store.connection.command("HGETALL", key))
-        answer["runs"][run_id] = _told(fields)
-        size += sum(map(len, fields.values()))
+        except (ValueError, KeyError):
+            told = f"The record of the run {run_id} is damaged."
+            answer["refused"][run_id] = problems.problem(500, told, kind="damaged")
     return answer
 
 
@@ -106,4 +129,6 @@ def _told(fields: dict[str, str]) -> dict[str, str]:
     if spec.startswith("{") and any(mark in spec for mark in ('"env"', '"scope"', '"workspace"')):
         shown = foreign.concealed({"spec": hidden(json.loads(spec))})
         fields["spec"] = to_json(shown["spec"]).decode()
+    else:
+        fields["spec"] = without_secrets(spec, HIDDEN)
     return {name: value for name, value in fields.items() if name not in SECRET}

@@ -63,6 +63,8 @@ async def submit(
     trace = request.scope["state"].get("traceparent") or tracing.valid(request.headers.get("traceparent"))
     what = submitting.asked(body, value)._replace(trace=trace)
     answer = await submitting.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
+    if what.many:
+        request.state.made = [f"/runs/{each['id']}" for each in answer.body["runs"] if each["created"]]
     headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
     return views.told(answer.body, answer.status, headers)
 
@@ -90,9 +92,11 @@ async def page(
     which = Filter(states, queue, () if queue else caller.queues, plan, session, since_ms, until_ms, outcome)
     found = await service.ask(service.records.page, which, limit=limit, cursor=cursor)
     shown = [views.summary_view(run) for run in found.runs]
+    following = found.cursor
     if status is not None:
-        shown = await service.ask(foreign.wholly, service.records, shown, status)
-    return views.told({"runs": shown, "next": found.cursor})
+        shown, last = await service.ask(foreign.wholly, service.records, shown, status)
+        following = last or following
+    return views.told({"runs": shown, "next": following})
 
 
 @router.get("/{run_id}", summary="A run, or its end")

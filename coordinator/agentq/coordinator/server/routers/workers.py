@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator.errors import NotFound
@@ -15,7 +15,7 @@ from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
-from agentq.coordinator.shapes import everyone, worker_record, worker_state
+from agentq.coordinator.shapes import everyone, everyone_lately, worker_record, worker_state
 from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY
 
 router = APIRouter(tags=["workers"], dependencies=[KNOWN])
@@ -29,24 +29,28 @@ async def _everyone(service: Service) -> dict[str, list[WorkerRecord]]:
     return everyone(await service.ask(service.records.workers))
 
 
-async def _existing(service: Service, worker: str) -> list[WorkerRecord]:
-    found = await _everyone(service)
+async def _existing(service: Service, worker: str, *, lately: bool = False) -> list[WorkerRecord]:
+    found = await (service.ask(everyone_lately, service.records) if lately else _everyone(service))
     if worker not in found:
         raise NotFound(f"There is no worker {worker[:80]!r}; /workers shows those that there are.")
     return found[worker]
 
 
 @router.get("/workers", summary="List the workers that are registered", dependencies=[READ])
-async def ls(request: Request) -> Response:
+async def ls(
+    request: Request,
+    all_: Annotated[bool, Query(alias="all", description="Also those that left or were lost within the hour.")] = False,
+) -> Response:
     """What each can do, what it holds, when it was last heard of."""
-    found = await _everyone(service_of(request))
+    service = service_of(request)
+    found = await (service.ask(everyone_lately, service.records) if all_ else _everyone(service))
     return views.told({"workers": [worker_record(records) for records in found.values()]})
 
 
 @router.get("/workers/{worker}", summary="A worker", dependencies=[READ])
 async def get(request: Request, worker: Id) -> Response:
-    """What it can do, what it holds, when it was last heard of."""
-    return views.told(worker_record(await _existing(service_of(request), worker)))
+    """What it can do, what it holds, when it was last heard of; for an hour after its end, how it ended."""
+    return views.told(worker_record(await _existing(service_of(request), worker, lately=True)))
 
 
 @router.post("/workers/{worker}/drain", status_code=202, summary="Let a worker finish, and end")

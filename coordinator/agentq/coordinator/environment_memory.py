@@ -1,0 +1,46 @@
+"""Hides what is in the environment of this process from /proc/PID/environ, which every process of the same user reads.
+
+To take a variable out of `os.environ` is not enough: the kernel shows the memory in which the environment was handed
+over. So its values are overwritten there, after the variables were copied elsewhere. Programs that are started later
+inherit them as before. Where there is no /proc, nothing is shown and nothing is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+SHOWN = (b"AGENTQ_RUN", b"AGENTQ_KEEPER", b"AGENTQ_WORKER", b"HOME")
+"""Variables by which processes are recognised; nothing in them is secret."""
+_FIRST_AFTER_NAME = 3
+_BEGIN, _END = 50 - _FIRST_AFTER_NAME, 51 - _FIRST_AFTER_NAME
+"""Where in /proc/PID/stat the addresses are, counted from the field after the program's name."""
+
+
+def hide_environment() -> None:
+    """Overwrite it. The caller has one thread yet, as a program does at its start."""
+    with suppress(OSError):  # no /proc, or none that may be written to
+        with open("/proc/self/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+        begin, end = int(fields[_BEGIN]), int(fields[_END])
+        memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            area = os.pread(memory, end - begin, begin)
+            for name, value in os.environb.items():
+                os.unsetenv(name)  # else the C library may keep the variable where it is
+                os.putenv(name, value)
+            for at, length in _values(area):
+                os.pwrite(memory, bytes(length), begin + at)
+        finally:
+            os.close(memory)
+
+
+def _values(area: bytes) -> Iterator[tuple[int, int]]:
+    """Where each value begins that is not to be shown, and its length."""
+    at = 0
+    for variable in area.split(b"\0"):
+        name, equals, value = variable.partition(b"=")
+        if equals and value and name not in SHOWN:
+            yield at + len(name) + 1, len(value)
+        at += len(variable) + 1
