@@ -9,6 +9,8 @@
 other process of a run has in common with it; an agent's is in `agents/attempt.py`.
 """
 
+# Over 400 lines: the whole life of an attempt, which an agent's attempt changes step by step.
+
 from __future__ import annotations
 
 import asyncio
@@ -19,6 +21,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentq.coordinator import limits
@@ -86,7 +89,8 @@ class Attempt:
         """Whether the process was ended before it ended by itself."""
         self._stop: Stop | None = None
         self._reason = ""
-        self._pid = 0
+        self._process: Process | None = None
+        self._draining = False
         self._secrets: Secrets | None = None
         self._resumes = False
         self._wait: Wait | None = None
@@ -107,6 +111,12 @@ class Attempt:
         elif within_ms is not None:
             asyncio.get_running_loop().call_later(within_ms / 1000, self._hurried.set)
 
+    def drain(self) -> None:
+        """Its worker drains: its process gets the signal that the run asks for, and can save what it has."""
+        self._draining = True
+        if self.spec.on_drain is not None and self._process is not None:
+            self._process.send_signal(Signals[self.spec.on_drain])
+
     def refused(self, refusal: AgentqError) -> None:
         """The server did not take `start`: the run is to be cancelled, or was given to somebody else."""
         if isinstance(refusal, Stopping):
@@ -124,6 +134,8 @@ class Attempt:
         resumption = await self._received()
         try:
             self.go_on()
+            # Before its worktree is made: a run that is only claimed for long is taken from its worker.
+            self.around.say(Report("start", self.claim))
             outcome = await self._worked(resumption)
         except Undone as undone:
             outcome = undone.outcome
@@ -265,8 +277,9 @@ class Attempt:
             process = await Process.spawn(launch, cgroups=self._cgroups())
         except (SpawnFailed, OSError) as failed:
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
-        self._pid = process.pid
-        self.around.say(Report("start", self.claim))
+        self._process = process
+        if self._draining:
+            self.drain()
         output = self._output(process)
         channel.listen(self._on_progress, output.note)
         try:
@@ -366,7 +379,7 @@ class Attempt:
 
     def _usage(self, exit_: Exit) -> Usage:
         return Usage(
-            pid=self._pid,
+            pid=self._process.pid if self._process is not None else 0,
             host=socket.gethostname(),
             cwd=str(self._cwd()),
             user_ms=exit_.user_ms,

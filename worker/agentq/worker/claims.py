@@ -23,6 +23,7 @@ from agentq.coordinator.lease import Lease
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import is_function_lane
 from agentq.worker.hands import Hands
+from agentq.worker.worker_thread import WorkerThread
 
 BLOCK_MS = 10_000
 TURN_MS = 500
@@ -99,7 +100,7 @@ class Claims:
         hands.on_full(self._slots_taken)
         self._awaits_runs = False
         """Whether it is blocking on lanes of what takes a slot."""
-        self._thread = threading.Thread(target=self._run, name="agentq-claims", daemon=True)
+        self._thread = WorkerThread(self._run, "agentq-claims", takers.failed)
 
     def start(self) -> None:
         self._thread.start()

@@ -61,6 +61,7 @@ class Environment:
         return {
             **self.passed(),
             **({TRACEPARENT: place} if place else {}),
+            **({"AGENTQ_SESSION": spec.session} if spec.session else {}),
             **beneath,
             **spec.env,
             **extra,

@@ -11,13 +11,15 @@ import threading
 from collections.abc import Callable, Sequence
 
 from agentq.coordinator.queue import Claim
+from agentq.worker.run_log import RunLog
 
 
 class Hands:
     """The claims in hand, for a number of slots."""
 
-    def __init__(self, slots: int, most: int | None = None) -> None:
+    def __init__(self, slots: int, most: int | None = None, log: RunLog | None = None) -> None:
         self.slots = slots
+        self._log = log
         self.most = most
         """Runs to take in all, if there is a limit."""
         self.taken = 0
@@ -56,9 +58,13 @@ class Hands:
         with self._changed:
             self._claims[claim.id] = claim
             self.taken += 1
+        if self._log is not None:
+            self._log.started([claim])
 
     def drop(self, claim: Claim) -> None:
         """Let go, if it is still this attempt that is held."""
+        if self._log is not None:
+            self._log.dropped(claim)
         with self._changed:
             if self.calls.pop(claim[:2], None) is not None:
                 return
@@ -72,6 +78,8 @@ class Hands:
         self.calls.update(zip([claim[:2] for claim in claims], claims, strict=True))
         with self._changed:
             self.taken += len(claims)
+        if self._log is not None:
+            self._log.started(claims)
         self._on_take()
 
     def give_back(self, number: int) -> None:

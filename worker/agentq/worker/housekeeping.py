@@ -1,4 +1,5 @@
-"""What runs leave in the worker's folder, and when it goes: logs, worktrees, channels of workers that were killed."""
+"""What runs leave in the worker's folder, and when it goes: logs, worktrees, channels of workers that were killed,
+and what workers could not report."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ def tidy_home(home: Path) -> int:
     """Remove the folders that nobody has written to for as long as an ended run is kept; how many there were."""
     oldest_ms = wall_ms() - KEEP_MS
     stale = [
-        folder for kind in ("logs", "channels") for folder in (home / kind).glob("*") if _written_ms(folder) < oldest_ms
+        folder
+        for kind in ("logs", "channels", "unreported")
+        for folder in (home / kind).glob("*")
+        if _written_ms(folder) < oldest_ms
     ]
     for folder in stale:
         shutil.rmtree(folder, ignore_errors=True)

@@ -32,6 +32,8 @@ TOLD = 20
 TOLD_CHARACTERS = 1_000
 """Of what each of them says."""
 CUT = "\n[cut here]"
+CONTEXT = "\n\nThese tasks of the same plan were finished before yours:\n\n"
+"""What stands in a prompt before what is told of finished tasks."""
 
 
 class Inputs:
@@ -74,7 +76,7 @@ class Inputs:
         if not finished:
             return ""
         told = "\n\n".join(_told(run) for run in finished[-TOLD:])
-        return f"\n\nThese tasks of the same plan were finished before yours:\n\n{told}"
+        return f"{CONTEXT}{told}"
 
     def _finished(self, spec: RunSpec, runs: Mapping[str, Run]) -> Sequence[Run]:
         if spec.context == "dependencies" or spec.plan is None:

@@ -23,6 +23,7 @@ from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Spending
 from agentq.worker.spill import Spill
 from agentq.worker.tale import Tale, packed, unpacked
+from agentq.worker.worker_thread import Failed, WorkerThread
 
 RETRY_MS = 1_000
 MEMORY_CHARACTERS = 8 << 20
@@ -34,7 +35,9 @@ TOLD_MS = 5_000
 class Narration:
     """Tells what attempts say, in a thread."""
 
-    def __init__(self, queue: Queue, spill: Spill, answering_since_ms: Callable[[], int | None]) -> None:
+    def __init__(
+        self, queue: Queue, spill: Spill, answering_since_ms: Callable[[], int | None], failed: Failed
+    ) -> None:
         self.queue = queue
         self._conversations = Conversations(queue.store)
         self._spill = spill
@@ -48,7 +51,7 @@ class Narration:
         self._refused = False
         """The server has answered that it takes nothing at the moment: it is out of memory."""
         self._on_told: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="agentq-narration", daemon=True)
+        self._thread = WorkerThread(self._run, "agentq-narration", failed)
 
     def on_told(self, act: Callable[[], None]) -> None:
         """What to do, in whichever thread, when a last word may follow that had to wait."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from importlib.metadata import version as installed_version
 
 from agentq.coordinator.demands import HOST, VERSION, WORKER
 from agentq.coordinator.queue import Queue
+from agentq.coordinator.release import installed_version
 from agentq.worker.agents.surroundings import Agents
 
 
@@ -15,7 +15,7 @@ class Offering:
     """Of one worker, which hears when it can take runs of other agents than before."""
 
     def __init__(self, worker: str, queue: Queue, changed: Callable[[], None]) -> None:
-        self._built_in = {HOST: socket.gethostname(), WORKER: worker, VERSION: installed_version("agentq")}
+        self._built_in = {HOST: socket.gethostname(), WORKER: worker, VERSION: installed_version()}
         self._queue = queue
         self._changed = changed
         self.agents = Agents.here(queue, changed)

@@ -126,6 +126,17 @@ def _number(path: str, before: bytes) -> int:
     return int(words[0]) if words else 0
 
 
+def exists(pid: int) -> bool:
+    """Whether a process has this number, as the kernel says; also one that /proc does not show us."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def is_ours(pid: int) -> bool:
     """Whether our user started it; told by its owner, unless it hides its memory, as an ssh-agent does."""
     with suppress(OSError):

@@ -135,6 +135,12 @@ class Process:
         """How it ended. Any number of callers may wait, and give up waiting."""
         return await asyncio.shield(self._exit)
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the first process alone, if it has not ended."""
+        if not self._exit.done():
+            with suppress(PermissionError, ProcessLookupError):
+                os.kill(self.pid, number)
+
     async def end(self, grace_ms: int) -> int:
         """End it and everything it started: SIGTERM to its group, and after the grace SIGKILL to all.
 

@@ -21,6 +21,7 @@ from agentq.coordinator.errors import AgentqError, Evicted, Refused, TryLater, U
 from agentq.coordinator.lease import Beat, Identity, Lease, Order
 from agentq.coordinator.queue import Claim
 from agentq.worker.hands import Hands
+from agentq.worker.worker_thread import WorkerThread
 
 RETRY_MS = 500
 
@@ -58,8 +59,8 @@ class Pulse:
         self._lock = threading.Lock()
         self._now = threading.Event()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="agentq-pulse", daemon=True)
-        self._watch = threading.Thread(target=self._watch_trust, name="agentq-trust", daemon=True)
+        self._thread = WorkerThread(self._run, "agentq-pulse", listener.failed)
+        self._watch = WorkerThread(self._watch_trust, "agentq-trust", listener.failed)
 
     def start(self) -> None:
         self._thread.start()

@@ -7,29 +7,41 @@ coordinator does them.
 from __future__ import annotations
 
 import os
+import random
 import ssl
-from collections.abc import Callable, Mapping
-from ipaddress import ip_address
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from agentq.coordinator import local_token
 from agentq.coordinator.duties.duty import Duty
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.scheduler import Scheduler
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable, has_untrusted_certificate
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.offspring import Kin
 from agentq.coordinator.queue import Queue
+from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.settings import Settings
+from agentq.coordinator.store import Store
+from agentq.coordinator.url import is_loopback
 from agentq.worker.options import WorkerOptions
+from agentq.worker.predecessors import Sweep, take_over
 
 TOKEN = "AGENTQ_WORKER_TOKEN"
 """The variable that holds the token of a worker, where no file does. It is taken out of the environment when it is
 read, so that no child has it."""
 SCHEMES = {"https": "wss", "wss": "wss", "http": "ws", "ws": "ws"}
+
+
+Waits = Callable[[AgentqError], None]
+"""Who hears, once, why a worker waits for the server before it begins."""
+WAIT_MS = 1_000
 
 
 class Reach(Protocol):
@@ -38,13 +50,19 @@ class Reach(Protocol):
     settings: Settings
     """As they hold there, once it is open."""
 
-    def open(self, worker: str) -> Queue:
-        """For a worker of that id."""
+    def open(self, worker: str, waits: Waits | None) -> Queue:
+        """For a worker of that id. Where the server cannot be reached it `waits`, if it may, and is told so once."""
 
     def lease(self, queue: Queue, identity: Identity) -> Lease: ...
 
+    def as_worker(self, queue: Queue, worker: str) -> AbstractContextManager[Queue]:
+        """What another worker would ask with, of this host and gone."""
+
     def kin(self, queue: Queue) -> Kin:
         """The children of what it holds."""
+
+    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[WorkerRecord]:
+        """Requeue what dead workers of this host held, after what still runs of it was ended; who they were."""
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
         """What the worker does beside runs; `lost` hears which workers were found dead."""
@@ -58,14 +76,28 @@ class Straight:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def open(self, worker: str) -> Queue:  # noqa: ARG002 - the server asks nobody who it is
-        return Queue.open(self.settings, client_name="agentq-worker")
+    def open(self, worker: str, waits: Waits | None) -> Queue:
+        queue = Queue.open(self.settings, client_name=f"agentq:worker:{worker}")
+        try:
+            queue.store.guard()
+        except (Unreachable, TryLater) as fault:
+            if waits is None or has_untrusted_certificate(fault):
+                raise
+            waits(fault)
+            _wait_for(queue.store)
+        return queue
 
     def lease(self, queue: Queue, identity: Identity) -> Lease:
         return Lease(queue.store, identity, self.settings)
 
+    def as_worker(self, queue: Queue, worker: str) -> AbstractContextManager[Queue]:  # noqa: ARG002 - the same
+        return nullcontext(queue)
+
     def kin(self, queue: Queue) -> Kin:
         return Kin(queue)
+
+    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[WorkerRecord]:
+        return await take_over(queue.store, end_processes)
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
         store, tick_ms = queue.store, self.settings.tick_ms
@@ -83,24 +115,30 @@ class Straight:
 class Through:
     """To a coordinator."""
 
-    def __init__(self, options: WorkerOptions, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, options: WorkerOptions, environment: Mapping[str, str] = os.environ, *, home: Path | None = None
+    ) -> None:
+        """With a home, the token of this machine is shown to a coordinator on loopback, where no other is given."""
         from agentq.coordinator.transport.line import Address
 
         self._url = options.connect or ""
+        address = socket_url(self._url, plain=options.plain_http)
+        host, port = urlsplit(address).hostname or "", urlsplit(address).port or 0
+        token = _token(options, environment) or ("" if home is None else local_token.shown_to(home, host, port))
         self._address = Address(
-            socket_url(self._url, plain=options.plain_http),
-            token=_token(options, environment),
+            address,
+            token=token,
             tls=_tls(self._url, options),
-            direct=_is_loopback(urlsplit(self._url).hostname or ""),
+            direct=is_loopback(host),
         )
         self.settings = Settings(url=self._url)
 
-    def open(self, worker: str) -> Queue:
+    def open(self, worker: str, waits: Waits | None) -> Queue:
         from agentq.coordinator.transport.kinship import RemoteQueue
         from agentq.coordinator.transport.remote import RemoteStore
 
         self._store = RemoteStore(self._address, worker)
-        self.settings = self._store.open().model_copy(update={"url": self._url})
+        self.settings = self._store.open(waits).model_copy(update={"url": self._url})
         return RemoteQueue(self._store)
 
     def lease(self, queue: Queue, identity: Identity) -> Lease:  # noqa: ARG002 - it is of our own making
@@ -108,16 +146,40 @@ class Through:
 
         return RemoteLease(self._store, identity, self.settings)
 
+    @contextmanager
+    def as_worker(self, queue: Queue, worker: str) -> Iterator[Queue]:  # noqa: ARG002 - a connection is of one worker
+        from agentq.coordinator.transport.kinship import RemoteQueue
+        from agentq.coordinator.transport.remote import RemoteStore
+
+        store = RemoteStore(self._address, worker)
+        try:
+            store.open()
+            yield RemoteQueue(store)
+        finally:
+            store.close()
+
     def kin(self, queue: Queue) -> Kin:  # noqa: ARG002 - the same
         from agentq.coordinator.transport.kinship import RemoteKin
 
         return RemoteKin(self._store)
+
+    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[WorkerRecord]:  # noqa: ARG002
+        return []  # a token speaks for one worker alone; the coordinator's reaper goes by the lease
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:  # noqa: ARG002 - the coordinator does them
         return []
 
     def close(self) -> None:
         self._store.close()
+
+
+def _wait_for(store: Store) -> None:
+    """Until the server answers; what else it answers than that it takes this program is raised."""
+    while True:
+        time.sleep(random.uniform(WAIT_MS / 10, WAIT_MS) / 1000)
+        with suppress(Unreachable, TryLater):
+            store.guard()
+            return
 
 
 def socket_url(url: str, *, plain: bool = False) -> str:
@@ -132,19 +194,12 @@ def socket_url(url: str, *, plain: bool = False) -> str:
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise Invalid(f"--connect takes a plain address; a token is for {TOKEN} or --token-file, where nobody sees it.")
-    if scheme == "ws" and not plain and not _is_loopback(parts.hostname):
+    if scheme == "ws" and not plain and not is_loopback(parts.hostname):
         raise Invalid(
             f"{parts.hostname} would be talked to unencrypted, token and all: write https://, or say --plain-http if "
             "the network between is private."
         )
     return f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{PATH}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _token(options: WorkerOptions, environment: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.run import Outcome
 from agentq.coordinator.waiting import Wait
 from agentq.worker.spill import Piece, Spill
+from agentq.worker.worker_thread import Failed, WorkerThread, unforeseen
 
 RETRY_MS = 1_000
 HELD_MS = 500
@@ -52,6 +53,12 @@ class Report:
     """When it may be tried again, if it is put off; without that, its policy says."""
 
 
+def report_of(claim: Claim, class_: str, outcome: str, delay_ms: int | None = None) -> Report:
+    """Of a call that ended with this class and this outcome, as JSON."""
+    verb: Verb = "finish" if class_ == "ok" else "fail"
+    return Report(verb, claim, Outcome.model_validate_json(outcome), delay_ms=delay_ms)
+
+
 @dataclass(slots=True)
 class _Word:
     """A report that waits; its outcome may be on the disk."""
@@ -69,6 +76,7 @@ class Reports:
         queue: Queue,
         spill: Spill,
         heard: Callable[[Report, AgentqError | None], None],
+        failed: Failed,
         may_end: Callable[[Claim], bool] = lambda _: True,
     ) -> None:
         self.queue = queue
@@ -79,7 +87,10 @@ class Reports:
         self._said = 0
         self._ready = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="agentq-reports", daemon=True)
+        self._failed = failed
+        self._set_aside: list[Report] = []
+        """How attempts ended that could not be reported for a fault of the worker itself."""
+        self._thread = WorkerThread(self._run, "agentq-reports", failed)
 
     def start(self) -> None:
         self._thread.start()
@@ -102,7 +113,13 @@ class Reports:
             self._closed = True
             self._ready.notify()
         self._thread.join(patience_ms / 1000)
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and not self._words and not self._set_aside
+
+    def left(self) -> list[Report]:
+        """How attempts ended of which the server has not been told, once this is closed."""
+        with self._ready:
+            words = [word for word in self._words.values() if word.report.verb in FINAL]
+        return [*self._set_aside, *(self._whole(word) for word in words)]
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
@@ -111,18 +128,23 @@ class Reports:
                 continue
             reports = [self._whole(word) for word in batch.values()]
             try:
-                answers = self._send(reports)
+                answers: list[AgentqError | None] | None = self._send(reports)
             except (Unreachable, TryLater):
                 self._put_away()
                 with self._ready:
                     self._ready.wait_for(lambda: False, timeout=random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
                 continue
+            except Exception as error:  # noqa: BLE001 - the worker ends by it, and says the other words before
+                self._failed(unforeseen(error, f"at the report {reports[0].verb} of the run {reports[0].claim.id}"))
+                self._set_aside += [report for report in reports if report.verb in FINAL]
+                answers = None
             with self._ready:
                 for number in batch:
                     del self._words[number]
-            for word, report, answer in zip(batch.values(), reports, answers, strict=True):
+            for word in batch.values():
                 if word.piece is not None:
                     self._spill.drop(word.piece)
+            for report, answer in zip(reports, answers, strict=True) if answers is not None else ():
                 self._heard(report, answer)
         self._spill.close()
 

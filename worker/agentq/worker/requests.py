@@ -1,7 +1,7 @@
 """What a run may ask of agentq, by its door: to have children, and to look after them. Its tasks:
 
 1. Understand a request, or say in one sentence what is wrong with it.
-2. Grant it if it is of the run's own business, and gives a child no more than the run has itself.
+2. Grant it if it is of the run's own business. That a child has no more rights than the run, the server sees to.
 3. Do it, in a thread, as the attempt that asks: the server's scripts decide whether that still holds its run.
 """
 
@@ -17,20 +17,19 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from agentq.coordinator import limits
-from agentq.coordinator.errors import Invalid, NotAllowed, TryLater
+from agentq.coordinator.errors import Invalid, NotAllowed
 from agentq.coordinator.events import BEGINNING
 from agentq.coordinator.fields import PLACE, RunId, one_sentence
 from agentq.coordinator.life import Run
 from agentq.coordinator.offspring import Kin, Offspring
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.run import RunSpec, spec_from_wire
 from agentq.coordinator.turn import Turn
 
 WAIT_MS = 600_000
 LOG_CHARACTERS = 256 << 10
-PERMISSIONS = ("read", "edit", "full")
-NOT_ITS_OWN = ("plan", "session", "dedupe_key")
-"""What would let it reach the runs of others."""
+INHERITED = {"fair_key", "demands", "caps", "timeout_ms", "silence_timeout_ms", "stop_grace_ms", "keep_ms"}
+"""What a child has of its parent where nothing else is said, so that it stays within its bounds."""
 
 
 class _Request(BaseModel):
@@ -102,33 +101,36 @@ class Asker:
     def offspring(self) -> Offspring:
         return self.kin.of(self.claim)
 
-    @cached_property
-    def _depth(self) -> int:
-        return self.offspring.depth()
-
     def submit(self, asked: Submit) -> dict[str, Any]:
-        """Have a child."""
-        child = _spec_of(self._with_what_it_has(asked.spec))
-        if self._depth >= limits.GENERATIONS:
-            raise TryLater(f"There are {limits.GENERATIONS} generations above this run already, which is the most.")
-        self._refuse_more(child)
-        for other in child.after:
-            self._refuse_foreign(other)
+        """Have a child. The script that makes it sees to it that it has no more rights than its parent."""
+        child = self._placed(_spec_of(self._with_what_it_has(asked.spec)))
         return {"id": self.offspring.submit(child, most=limits.CHILDREN_AN_AGENT)}
+
+    @cached_property
+    def _own(self) -> RunSpec:
+        """The run as it was submitted, which is not where it works."""
+        return spec_from_wire(self.claim.spec, self.claim.lane)
 
     def _with_what_it_has(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What a child is said to be, with what is its parent's where nothing is said."""
-        own, turn = self.spec, self.spec.turn or Turn()
-        fields = {"queue": own.queue, "priority": own.priority, **asked}
-        if own.fair_key is not None:
-            fields.setdefault("fair_key", own.fair_key)
-        if fields.get("kind") in ("agent", "command") and own.cwd is not None:
-            fields.setdefault("cwd", own.cwd)
+        own = self._own
+        had = own.model_dump(mode="json", include=INHERITED, exclude_none=True, exclude_defaults=True)
+        fields = {"queue": own.queue, "priority": own.priority, **had, **asked}
+        if "demands" in asked and isinstance(asked["demands"], dict):
+            fields["demands"] = {**own.demands, **asked["demands"]}
+        if fields.get("kind") in ("agent", "command") and "workspace" not in asked and self._has_folder:
+            fields.setdefault("cwd", self.spec.cwd)
         said = fields.get("turn", {})
         if fields.get("kind") == "agent" and isinstance(said, dict):
-            bounds = turn.model_dump(include={"account", "budgets"}, exclude_none=True)
+            bounds = (own.turn or Turn()).model_dump(include={"account", "budgets"}, exclude_none=True)
             fields["turn"] = {**bounds, **said}
         return fields
+
+    @property
+    def _has_folder(self) -> bool:
+        """Whether it works elsewhere than in the home of the worker's user."""
+        own = self._own
+        return own.cwd is not None or own.workspace is not None or own.session is not None
 
     def show(self, asked: Show | Wait) -> Run:
         """Look at a child, or at itself."""
@@ -149,53 +151,17 @@ class Asker:
         if run_id == self.claim.id or self.offspring.get(run_id).id == self.claim.id:
             raise NotAllowed("A run can do that with its children only, not with itself.")
 
-    def _refuse_more(self, child: RunSpec) -> None:
-        """A child has no more rights than its parent."""
-        own, said = self.spec, child.model_fields_set
-        if child.parent not in (None, self.claim.id):
-            raise NotAllowed(f"A run has children of its own only, not of {child.parent}.")
-        if child.queue != own.queue:
-            raise NotAllowed(f"A child is in the queue of its parent, {own.queue!r}, not in {child.queue!r}.")
-        if child.priority > own.priority:
-            raise NotAllowed(f"A child has the priority of its parent, {own.priority}, at the most.")
-        if child.fair_key != own.fair_key:
-            raise NotAllowed("A child takes turns under the fair key of its parent.")
-        for name in NOT_ITS_OWN:
-            if name in said:
-                raise NotAllowed(f"A child has no {name}: that would concern runs of others.")
-        if strange := sorted(child.limits.keys() - own.limits.keys()):
-            raise NotAllowed(f"A child may need room only under the limits of its parent, not under {strange[0]!r}.")
-        if own.kind == "agent":
-            self._refuse_more_of_agent(own.turn or Turn(), child)
-
-    def _refuse_more_of_agent(self, own: Turn, child: RunSpec) -> None:
-        if child.kind != "agent" and own.permissions != "full":
-            raise NotAllowed(f"An agent that may only {own.permissions} has no children but agents.")
-        turn = child.turn or Turn()
-        if child.kind == "agent" and PERMISSIONS.index(turn.permissions) > PERMISSIONS.index(own.permissions):
-            raise NotAllowed(f"An agent that may only {own.permissions} has no children that may {turn.permissions}.")
-        if turn.trust == "repo" and own.trust != "repo":
-            raise NotAllowed("An agent that does not trust its repository has no children that do.")
-        if child.kind == "agent":
-            _refuse_to_pay_more(own, turn)
-        if own.permissions != "full":
-            self._refuse_ways_out(own.permissions, child)
-
-    def _refuse_ways_out(self, permissions: str, child: RunSpec) -> None:
-        """What would let an agent do, as its child, what it may not do itself."""
-        if strange := sorted(name for name, value in child.env.items() if self.spec.env.get(name) != value):
-            raise NotAllowed(
-                f"An agent that may only {permissions} gives its children no variables but its own, not {strange[0]}."
-            )
+    def _placed(self, child: RunSpec) -> RunSpec:
+        """A child in its parent's folder, by the name that the server knows; only this host knows where links lead."""
+        turn = self.spec.turn or Turn()
+        if self.spec.kind != "agent" or turn.permissions == "full" or child.workspace is not None:
+            return child
         here, there = (Path(os.path.realpath(each or Path.home())) for each in (self.spec.cwd, child.cwd))
         if not there.is_relative_to(here):
-            raise NotAllowed(f"An agent that may only {permissions} has children in its own folder, not in {there}.")
-
-
-def _refuse_to_pay_more(own: Turn, turn: Turn) -> None:
-    if own.account is not None and turn.account != own.account:
-        raise NotAllowed(f"A child bills the account of its parent, {own.account}.")
-    for name, most in own.budgets or ():
-        asked = getattr(turn.budgets, name, None)
-        if most is not None and (asked is None or asked > most):
-            raise NotAllowed(f"A child has the budget of its parent, {most} for {name}, at the most.")
+            raise NotAllowed(
+                f"An agent that may only {turn.permissions} has children in its own folder, not in {there}."
+            )
+        if self._has_folder:
+            named = Path(self.spec.cwd or "", there.relative_to(here))
+            return child.model_copy(update={"cwd": str(named)})
+        return child.model_copy(update={"cwd": None}) if there == here else child

@@ -2,7 +2,7 @@
 
     send NAME                          producer, where it was submitted
       └ link ─ process NAME            consumer, the whole attempt
-                 ├ claim               until its processes begin
+                 ├ claim               until its worker starts it
                  ├ execute, or invoke_agent NAME
                  └ finish              until the server has heard how it ended
 

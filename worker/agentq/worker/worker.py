@@ -10,9 +10,12 @@
    rest, deregister. A second signal, or an order to hurry, does not wait.
 """
 
+# Over 400 lines: the main loop of the worker, with what starts, stops and connects its threads.
+
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -43,20 +46,31 @@ from agentq.worker.housekeeping import tidy
 from agentq.worker.narration import Narration
 from agentq.worker.offering import Offering
 from agentq.worker.options import WorkerOptions
+from agentq.worker.predecessors import process_mark
 from agentq.worker.pulse import Listener, Pulse
 from agentq.worker.reaching import Reach
-from agentq.worker.reloading import Reload, Terminal, taken_over
+from agentq.worker.reloading import Reload, Terminal, reloaded
 from agentq.worker.reports import FINAL, Report, Reports
+from agentq.worker.run_log import RunLog
 from agentq.worker.spill import Spill
 from agentq.worker.sweeping import Sweeping
 from agentq.worker.tracing import Tracing
 from agentq.worker.tree import Cgroups, become_subreaper
+from agentq.worker.unreported import Unreported
+from agentq.worker.worker_thread import unforeseen
 from agentq.worker.workspace.workspaces import Workspaces
 
 P = ParamSpec("P")
+log = logging.getLogger("agentq.worker")
 
 LAST_WORDS_MS = 30_000
-"""How long a worker that leaves tries to say what is left to say."""
+"""How long a worker that leaves tries to report what is left; the next one on this host reports the rest."""
+HURRIED_WORDS_MS = 1_000
+"""The same where it is to hurry and the server does not answer."""
+START_AGAIN_S = 0.5
+"""How long a worker waits to register again, where the connection broke as it did."""
+ORDERS = ("stop", MERGE, "drain", "hurry", "timers", "lanes")
+"""Those that are understood; `lanes` only wakes the worker, which reads the lanes then."""
 DISTRUSTED = "its worker could not reach the server in time"
 
 
@@ -67,7 +81,10 @@ class Worker:
         self.options = options
         self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
         self.reach = reach
-        self.queue, self.settings = reach.open(self.id), reach.settings
+        self._say = reload.say if reload is not None else lambda _: None
+        waits = None if options.is_bounded else lambda fault: self._say(f"{fault} The worker waits for it.")
+        self.queue = reach.open(self.id, waits)
+        self.settings = reach.settings
         self.offering = Offering(self.id, self.queue, self._offer)
         self.identity = Identity(
             id=self.id,
@@ -75,21 +92,23 @@ class Worker:
             labels=self.offering.labels(options.labels),
             only_matching=options.only_matching,
             slots=options.slots,
-            about={"host": socket.gethostname(), "pid": os.getpid()},
+            about={"host": socket.gethostname(), "pid": os.getpid(), **process_mark()},
         )
         self.lease = self.reach.lease(self.queue, self.identity)
-        self.hands = Hands(options.slots, options.max_runs)
-        self._say = reload.say if reload is not None else lambda _: None
+        self.run_log = RunLog()
+        self.hands = Hands(options.slots, options.max_runs, self.run_log)
         self.tracing = Tracing.found(self._say)
-        self.narration = Narration(self.queue, Spill(home / "spill"), lambda: self.pulse.answering_since_ms)
-        self.reports = Reports(self.queue, Spill(home / "spill"), self._heard, self.narration.told)
+        failed = self._on_loop(self._fail)
+        self.narration = Narration(self.queue, Spill(home / "spill"), lambda: self.pulse.answering_since_ms, failed)
+        self.reports = Reports(self.queue, Spill(home / "spill"), self._heard, failed, self.narration.told)
         self.narration.on_told(self.reports.look)
+        self.unreported = Unreported(home, self.settings.namespace)
         listener = Listener(
             order=self._on_loop(self._obey),
             disowned=self._on_loop(self._give_up),
             changed=lambda: self.claims.look_anew(),
             distrusted=self._on_loop(self._stop_all_distrusted),
-            failed=self._on_loop(self._fail),
+            failed=failed,
             answering=self._on_loop(self._tell),
         )
         self.pulse = Pulse(self.lease, self.hands, listener)
@@ -100,7 +119,7 @@ class Worker:
             surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
             ordered=self.pulse.beat_now,
             idle=self._nothing_claimed,
-            failed=self._on_loop(self._fail),
+            failed=failed,
         )
         self.engine = self._engine()
         self.claims = Claims(self.lease, self.hands, takers, self.engine)
@@ -141,6 +160,7 @@ class Worker:
             stray=lambda claim: self.claims.stray(claim),
             room=lambda: self.claims.calls_wanted(),
             quiet=self._on_loop(self._quiet),
+            ended=self.run_log.calls_ended,
             failed=self._on_loop(self._fail),
         )
         making = Making.of(self.settings, self.options, self.id, self.surroundings.cgroups)
@@ -158,7 +178,9 @@ class Worker:
             self._loop.add_signal_handler(signal.SIGHUP, self._hung_up, self._reload)
         become_subreaper()
         await self.sweeping.once()
-        self.lease.register()
+        while not await self._registered():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._draining.wait(), START_AGAIN_S)
         for thread in (self.pulse, self.reports, self.narration, self.engine, self.claims, self.ticker):
             thread.start()
         sweeping = asyncio.ensure_future(self.sweeping.keep())
@@ -172,6 +194,20 @@ class Worker:
             raise self._fault
         return 0
 
+    async def _registered(self) -> bool:
+        """Go on for dead workers of this host, and register. False: the connection broke; all of it can be repeated."""
+        try:
+            # Before the leases of dead workers end: these outcomes are refused once their runs have gone on.
+            await asyncio.to_thread(self._report_unreported)
+            for worker in await self.reach.take_over(self.queue, self.sweeping.once):
+                self._say(f"the process of worker {worker.id} is dead; what it held goes on.")
+            self.lease.register()
+        except (TryLater, Unreachable):
+            if self.options.is_bounded or self._draining.is_set():
+                raise
+            return False
+        return True
+
     async def _drain(self) -> None:
         """Claim nothing, let runs finish, hand back the rest, say everything, leave."""
         with suppress(AgentqError):
@@ -179,13 +215,19 @@ class Worker:
             await asyncio.to_thread(self.lease.drain)
         await asyncio.to_thread(self.claims.close)
         self.engine.drain()
+        for attempt in () if self._hurry.is_set() else self._attempts.values():
+            attempt.drain()
         await self._attempts_over(self.options.drain_grace_ms)
         for attempt in list(self._attempts.values()):
             attempt.stop(Stop.RELEASED, LEAVING)
         self.engine.stop_all(LEAVING)
         await self._attempts_over(None)
-        closing = (asyncio.to_thread(words.close, LAST_WORDS_MS) for words in (self.narration, self.reports))
-        _, said, told = await asyncio.gather(*closing, asyncio.to_thread(self.engine.close, LAST_WORDS_MS))
+        hurried = self._hurry.is_set() and self.pulse.answering_since_ms is None
+        patience_ms = HURRIED_WORDS_MS if hurried else LAST_WORDS_MS
+        closing = (asyncio.to_thread(each.close, patience_ms) for each in (self.narration, self.reports, self.engine))
+        _, said, told = await asyncio.gather(*closing)
+        if left := [*self.reports.left(), *self.engine.exchange.left()]:
+            self._fail(Unreachable(self.unreported.keep(self.id, left)))
         # The round under way may have hundreds of calls before it, on a slow line for minutes.
         self.ticker.stop(wait=False)
         await asyncio.to_thread(self.pulse.stop)
@@ -195,6 +237,9 @@ class Worker:
                 await asyncio.to_thread(self.lease.deregister)
         await asyncio.to_thread(self.reach.close)
         await asyncio.to_thread(self.tracing.flush)
+
+    def _report_unreported(self) -> None:
+        self.unreported.report_all(lambda worker: self.reach.as_worker(self.queue, worker), self._say)
 
     async def _attempts_over(self, grace_ms: int | None) -> None:
         if (self._tasks or self.engine.busy()) and not (grace_ms is not None and self._hurry.is_set()):
@@ -276,6 +321,8 @@ class Worker:
             self._draining.set()
         elif order.order == "timers":
             self.ticker.wake()
+        elif order.order not in ORDERS:
+            log.warning("an order that this worker does not understand is passed over: %s", order)
         self.pulse.applied(order)
 
     def _give_up(self, claim: Claim) -> None:
@@ -325,30 +372,8 @@ class Worker:
             self._signalled()
             return
         with suppress(OSError):
-            for sentence in self._reloaded(reload):
+            for sentence in reloaded(self, reload):
                 reload.say(sentence)
-
-    def _reloaded(self, reload: Reload) -> list[str]:
-        """Take over what has changed, all of it or nothing; says what came of it."""
-        try:
-            fresh = reload.read()
-            options, words = taken_over(self.options, fresh.options)
-            self.offering.look_again()
-            labels = self.offering.labels(options.labels)
-            seen = {"slots": options.slots, "queues": options.queues, "labels": labels}
-            identity = self.identity.model_copy(update=seen)
-            identity.check_size()
-        except (AgentqError, OSError) as error:
-            return [f"the settings stay as they were. {error}"]
-        self.options = options
-        self.hands.resize(options.slots)
-        if identity != self.identity:
-            self.identity = identity
-            self.pulse.change(identity)
-        sentences = [f"read the settings again: {'; '.join(words) or 'nothing to change'}."]
-        if fresh.left:
-            sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
-        return sentences
 
     def _offer(self) -> None:
         """It can take runs of other agents than before."""
@@ -361,21 +386,30 @@ class Worker:
             self._say("the server answers again." if fault is None else f"{fault} What runs here goes on meanwhile.")
 
     def _fail(self, fault: AgentqError) -> None:
-        self._fault = fault
+        if self._fault is not None:
+            log.error("%s", fault)
+        self._fault = self._fault or fault
         self._hurry.set()
         self._draining.set()
 
     # ---- from other threads
 
     def _on_loop(self, act: Callable[P, None]) -> Callable[P, None]:
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                act(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends by it
+                self._fail(unforeseen(error, f"in {act.__name__}"))
+
         def later(*args: P.args, **kwargs: P.kwargs) -> None:
-            self._loop.call_soon_threadsafe(lambda: act(*args, **kwargs))
+            self._loop.call_soon_threadsafe(lambda: guarded(*args, **kwargs))
 
         return later
 
     def _heard(self, report: Report, refused: AgentqError | None) -> None:
         self.tracing.heard(report, refused)
         if report.verb in FINAL:
+            self.run_log.ended(report, refused)
             self.narration.forget(report.claim)
             self.hands.drop(report.claim)
             self.engine.look()

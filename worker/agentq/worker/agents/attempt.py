@@ -53,6 +53,7 @@ LATE: dict[OutcomeClass, Why] = {
     OutcomeClass.LINGER: "linger",
     OutcomeClass.SILENCE: "silence",
     OutcomeClass.TIMEOUT: "timeout",
+    OutcomeClass.LIMIT: "refused",
 }
 
 
@@ -178,6 +179,8 @@ class AgentAttempt(Attempt):
         if facts.concluded:
             linger_ms = self.turn.linger_timeout_ms or profile.linger_timeout_ms
             left[OutcomeClass.LINGER] = 0 if facts.sleep is not None else heard_ms + linger_ms - now
+        if facts.refused and not facts.concluded:
+            left[OutcomeClass.LIMIT] = 0
         if self._overdrawn is not None:
             left[OutcomeClass.BUDGET] = 0
         return left

@@ -8,14 +8,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.release import installed_version
 from agentq.coordinator.turn import Turn
 from agentq.worker.agents import accounts, filling
 from agentq.worker.agents.formats.readers import reader_of
@@ -82,7 +83,7 @@ class Checkup:
 
     def _version(self, program: str) -> Finding:
         if program == sys.executable:
-            return Finding("version", "ok", f"of agentq, {installed_version('agentq')}")
+            return Finding("version", "ok", f"of agentq, {installed_version()}")
         asked = [program, *self.profile.version_args]
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -128,6 +129,15 @@ class Checkup:
         for variable in wanted:
             if variables.get(variable):
                 return Finding(name, "ok", f"by ${variable}")
+        for file in _texts(self.profile.login.get("providers")):
+            variable = _key_of_provider(Path(filling.text(file, variables)))
+            if variables.get(variable):
+                return Finding(name, "ok", f"by ${variable}, for the provider of {self.agent}'s own settings")
+            if variable:
+                given = " and is not given it: name it in env_pass" if self._inherited.get(variable) else ""
+                return Finding(
+                    name, "fail", f"its provider wants ${variable}{given}", f"set ${variable} for the worker"
+                )
         for file in files:
             path = filling.text(file, variables)
             if os.path.isfile(path):
@@ -168,7 +178,7 @@ class Checkup:
         for line in out.splitlines():
             list(reader.read(line))
         for line in error.splitlines():
-            reader.read_error(line)
+            list(reader.read_error(line))
         reader.ended()
         end = End(exit_code=exit_.code, signal=exit_.signal, now_ms=wall_ms())
         verdict = judged(reader.facts, end)
@@ -203,6 +213,16 @@ async def _all_of(end: int) -> str:
         found += piece[: OUTPUT_BYTES - len(found)]
     transport.close()
     return found.decode(errors="replace")
+
+
+def _key_of_provider(settings: Path) -> str:
+    """The variable with the key of the provider that these settings choose, as Codex has them; empty if none."""
+    try:
+        told = tomllib.loads(settings.read_text(encoding="utf-8"))
+        key = told["model_providers"][told["model_provider"]]["env_key"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return key if isinstance(key, str) else ""
 
 
 def _texts(value: Any) -> list[str]:

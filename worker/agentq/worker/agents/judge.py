@@ -14,7 +14,7 @@ from agentq.worker.agents.reading import Facts
 from agentq.worker.agents.resets import is_limit, reset_of
 from agentq.worker.agents.verdicts import CONSEQUENCES, Verdict, VerdictKind
 
-Why = Literal["startup", "silence", "timeout", "linger", "budget", "no_price", "sleep", "cancelled"]
+Why = Literal["startup", "silence", "timeout", "linger", "budget", "no_price", "refused", "sleep", "cancelled"]
 
 FAR_MS = 40 * 86_400_000
 """No limit lasts longer than a month; a reset beyond that was misread, or is a mistake of the service's."""
@@ -30,10 +30,11 @@ _FORCED: dict[str, VerdictKind] = {
     "linger": _k.NO_RESULT,
     "budget": _k.BUDGET,
     "no_price": _k.NO_PRICE,
+    "refused": _k.THROTTLED,
     "sleep": _k.NO_RESULT,
     "cancelled": _k.INTERRUPTED,
 }
-_EXPLAINED_BY_THE_AGENT = ("startup", "silence", "timeout", "linger")
+_EXPLAINED_BY_THE_AGENT = ("startup", "silence", "timeout", "linger", "refused")
 """Ends of which the agent may have told the reason before: it was refused, and went on asking."""
 
 
@@ -118,13 +119,13 @@ _DEADLY = (signals.SIGHUP, signals.SIGINT, signals.SIGKILL, signals.SIGTERM)
 
 
 def _with_limits(kind: VerdictKind, facts: Facts, end: End) -> tuple[VerdictKind, int | None]:
-    """A limit of the account has an end that we know and that lies ahead; everything else is a throttle, for which one
+    """A limit of the account has an end that lies ahead, or names none; everything else is a throttle, for which one
     waits as the service asks, or as the run's policy says. A credit that comes back by itself is a limit.
     """
     if kind not in (_k.THROTTLED, _k.LIMITED, _k.CREDIT):
         return kind, None
     told = facts.reset_at_ms or reset_of(facts.error, end.now_ms, end.zone)
-    if kind is _k.CREDIT and told is None:
+    if told is None and kind is not _k.THROTTLED:
         return kind, None
     if told is None or not end.now_ms < told < end.now_ms + FAR_MS:
         return _k.THROTTLED, None
@@ -135,7 +136,7 @@ def _with_limits(kind: VerdictKind, facts: Facts, end: End) -> tuple[VerdictKind
 
 def _error(kind: VerdictKind, facts: Facts, end: End) -> str:
     """One sentence: the agent's own words, if it has any for this, else what the verdict means."""
-    forced = end.why is not None and kind is _FORCED[end.why]
+    forced = end.why not in (None, "refused") and kind is _FORCED[end.why]
     if facts.error and not forced and kind not in (_k.NO_CHANGES, _k.KILLED):
         return facts.error
     means = CONSEQUENCES[kind].means

@@ -50,6 +50,13 @@ class Start:
     """What may still be spent; the turn's budgets, if nothing has been."""
     prompt_file: Path | None = None
     """Where a prompt that goes in a file is going to be."""
+    system_file: Path | None = None
+    """Where a system prompt that goes in a file is going to be."""
+
+    @property
+    def gives_system_file(self) -> bool:
+        """Whether the agent reads its system prompt from a file."""
+        return bool(self.turn.system_prompt and self.profile.system_args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class Started:
     stdin: bytes
     prompt_file: bytes | None
     """What to write into the file; None for an agent that reads its prompt on stdin."""
+    system_file: bytes | None
+    """What to write into that file; None where there is no system prompt, or it stands before the prompt."""
     env: dict[str, str]
     """What it is given beneath the run's own variables, and above what every run is passed."""
 
@@ -78,6 +87,7 @@ def start(asked: Start, inherited: Mapping[str, str] = os.environ) -> Started:
         argv=(program, *_arguments(asked)),
         stdin=b"" if in_file else prompt,
         prompt_file=prompt if in_file else None,
+        system_file=_encoded(asked.turn.system_prompt or "") if asked.gives_system_file else None,
         env=_environment(asked, inherited, program),
     )
 
@@ -95,20 +105,26 @@ def find(command: str, inherited: Mapping[str, str]) -> str | None:
 
 
 def _prompt(asked: Start) -> bytes:
-    most = asked.profile.prompt_characters
-    if not asked.prompt.strip():
+    most, prompt = asked.profile.prompt_characters, asked.prompt
+    if not prompt.strip():
         raise Invalid("The prompt is empty; say what the agent is to do.")
-    if most is not None and len(asked.prompt) > most:
+    if asked.turn.system_prompt and asked.how == "begin" and not asked.gives_system_file:
+        prompt = f"{asked.turn.system_prompt}\n\n{prompt}"
+    if most is not None and len(prompt) > most:
         raise Invalid(
-            f"The prompt has {len(asked.prompt)} characters, and {asked.agent} takes {most} at the most; put the rest "
+            f"The prompt has {len(prompt)} characters, and {asked.agent} takes {most} at the most; put the rest "
             "in a file of its folder."
         )
-    # A NUL ends the text for some programs, and half a character is none for others.
-    return asked.prompt.replace("\0", "\ufffd").encode(errors="replace")
+    return _encoded(prompt)
+
+
+def _encoded(text: str) -> bytes:
+    """A NUL ends the text for some programs, and half a character is none for others."""
+    return text.replace("\0", "\ufffd").encode(errors="replace")
 
 
 def _arguments(asked: Start) -> list[str]:
-    """In this order: what it always gets, model, permissions, trust, budgets, conversation, prompt."""
+    """In this order: what it always gets, model, system prompt, permissions, trust, budgets, conversation, prompt."""
     profile, turn, left = asked.profile, asked.turn, asked.left or asked.turn.budgets
     values = {"python": sys.executable}
     words = _opening(asked)
@@ -116,6 +132,9 @@ def _arguments(asked: Start) -> list[str]:
     if model is not None:
         words += _supported(profile.model_args, asked, "be told which model to use")
         values["model"] = model
+    if asked.gives_system_file:
+        words += profile.system_args
+        values["system_file"] = str(asked.system_file)
     if turn.permissions not in profile.permissions:
         raise Invalid(
             f"The agent {asked.agent} cannot be held to {turn.permissions!r}; it takes the permissions "

@@ -1,8 +1,8 @@
 """A profile: all that agentq knows of one coding agent, as data. The built-in ones are TOML files in `builtin/`.
 
-In lists of arguments, `{session}`, `{model}`, `{prompt_file}`, `{cost_usd}` and `{turns}` stand for what they name, and
-`{python}` for the interpreter that the worker runs in, each within an argument of its own; nothing is ever put together
-for a shell.
+In lists of arguments, `{session}`, `{model}`, `{prompt_file}`, `{system_file}`, `{cost_usd}` and `{turns}` stand for
+what they name, and `{python}` for the interpreter that the worker runs in, each within an argument of its own; nothing
+is ever put together for a shell.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentq.coordinator.fields import Name, Text, Timeout
 Permissions = Literal["read", "edit", "full"]
 STANDS_FOR = re.compile(r"\{([a-z_]+)\}")
 """What is filled in, in an argument."""
-FILLED = ("session", "model", "prompt_file", "cost_usd", "turns", "python")
+FILLED = ("session", "model", "prompt_file", "system_file", "cost_usd", "turns", "python")
 OURS = "AGENTQ_"
 """What the names of our own variables begin with, which no agent is given: an address, a token."""
 
@@ -90,6 +90,9 @@ class Profile(_Table):
     """The longest prompt that it takes."""
     model_args: Words = ()
     """With `{model}`, if the run names one."""
+    system_args: Words = ()
+    """With `{system_file}`, if the run has a system prompt; without, that stands before the first prompt of a
+    conversation."""
     begin_args: Words = ()
     """A new conversation. With `{session}` in it, the agent takes an id that we make, a UUID."""
     resume_args: Words = ()
@@ -140,11 +143,13 @@ class Profile(_Table):
     version_args: Words = ("--version",)
     """What makes it say its version; empty where nothing does."""
     login: dict[str, JsonValue] = {}
-    """How `agentq agents check` sees whether somebody is logged in: `files` and `env`, of which one is enough."""
+    """How `agentq agents check` sees whether somebody is logged in: `files` and `env`, of which one is enough, and
+    `providers`: files in TOML whose `model_provider` names one of their `model_providers`, with its `env_key`."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        for field, word in (("model_args", "model"), ("cost_args", "cost_usd"), ("turns_args", "turns")):
+        words = {"model_args": "model", "system_args": "system_file", "cost_args": "cost_usd", "turns_args": "turns"}
+        for field, word in words.items():
             if getattr(self, field) and not self._fills(word, field):
                 raise ValueError(f"{field} has no {{{word}}} in it")
         if (self.prompt == "file") != self._fills("prompt_file", "args", "resume_command", "prompt_args"):

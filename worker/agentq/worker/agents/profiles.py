@@ -2,7 +2,8 @@
 
 A user's stand as `[agents.NAME]` in the settings files, and as `agents/NAME.toml` beside them. One that says
 `like = "claude"` is that one, but for the fields that it sets, in tables field by field; so is one whose name there is
-already. What a nearer file says counts more, as with settings.
+already. What a nearer file says counts more, as with settings. A file that was found near and not named has no say: a
+profile names a program, and a repository may bring such a file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.fields import Name, one_sentence
-from agentq.coordinator.settings import AGENTS, files
+from agentq.coordinator.settings import AGENTS
+from agentq.coordinator.settings_files import settings_files
 from agentq.worker.agents.profile import Account, Price, Profile
 
 BUILT_IN = "built in"
@@ -49,8 +51,9 @@ class Profiles:
     def found(cls, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Profiles:
         """All that there are, for somebody who stands in a folder; or one sentence about what is wrong with one."""
         known = _built_in()
-        for path in files(environment, folder or Path.cwd()):
-            known |= _upon(known, dict(_of_file(path, environment)))
+        for file in settings_files(environment, folder or Path.cwd()):
+            if not file.nearby and not file.fault:
+                known |= _upon(known, dict(_of_file(file.path, environment)))
         return cls(
             {name: _profile(name, written) for name, written in known.items()},
             {name: written.source for name, written in known.items()},
@@ -63,7 +66,7 @@ class Profiles:
             raise NotFound(unknown(name, self.names()))
         if not found.command:
             raise Invalid(
-                f"The agent {name} is only a pattern: name a program in [agents.NAME] of agentq.toml, with "
+                f"The agent {name} is only a pattern: name a program in [agents.NAME] of your settings, with "
                 f'like = "{name}" and command = "./my-agent".'
             )
         return found

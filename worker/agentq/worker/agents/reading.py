@@ -38,6 +38,8 @@ class Facts:
     exits: Mapping[int, VerdictKind] = field(default_factory=dict)
     """What exit codes of this agent mean by themselves, when it has not said its last word."""
     error: str = ""
+    refused: bool = False
+    """Its service refuses its requests and it goes on asking; to end it loses nothing."""
     reset_at_ms: int | None = None
     """When the limit that it met ends, where it says so."""
     denials: list[str] = field(default_factory=list)
@@ -70,7 +72,7 @@ class Reader(Protocol):
     def read(self, line: str) -> Iterable[Doing]:
         """One line of stdout, without its end."""
 
-    def read_error(self, line: str) -> None:
+    def read_error(self, line: str) -> Iterable[Doing]:
         """One line of stderr, for agents that tell errors there."""
 
     def ended(self) -> None:

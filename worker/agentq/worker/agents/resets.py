@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 _LIMIT = re.compile(
     r"^(?:API Error: )?(?:"
     r"you(?:'ve| have) (?:hit|reached|exceeded) your (?:[\w-]+ ){0,3}limit"
+    r"|(?!(?:the |your )?rate )(?:[\w-]+ ){0,4}limit has been reached"
     r"|you're out of (?:extra )?usage"
     r"|(?!rate )(?:claude )?(?:ai )?(?:[\w-]+ ){0,3}limit reached"
     r"|your (?:[\w-]+ ){0,2}limit will reset"
@@ -32,7 +33,9 @@ _AT = re.compile(
 )
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _ONE = r"\d{1,6}(?:\.\d{1,6})?\s*(?:days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])(?![a-z])"
-_IN = re.compile(rf"\b(?:try again in|retry in|retry after|resets? in)\s+((?:{_ONE}[\s,]*(?:and\s+)?)+)", re.IGNORECASE)
+_IN = re.compile(
+    rf"\b(?:try again in|retry in|retry after|resets? (?:in|after))\s+((?:{_ONE}[\s,]*(?:and\s+)?)+)", re.IGNORECASE
+)
 _EACH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[dhms])", re.IGNORECASE)
 _READ_CHARACTERS = 4_000
 _JUST_NOW = timedelta(minutes=10)

@@ -82,8 +82,8 @@ class SetOut:
         return None if self.how == "fork" else self.session
 
     async def launch(self, claim: Claim, spec: RunSpec, environment: Environment, channel: Channel) -> Launch:
-        """What is to be started; the prompt's file is written where the agent wants one."""
-        file = channel.folder / "prompt"
+        """What is to be started; the files of its prompts are written where the agent wants them."""
+        file, system_file = channel.folder / "prompt", channel.folder / "system-prompt"
         asked = Start(
             agent=self.agent,
             profile=self.profile,
@@ -95,11 +95,13 @@ class SetOut:
             model=self.model,
             left=self.purse.left(),
             prompt_file=file if self.profile.prompt == "file" else None,
+            system_file=system_file,
         )
         started = checked(lambda: start(asked, environment.inherited))
-        if started.prompt_file is not None:
-            file.touch(mode=0o600)
-            file.write_bytes(started.prompt_file)
+        for path, content in ((file, started.prompt_file), (system_file, started.system_file)):
+            if content is not None:
+                path.touch(mode=0o600)
+                path.write_bytes(content)
         env = environment.of(claim, spec, channel.variables(), beneath=started.env)
         return Launch(started.argv, env, self.cwd, environment.cookie(claim), spec.caps or Caps(), started.stdin)
 
@@ -223,8 +225,12 @@ class SettingOut:
         if not self._is_first:
             return Fingerprint.read(noted)
         before = await Fingerprint.of(cwd)
-        if before is not None:
-            before.write(noted)
+        if before is None:
+            why = f"It is to change something, and git cannot tell what changes in {cwd}, which is in no repository."
+            raise Undone(
+                Outcome(class_=OutcomeClass.REJECTED, error=f"{why} Start it in one, or do not expect changes.")
+            )
+        before.write(noted)
         return before
 
 

@@ -91,12 +91,9 @@ class Telling:
             self._send([Chunk("note", f"{skipped} lines of more than {LINE_BYTES} bytes were passed over\n")])
 
     def _take(self, stream: Stream, lines: list[str]) -> None:
-        if stream == "err":
-            for line in lines:
-                self.reader.read_error(line)
-            return
-        doings = [doing for line in lines for doing in self.reader.read(line)]
-        if lines:
+        read = self.reader.read_error if stream == "err" else self.reader.read
+        doings = [doing for line in lines for doing in read(line)]
+        if lines and stream == "out":
             self.said_ms = monotonic_ms()
         if doings:
             self._tell(doings)

@@ -44,7 +44,7 @@ class VerdictKind(StrEnum):
 
 Run = Literal["finish", "park", "fail", "back off", "defer"]
 Conversation = Literal["goes on", "begins anew"]
-Gate = Literal["", "until the reset", "for 10 minutes"]
+Gate = Literal["", "until the reset, else for 10 minutes", "for 10 minutes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ CONSEQUENCES: dict[VerdictKind, Consequence] = {
         _c.LIMIT, "back off", "goes on", "", "its service is overloaded, or asks to slow down"
     ),
     VerdictKind.LIMITED: Consequence(
-        _c.LIMIT, "defer", "goes on", "until the reset", "the account is at its limit"
+        _c.LIMIT, "defer", "goes on", "until the reset, else for 10 minutes", "the account is at its limit"
     ),
     VerdictKind.AUTH: Consequence(_c.AUTH, "fail", "goes on", "for 10 minutes", "nobody is logged in, or a wrong key"),
     VerdictKind.CREDIT: Consequence(_c.AUTH, "fail", "goes on", "for 10 minutes", "the account has no money left"),

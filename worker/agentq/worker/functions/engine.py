@@ -62,6 +62,7 @@ class Around:
     """More calls are wanted from the claiming thread."""
     quiet: Callable[[], None]
     """There is no function run in hand any more."""
+    ended: Callable[[Sequence[Ended], Sequence[AgentqError | None]], None]
     failed: Callable[[AgentqError], None]
 
 
@@ -74,7 +75,6 @@ class Engine:
         self._hands = hands
         self._around = around
         self._bounded = bounded
-        """Whether the worker ends at some time by itself."""
         self._lock = threading.RLock()
         self.children = Children(making, hands, most)
         self.stops = Stops()
@@ -145,7 +145,7 @@ class Engine:
             self.stop(claim, Stop.FENCED)
 
     def _exchanged(
-        self, ended: Sequence[Ended], _refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
+        self, ended: Sequence[Ended], refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
     ) -> None:
         """The server has heard how these ended, or refused to, as they were superseded; and has given more."""
         if claims:  # first, so that a worker that ends when nothing is left does not see its hands empty
@@ -156,9 +156,9 @@ class Engine:
                     if not is_function_lane(claim.lane):
                         self._around.stray(claim)
             self.take(mine)
-        calls = self._hands.calls
         for each in ended:
-            calls.pop(each.claim[:2], None)
+            self._hands.calls.pop(each.claim[:2], None)
+        self._around.ended(ended, refusals)
         if self._watch.deaf and not self.exchange.is_full:
             self._watch.wake()
         self.look()

@@ -19,6 +19,7 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Evicted, TryLater, Unreachable
 from agentq.coordinator.lease import WAYS, Ended, Lease
 from agentq.coordinator.queue import Claim
+from agentq.worker.reports import Report, report_of
 
 BATCH = 200
 """Calls that are told of, and asked for, at once: less than wait in a child, which else had nothing to do meanwhile."""
@@ -50,6 +51,8 @@ class Exchange:
         self._failed = failed
         self._kept_bytes = kept_bytes
         self._ended: deque[Ended] = deque()
+        self._sending: list[list[Ended]] = [[] for _ in range(WAYS)]
+        """What each thread is telling the server."""
         self._bytes = 0
         self._asked = 0
         """How many more are asked for, until they are in the engine's hands."""
@@ -105,6 +108,11 @@ class Exchange:
             thread.join(max(0, until - monotonic_ms()) / 1000)
         return not self._ended and not any(thread.is_alive() for thread in self._threads)
 
+    def left(self) -> list[Report]:
+        """How calls ended of which the server has not been told, once this is closed."""
+        with self._changed:
+            return [report_of(*end) for ended in (*self._sending, self._ended) for end in ended]
+
     def _run(self, way: int) -> None:
         while True:
             with self._changed:
@@ -113,6 +121,7 @@ class Exchange:
                     return
                 self._look = False
                 batch, size = self._batch()
+                self._sending[way] = batch
                 self._telling += 1
                 if self._ended:
                     self._changed.notify()
@@ -134,6 +143,7 @@ class Exchange:
                 return
             finally:
                 with self._changed:
+                    self._sending[way] = []
                     self._telling -= 1
                     self._asked -= calls
             if calls and not self.hungry and self._wanted() > self._asked:

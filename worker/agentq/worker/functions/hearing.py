@@ -23,7 +23,7 @@ from agentq.worker.functions import wire
 from agentq.worker.functions.child import Child, Key
 from agentq.worker.functions.stops import Stops
 from agentq.worker.narration import Narration
-from agentq.worker.reports import Report
+from agentq.worker.reports import Report, report_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,7 @@ class Hearing:
             self._ears.tell([Ended(claim, class_, outcome, delay_ms)])
             return
         self._narrated.discard(key)
-        told = Outcome.model_validate_json(outcome)
-        self._ears.say(Report("finish" if class_ == "ok" else "fail", claim, told, delay_ms=delay_ms))
+        self._ears.say(report_of(claim, class_, outcome, delay_ms))
 
     def fail(self, claim: Claim, class_: OutcomeClass, error: str, tail: str = "") -> None:
         outcome = Outcome(class_=class_, error=error, tail=tail or None)

@@ -22,6 +22,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
+from agentq.coordinator.environment_memory import hide_environment
 from agentq.coordinator.run import apart, spec_from_wire
 from agentq.sdk.calls import Function, load
 from agentq.worker.functions import verdicts, wire
@@ -217,6 +218,7 @@ def _die_with(keeper: int) -> None:
 
 def main(told: dict[str, Any]) -> None:
     """Be a child of the worker that says this."""
+    hide_environment()
     _die_with(told["keeper"])
     faulthandler.enable()
     for end in (told["socket"], told["board"]):

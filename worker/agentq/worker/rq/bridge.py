@@ -29,6 +29,7 @@ from agentq.worker.rq.lanes import RqLanes
 from agentq.worker.rq.names import is_of_rq
 from agentq.worker.rq.presence import BEAT_S, Presence
 from agentq.worker.rq.scheduling import Scheduling
+from agentq.worker.worker_thread import WorkerThread
 
 LOOK_MS = 1_000
 HURRY_MS = 100
@@ -58,14 +59,14 @@ class Bridge:
         self.inboxes = [
             Inbox(lanes, lambda: AHEAD * hands.slots - self._jobs_in_hand(), failed) for lanes in self.lanes
         ]
-        self.presence = Presence(client, worker, queues, self._jobs_in_hand, self._stop_job)
+        self.presence = Presence(client, worker, queues, self._jobs_in_hand, self._stop_job, failed)
         self.scheduling = Scheduling(client, queues)
         self._tick_ms = settings.tick_ms
         self._hurry_until_ms = 0
         self._started = False
         self._closed = threading.Event()
         self._woken = threading.Event()
-        self._thread = threading.Thread(target=self._attend, name="agentq-rq", daemon=True)
+        self._thread = WorkerThread(self._attend, "agentq-rq", failed)
 
     def start(self) -> None:
         self.presence.start()

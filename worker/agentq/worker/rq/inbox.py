@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.worker.rq.lanes import RqLanes
+from agentq.worker.worker_thread import WorkerThread
 
 BLOCK_S = 10
 ROOM_MS = 250
@@ -26,7 +27,7 @@ class Inbox:
     """Keeps the lane of one queue filled while there is anything in RQ's list."""
 
     def __init__(
-        self, lanes: RqLanes, room: Callable[[], int], failed: Callable[[AgentqError], None] | None = None
+        self, lanes: RqLanes, room: Callable[[], int], failed: Callable[[AgentqError], None] = lambda _: None
     ) -> None:
         self.lanes = lanes
         self.room = room
@@ -37,7 +38,7 @@ class Inbox:
         self._beginning = threading.Lock()
         """An order to end may come while the worker still begins."""
         self._look = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"agentq-rq-{lanes.rq_queue}", daemon=True)
+        self._thread = WorkerThread(self._run, f"agentq-rq-{lanes.rq_queue}", self._failed)
 
     def start(self) -> None:
         with self._beginning:
@@ -67,8 +68,7 @@ class Inbox:
             except (Unreachable, TryLater):
                 self._pause(random.uniform(FAULT_MS / 10, FAULT_MS))
             except AgentqError as error:
-                if self._failed is not None:
-                    self._failed(error)
+                self._failed(error)
                 return
 
     def _round(self) -> None:

@@ -6,6 +6,7 @@ It is registered by RQ's own code and expires by itself when the process is gone
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -19,6 +20,9 @@ from rq.utils import now, utcformat
 from rq.worker import BaseWorker, WorkerStatus
 
 from agentq.worker.rq.runner import WORKER_TTL_S
+from agentq.worker.worker_thread import Failed, WorkerThread
+
+log = logging.getLogger("agentq.worker")
 
 BEAT_S = 10
 HEAR_S = 1.0
@@ -28,7 +32,13 @@ class Presence:
     """Keeps a worker known to RQ."""
 
     def __init__(
-        self, client: Redis, name: str, queues: Sequence[str], busy: Callable[[], int], stop_job: Callable[[str], None]
+        self,
+        client: Redis,
+        name: str,
+        queues: Sequence[str],
+        busy: Callable[[], int],
+        stop_job: Callable[[str], None],
+        failed: Failed,
     ) -> None:
         self.worker = BaseWorker(list(queues), name=name, connection=client, prepare_for_work=True)
         self._busy = busy
@@ -36,7 +46,7 @@ class Presence:
         self._state = ""
         self._channel = client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="agentq-rq-commands", daemon=True)
+        self._thread = WorkerThread(self._listen, "agentq-rq-commands", failed)
 
     def start(self) -> None:
         # Whoever sees the worker can send to it.
@@ -83,8 +93,17 @@ class Presence:
                 self._closed.wait(HEAR_S)
                 continue
             if message is not None:
-                self._obey(parse_payload(message))
+                self._read(message)
         channel.close()
+
+    def _read(self, message: Any) -> None:
+        try:
+            payload = parse_payload(message)
+        except (ValueError, TypeError, KeyError):
+            log.warning("a command on RQ's channel cannot be read and is passed over")
+            return
+        if isinstance(payload, dict):
+            self._obey(payload)
 
     def _obey(self, payload: dict[str, Any]) -> None:
         command = payload.get("command")

@@ -10,7 +10,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from importlib.metadata import version as installed_version
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.connection import NoGroup
@@ -27,6 +26,7 @@ from agentq.coordinator.lease import Identity, Lease, Order
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.queue import Claim, Queue
+from agentq.coordinator.release import installed_version
 from agentq.coordinator.run import Outcome, RunSpec, spec_from_wire
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
@@ -53,7 +53,7 @@ class Seat:
         self.store, self.settings = store, settings
         self.queue = Queue(store)
         self.lanes = list(queues)
-        labels = {HOST: host, WORKER: self.id, VERSION: installed_version("agentq")}
+        labels = {HOST: host, WORKER: self.id, VERSION: installed_version()}
         identity = Identity(
             id=self.id,
             queues=served(lanes.rq_queue for lanes in self.lanes),

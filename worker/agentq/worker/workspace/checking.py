@@ -1,5 +1,5 @@
 """Checking merged work, in a worktree of the merges' own: nobody works in it, and the check finds the merged state and
-nothing else. Ignored files stay from one check to the next, since they are mostly caches.
+nothing else. Files that the repository ignores stay from one check to the next only where the run says so.
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ class Checking:
         worktree = worktree.noted(state="open", keeper=tree.keeper(os.getpid()))
         drop_locks(worktree)
         worktree.git("checkout", "-q", "-f", "--detach", commit, patient=True)
-        worktree.git("clean", "-q", "-ffd")
+        worktree.git("clean", "-q", "-ffd" if self._workspace.check_ignored == "keep" else "-ffdx")
         furnish_submodules(worktree.git, worktree.repository.modules)
         return furnish(worktree, self._workspace.copy_files, self._workspace.link_files)

@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Refused
-from agentq.worker.workspace.git import Git, GitFailed
+from agentq.worker.workspace.git import PATIENCE_MS, PAUSE_S, Git, GitFailed
+from agentq.worker.workspace.target import Moved
 
 OURS = b"agentq\n"
 """What is in `index.lock` while it is ours; git's own has an index in it, or nothing yet."""
@@ -28,11 +30,36 @@ CHANGED = 3
 """Paths that are named."""
 
 
+EDITED_MS = 600_000
+"""How long changes that nobody has committed are waited for: a file that is being edited, as a rule."""
+EDITED_PAUSE_S = 0.5
+
+
+class _Occupied(Exception):
+    """A person is at work in the checkout, and may be done in a moment; the argument says what they should do."""
+
+    def __init__(self, sentence: str, patience_ms: int, pause_s: float) -> None:
+        super().__init__(sentence)
+        self.patience_ms = patience_ms
+        self.pause_s = pause_s
+
+
 class Checkout:
     """One of them."""
 
-    def __init__(self, git: Git, path: Path) -> None:
+    def __init__(
+        self,
+        git: Git,
+        path: Path,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        locked_ms: int = PATIENCE_MS,
+        edited_ms: int = EDITED_MS,
+    ) -> None:
         self.path = path
+        self._say = say
+        self._locked_ms = locked_ms
+        self._edited_ms = edited_ms
         self._git = git.within(path)
         self._folder = Path(self._git("rev-parse", "--absolute-git-dir").strip())
         self._index = self._folder / "index"
@@ -40,7 +67,21 @@ class Checkout:
         self._new_index = self._folder / "agentq-index"
 
     def follow(self, old: str, new: str, move: Callable[[], None]) -> None:
-        """Have the branch moved, and the files with it."""
+        """Have the branch moved, and the files with it; waits for a while for a person who is at work there."""
+        began_ms, told = monotonic_ms(), False
+        while True:
+            try:
+                return self._follow(old, new, move)
+            except _Occupied as occupied:
+                if monotonic_ms() - began_ms >= occupied.patience_ms:
+                    raise Refused(str(occupied)) from None
+                pause_s = occupied.pause_s
+                if not told and pause_s >= EDITED_PAUSE_S:
+                    told = True
+                    self._say(f"waits: {occupied}")
+            self._git.leash.pause(pause_s)
+
+    def _follow(self, old: str, new: str, move: Callable[[], None]) -> None:
         with self._noted() as note:
             self._take_lock()
             try:
@@ -83,9 +124,11 @@ class Checkout:
         try:
             made = os.open(self._lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileExistsError:
-            raise Refused(
+            raise _Occupied(
                 f"git is at work in {self.path}, or was killed there: {self._lock} exists. "
-                "If no git runs there, remove it, and retry the run."
+                "If no git runs there, remove it, and retry the run.",
+                self._locked_ms,
+                PAUSE_S,
             ) from None
         os.write(made, OURS)
         os.close(made)
@@ -101,10 +144,14 @@ class Checkout:
         changed = [line[3:] for line in told.split("\0") if line]
         if changed:
             more = f" and {len(changed) - CHANGED} more" if changed[CHANGED:] else ""
-            raise Refused(
+            raise _Occupied(
                 f"The checkout {self.path} has changes in {', '.join(changed[:CHANGED])}{more}; "
-                "commit or stash them, and retry the run."
+                "commit or stash them, and retry the run.",
+                self._edited_ms,
+                EDITED_PAUSE_S,
             )
+        if self._git("rev-parse", "--verify", "HEAD^{commit}").strip() != old:
+            raise Moved
         shutil.copy2(self._index, self._new_index)
         try:
             self._on_new_index("update-index", "-q", "--refresh", also=(1,))

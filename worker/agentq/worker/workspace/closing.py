@@ -32,6 +32,8 @@ def _closed(worktree: Worktree, target: str | None, clean_at: str | None, idle_m
     elif held := shelter(worktree, target):
         keep(worktree.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
         return "kept"
+    # Killed from here on, the next housekeeping ends it.
+    worktree = worktree.noted(state="going")
     reusable = is_reusable(worktree, Wanted("", "", None))
     if reusable and len(list(worktree.path.parent.glob(f"idle-*{SUFFIX}"))) < idle_max:
         set_idle(worktree, target)

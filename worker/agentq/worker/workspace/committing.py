@@ -3,7 +3,7 @@
 1. What is not committed is committed, in the name of who is configured, with the run's trailers. Ignored files, files
    that were put there, and repositories made within are no part of it.
 2. The work is what is checked out, wherever HEAD has gone; other commits on the run's branch are sheltered. Work that
-   does not go on from the base counts as one commit on it.
+   does not go on from the base is merged onto it, from where the two have parted, as one commit.
 3. A merge without conflicts left is concluded; a rebase or bisect is undone, what it was in the middle of sheltered.
    A conflict that nobody has resolved is not delivered.
 4. The last commit carries the trailers, also where the run made it. A run that changed nothing in sum has no commits.
@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 from agentq.worker.workspace.git import GitFailed, Stopped
 from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
+from agentq.worker.workspace.stacking import Conflict, merger
 from agentq.worker.workspace.staging import CONFLICT, Staged, marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
 from agentq.worker.workspace.worktree import UNDER_WAY, Worktree, drop_locks
@@ -27,6 +28,7 @@ from agentq.worker.workspace.worktree import UNDER_WAY, Worktree, drop_locks
 FILE_BYTES_MAX = 100 << 20
 """A larger file is hardly meant, and hardly any server takes it."""
 TITLE_CHARACTERS = 72
+BODY_CHARACTERS = 4_000
 NAMED = 5
 _OURS: Mapping[str, str] = MappingProxyType({})
 """Whose name it is that is configured."""
@@ -52,7 +54,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        parts = [_title(self.title), self.body.strip(), "\n".join(self.lines)]
+        parts = [_title(self.title), _cut(self.body.strip()), "\n".join(self.lines)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     @property
@@ -115,6 +117,11 @@ class _Committing:
     def done(self) -> Committed:
         if not self.worktree.is_ours():
             raise Stopped(f"{self.worktree.path} is not this attempt's any more.")
+        if not self.worktree.path.is_dir():
+            raise Undeliverable(
+                f"it deleted its worktree, {self.worktree.path}, and with it what it had not committed; what it had "
+                f"committed is on the branch {self.worktree.branch}"
+            )
         drop_locks(self.worktree)
         self._refuse_conflicts()
         self._undo_half_done()
@@ -282,14 +289,43 @@ class _Committing:
         return self.git("rev-parse", "HEAD").strip()
 
     def _going_on_from_base(self, tip: str, head: str) -> str:
+        """As a commit on the base. What the run did began where its commits part from the base, as after
+        `git checkout -b fix main`: what the base has since then is not in its files, and stays.
+        """
         base = self.worktree.base
         if base in (tip, head) or self.git.is_ancestor(base, tip):
             return tip
         sheltered(self.git, self.run, tip)
-        self.notes.append("the work does not go on from its base; it is taken as one commit on that")
-        made = self._commit_of(f"{tip}^{{tree}}", [base])
+        if self.git.answers("merge-base", base, tip) is None or self._is_amended_base(tip):
+            self.notes.append("the work does not go on from its base; it is taken as one commit on that")
+            made = self._commit_of(f"{tip}^{{tree}}", [base])
+        else:
+            made = self._commit_of(self._merged_with_base(tip), [base])
+            self.git("checkout", "-q", "-f", "--detach", made, patient=True)
+            self.notes.append("the work went on from an older commit than its base; it is put onto the base")
         self._made.add(made)
         return made
+
+    def _merged_with_base(self, tip: str) -> str:
+        """The tree with what the base has and what was done since they parted."""
+        try:
+            return merger(self.git, lambda: self.git).merged(None, self.worktree.base, tip)
+        except Conflict as conflict:
+            self.git("checkout", "-q", "-f", "--detach", tip, patient=True)
+            raise Undeliverable(
+                f"its work went on from an older commit than its base, and does not fit onto that: {conflict}",
+                conflicts=conflict.files,
+            ) from conflict
+
+    def _is_amended_base(self, tip: str) -> bool:
+        """Whether the base was replaced by `git commit --amend`: then what is missing of it was taken away."""
+        before, anew = "", {self.worktree.base}
+        for line in reversed((self.git.answers("log", "-g", "--format=%H %gs", "HEAD") or "").splitlines()):
+            commit, _, said = line.partition(" ")
+            if before in anew and said.startswith("commit (amend)"):
+                anew.add(commit)
+            before = commit
+        return any(self.git.is_ancestor(commit, tip) for commit in anew - {self.worktree.base})
 
     def _with_trailers(self, tip: str) -> str:
         if tip in self._made:
@@ -343,6 +379,10 @@ def _size(path: Path) -> int:
 def _named(paths: list[str] | tuple[str, ...]) -> str:
     more = f" and {len(paths) - NAMED} more" if paths[NAMED:] else ""
     return ", ".join(repr(path) if not path.isprintable() else path for path in paths[:NAMED]) + more
+
+
+def _cut(body: str) -> str:
+    return body if len(body) <= BODY_CHARACTERS else f"{body[: BODY_CHARACTERS - 1].rstrip()}…"
 
 
 def _title(text: str) -> str:

@@ -16,6 +16,7 @@ point, the run is gone on with by the next attempt, wherever that is: it looks f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from agentq.worker.workspace.checking import Checking
 from agentq.worker.workspace.committing import Committed, Undeliverable
 from agentq.worker.workspace.errands import Errands, Stop
 from agentq.worker.workspace.git import GitFailed, Leash, Stopped
-from agentq.worker.workspace.landing import Rejected
+from agentq.worker.workspace.landing import NothingNew, Rejected
 from agentq.worker.workspace.mending import asked, unresolved
 from agentq.worker.workspace.place import Place, Way
 from agentq.worker.workspace.queueing import MergeLine
@@ -126,6 +127,8 @@ class Delivery:
     async def _run(self, execute: Execute) -> Outcome:
         intent = self._intent = await self._attempt.decided(partial(self._queue.intent, self._claim))
         way = await self._calling(self._place.find, intent)
+        if self._spec.plan is not None and way is not Way.DELIVERED:
+            await self._pin_base(begins=way is Way.EXECUTE)
         self._outcome = outcome = (intent.outcome if intent else None) or Outcome()
         if way is Way.EXECUTE:
             ended = await self._executed(execute)
@@ -138,6 +141,18 @@ class Delivery:
         return await self._deliver(outcome)
 
     # ---- prepare and execute
+
+    async def _pin_base(self, *, begins: bool) -> None:
+        """All tasks of a plan begin from one commit, whatever comes into the branch of that name meanwhile."""
+        place = self._place
+        pin = partial(self._queue.pin, self._claim, place.base_place)
+        pinned = await self._attempt.decided(pin)
+        if pinned is None and begins:
+            commit = await self._calling(place.resolve_base)
+            pinned = await self._attempt.decided(partial(pin, commit))
+        place.plan_base = pinned
+        if pinned is not None:
+            await self._calling(place.resolve_base)  # a copy may not have it yet
 
     async def _executed(self, execute: Execute) -> Outcome:
         before = self._intent
@@ -221,8 +236,12 @@ class Delivery:
             await self._intend("merging", commit=work.commit, target_before=old, outcome=outcome)
 
         check = self._checking().check if self.workspace.check else None
-        place.landed = await landing.land(piece, note, check, line.companions)
-        self._attempt.note(f"merged into {target} as {place.landed.commit[:12]}")
+        try:
+            place.landed = await landing.land(piece, note, check, line.companions)
+            self._attempt.note(f"merged into {target} as {place.landed.commit[:12]}")
+        except NothingNew:
+            place.work = replace(work, commit=work.base)
+            self._attempt.note(f"{target} has the same change already; nothing of it is left to merge")
         await self._attempt.decided(lambda: self._queue.step_aside(self._claim, line.name))
         return await self._is_in(outcome)
 
@@ -239,7 +258,10 @@ class Delivery:
         ):
             await self._errands.after_merge(landed.commit)
         await self._intend("merged", outcome=outcome)
-        return outcome.model_copy(update={"work": await self._calling(self._place.told)})
+        work = await self._calling(self._place.told)
+        if work.removes:
+            self._attempt.note(f"it removes what other tasks of the plan made: {', '.join(work.removes)}")
+        return outcome.model_copy(update={"work": work})
 
     # ---- what does not get in
 

@@ -21,10 +21,10 @@ from types import MappingProxyType
 from typing import Self
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.errors import AgentqError, Refused
 from agentq.worker.cleaning import clean
 from agentq.worker.workspace.abandoned import clear_away
-from agentq.worker.workspace.precautions import Precautions, surrounding
+from agentq.worker.workspace.precautions import ON_THIS_MACHINE, Precautions, surrounding
 
 OLDEST = (2, 30)
 NEAR_MS = 600_000
@@ -153,6 +153,23 @@ class Git:
         """Of the git that is installed; raises `GitFailed` where that is too old for us."""
         return _version(os.environ.get("PATH", os.defpath))
 
+    def pushes_to(self, remote: str) -> str:
+        """Its addresses, a line each, as the configuration has them now."""
+        return self.answers("remote", "get-url", "--push", "--all", remote) or remote
+
+    def push(self, remote: str, refspec: str, *options: str, expected: str | None = None) -> None:
+        """To a remote, unless that is not where it was expected. Where it is a path on this machine, its hooks and
+        programs do not run, either.
+        """
+        addresses = self.pushes_to(remote)
+        if expected not in (None, addresses):
+            raise Refused(
+                f"The remote {remote} is at {hidden(addresses)} and was at {hidden(expected or '')} before the run "
+                "began, so nothing was pushed; set it right and retry."
+            )
+        near = [ON_THIS_MACHINE] if not self.precautions.trust and any(map(is_path, addresses.splitlines())) else []
+        self("push", "-q", "--no-verify", *near, *options, remote, refspec, far=True)
+
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether a commit is in the history of another, or is that one."""
         if older == newer:
@@ -186,7 +203,7 @@ class Git:
         return ["git", *place, *(word for pair in settings for word in ("-c", "=".join(pair)))]
 
     def _variables(self, *, far: bool) -> dict[str, str]:
-        return {**surrounding(os.environ, far=far), **self.marks}
+        return {**surrounding(os.environ, far=far, trust=self.precautions.trust), **self.marks}
 
     def _run(
         self, argv: Sequence[str], given: bytes, variables: Mapping[str, str], limit_ms: int, verb: str
@@ -238,6 +255,11 @@ class Git:
                     raise
                 clear_away(failed.said, self.folder, self.git_dir)
             self.leash.pause(PAUSE_S)
+
+
+def is_path(address: str) -> bool:
+    """Whether git takes an address for a repository on this machine."""
+    return address.startswith("file://") or not re.match(r"[^/]*:", address)
 
 
 def hidden(text: str) -> str:

@@ -61,6 +61,8 @@ class Found:
     def _left(self) -> str:
         if self.note.run.startswith(MERGES):
             return "work is checked in it before it is merged"
+        if self.note.state == "going":
+            return "whoever was taking it away is gone; the next housekeeping of a worker does"
         if self.note.keeper:
             return "its worker is gone; the next attempt of the run goes on in it, or begins anew"
         return f"{self.note.why or 'it is handed on'}; if there is another attempt, it goes on in it"
@@ -89,7 +91,9 @@ def superfluous(found: list[Found], keeping: Keeping) -> Iterator[tuple[Found, s
     total = sum(each.bytes or 0 for each in found)
     removable = [each for each in found if each.kind in _ORDER and not each.note.holds]
     for each in sorted(removable, key=lambda each: (_ORDER.index(each.kind), each.since_ms)):
-        if now_ms - each.since_ms > keeping.keep_ms:
+        if each.note.state == "going":
+            yield each, "whoever was taking it away is gone"
+        elif now_ms - each.since_ms > keeping.keep_ms:
             yield each, "nobody has worked in it for long"
         elif total > keeping.disk_bytes:
             yield each, "the worktrees take more of the disk than they may"

@@ -46,6 +46,10 @@ class Landed:
     checkout_updated: bool = False
 
 
+class NothingNew(Exception):
+    """The target has the same changes already, by a commit of somebody else."""
+
+
 class Rejected(Exception):
     """The check failed on the run's own work; the argument says how."""
 
@@ -102,17 +106,19 @@ class Landing:
             )
 
     async def land(self, piece: Piece, note: Note, check: Check | None = None, others: Others = _nobody) -> Landed:
-        """Raises `Conflict`, `Rejected` or `Refused` where it does not get in."""
+        """Raises `Conflict`, `Rejected`, `Refused` or `NothingNew` where it does not get in."""
         passed: set[str] = set()
         for _ in range(TRIES):
             tip = await self._calling(self.target.tip)
-            self.seen = tip.commit or piece.base
+            self.seen = tip.onto or piece.base
             found: Landed | None = await self._calling(self._found, piece, tip)
             if found is not None:
                 return found
             stack: list[tuple[str, str]] = await self._calling(
                 self._stacked, piece, tip, await others() if check else ()
             )
+            if stack[0][1] == tip.onto:
+                raise NothingNew
             if check is not None:
                 stack = await self._checked(stack, check, passed)
             (_, own), (_, new) = stack[0], stack[-1]
@@ -146,7 +152,7 @@ class Landing:
 
     def _stacked(self, piece: Piece, tip: Tip, others: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """The work, and what of the others' fits on top of it, each on the one before."""
-        onto, work, *rest = read(self.target.git, tip.commit or piece.base, piece.commit, *(each for _, each in others))
+        onto, work, *rest = read(self.target.git, tip.onto or piece.base, piece.commit, *(each for _, each in others))
         if piece.squash and (one := self._stacking.squashed(work, self._begun(piece, tip))) != work.id:
             (work,) = read(self.target.git, one)
         stack = [(piece.run, self._stacking.stacked(onto, work, self._policy, piece.message or work.message))]
@@ -162,10 +168,10 @@ class Landing:
 
     def _begun(self, piece: Piece, tip: Tip) -> str:
         """What the work goes on from: later than its base, where it has brought in more of the target meanwhile."""
-        if tip.commit in (None, piece.base):
+        if tip.onto in (None, piece.base):
             return piece.base
         git = self.target.git
-        parted = git.answers("merge-base", piece.commit, tip.commit or "")
+        parted = git.answers("merge-base", piece.commit, tip.onto or "")
         if parted is None or parted == piece.base or not git.is_ancestor(piece.base, parted):
             return piece.base
         return parted
@@ -204,5 +210,5 @@ class Landing:
             return False
         if tip.here is None:
             raise Refused(f"The branch {self.target.branch} is checked out in {tip.checkout}, and has no commit yet.")
-        Checkout(self.target.git, tip.checkout).follow(tip.here, new, lambda: self.target.move(tip, new))
+        Checkout(self.target.git, tip.checkout, self._say).follow(tip.here, new, lambda: self.target.move(tip, new))
         return True

@@ -6,6 +6,7 @@ stands there with its markers. What it makes of that is committed and delivered 
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from agentq.coordinator.intent import Mend
@@ -44,20 +45,39 @@ def unresolved(worktree: Worktree, mend: Mend) -> tuple[str, ...]:
     """The files in which conflicts are left. Where the markers are gone, they are resolved, whether or not somebody has
     told git so; where there never were any, only that tells.
     """
-    left = tuple(file for file in _unmerged(worktree) if file in mend.unmarked or has_markers(worktree, file))
-    again = tuple(file for file in mend.files if file not in left and has_markers(worktree, file))
-    done = [file for file in _unmerged(worktree) if file not in left]
+    unmerged = _unmerged(worktree)
+    left = tuple(file for file in unmerged if file in mend.unmarked or has_markers(worktree, file, mend.target))
+    again = tuple(file for file in mend.files if file not in left and has_markers(worktree, file, mend.target))
+    done = [file for file in unmerged if file not in left]
     if done:
         worktree.git("add", "-A", "--", *(f":(top,literal){file}" for file in done), patient=True)
     return left + again
 
 
-def has_markers(worktree: Worktree, file: str) -> bool:
+def has_markers(worktree: Worktree, file: str, target: str) -> bool:
+    """Whether a conflict with the target stands in a file. A page about git has markers of its own: those that either
+    side has are no conflict.
+    """
     path = worktree.path / file
     if path.is_symlink() or not path.is_file():
         return False
-    lines = path.read_bytes().split(b"\n")
-    return any(line.startswith(b"<<<<<<< ") for line in lines) and any(line.startswith(b">>>>>>> ") for line in lines)
+    found = _markers(os.fsdecode(path.read_bytes()))
+    if not all(found):
+        return False
+    git, ours = worktree.git, worktree.note.settled or "HEAD"
+    parted = git.answers("merge-base", ours, target)
+    mine, theirs, common = (
+        _markers(git.answers("show", f"{commit}:{file}") or "") if commit else (0, 0)
+        for commit in (ours, target, parted)
+    )
+    return any(now > one + other - both for now, one, other, both in zip(found, mine, theirs, common, strict=True))
+
+
+def _markers(text: str) -> tuple[int, int]:
+    """How many conflicts begin in a text, and how many end."""
+    lines = text.split("\n")
+    begin, end = (sum(line.startswith(mark) for line in lines) for mark in ("<<<<<<< ", ">>>>>>> "))
+    return begin, end
 
 
 def asked(mend: Mend, workspace: Workspace) -> str:

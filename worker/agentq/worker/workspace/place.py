@@ -11,16 +11,19 @@ from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
-from agentq.coordinator.intent import Intent, Mend
+from agentq.coordinator.errors import Refused
+from agentq.coordinator.intent import Intent, Mend, base_place
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.workspace import Work, Workspace
+from agentq.worker.inputs import CONTEXT
 from agentq.worker.workspace import ports
 from agentq.worker.workspace.checkout import Checkout
-from agentq.worker.workspace.committing import Committed, committed, message_of
+from agentq.worker.workspace.committing import Committed, Message, committed, message_of
 from agentq.worker.workspace.git import Git, Leash
 from agentq.worker.workspace.landing import Landed, Landing, Piece
 from agentq.worker.workspace.making import Wanted, made
 from agentq.worker.workspace.mending import brought_in, has_markers
+from agentq.worker.workspace.removals import removed_of_others
 from agentq.worker.workspace.repository import Repository, found
 from agentq.worker.workspace.sheltering import brought
 from agentq.worker.workspace.stacking import Policy, Stacking, merger, read, trailer
@@ -51,6 +54,7 @@ class Place:
         self._workspaces = workspaces
         self._git = git
         self._repository: Repository | None = None
+        self._pushes_to: str | None = None
         self.prepared: Prepared | None = None
         self.work: Committed | None = None
         """The work, once it is committed."""
@@ -59,7 +63,11 @@ class Place:
         self.landed: Landed | None = None
         self.begun_from: str | None = None
         """The base, if the work was begun by this attempt."""
+        self.plan_base: str | None = None
+        """The commit that the base stands for in the run's plan."""
         self._landing: Landing | None = None
+        self._prompt = spec.prompt or ""
+        """With what other tasks gave, once the process has begun with it."""
 
     @property
     def repository(self) -> Repository:
@@ -108,15 +116,16 @@ class Place:
 
     def target(self) -> Target:
         """The branch that the work goes to."""
-        remote = self.repository.remote if self.is_shared else None
+        there, remote = self.repository, self.repository.remote if self.is_shared else None
         assert self.workspace.target is not None
-        return Target(self.repository.git, self.workspace.target, remote, local=not self.repository.is_copy)
+        return Target(there.git, self.workspace.target, remote, not there.is_copy, self.plan_base, self._pushes_to)
 
     # ---- before the process
 
     def find(self, intent: Intent | None) -> Way:
         """Where earlier attempts have come to."""
         self._repository = found(self._git, self.workspace.repository, self._workspaces.home, self.workspace.remote)
+        self._pushes_to = self.repository.git.pushes_to(self.repository.remote) if self.is_shared else None
         if intent is None or intent.step == "prepared":
             return Way.EXECUTE
         if self._is_delivered(intent):
@@ -131,12 +140,25 @@ class Place:
         """
         commit = intent.commit
         if commit is not None and intent.step == "requeued":
-            commit = self.repository.commit(f"refs/heads/{self.branch}") or commit
+            by_hand = self.repository.commit(f"refs/heads/{self.branch}")
+            commit = self._marked(by_hand) if by_hand and by_hand != commit else commit
         if commit is None or intent.base is None or not self._has(commit):
             return False
         self._again()
         self.work, self.was_committed = Committed(intent.base, commit), True
         return True
+
+    def _marked(self, commit: str) -> str:
+        """A commit that a person made on the branch of the run, as the run's: by its trailers it is found again."""
+        (tip,) = read(self.repository.git, commit)
+        if tip.carries(self.run):
+            return commit
+        told = replace(self._message, body=tip.message).text
+        marked = self._stacking().made(tip.tree, tip.parents, tip, told)
+        self.repository.git(
+            "update-ref", "-m", "agentq: marked", f"refs/heads/{self.branch}", marked, commit, patient=True
+        )
+        return marked
 
     def _is_delivered(self, intent: Intent) -> bool:
         if not self.goes_somewhere or intent.base is None:
@@ -188,14 +210,34 @@ class Place:
         """The base; or the target, where that has all of it: so a run has what those before it did. To mend its work,
         it begins with that, should its worktree be gone.
         """
-        if mends is not None and mends.commit is not None and self.repository.commit(mends.commit):
-            return self.workspace.model_copy(update={"base": mends.commit})
-        if self.workspace.target is not None:
-            base = self.repository.resolved(self.workspace.base)
-            tip = self._look() if self.goes_somewhere else self.target().tip()
-            start = tip.commit if tip.commit and self.repository.git.is_ancestor(base, tip.commit) else base
-            return self.workspace.model_copy(update={"base": start})
-        return self.workspace
+        start = mends.commit if mends is not None and mends.commit and self.repository.commit(mends.commit) else None
+        return self.workspace.model_copy(update={"base": start or self._start()})
+
+    def _start(self) -> str:
+        base = self.resolve_base()
+        if self.workspace.target is None:
+            return base
+        tip, git = self._look() if self.goes_somewhere else self.target().tip(), self.repository.git
+        if tip.commit is None or git.is_ancestor(tip.commit, base):
+            return base
+        if git.is_ancestor(base, tip.commit):
+            return tip.commit
+        if self.plan_base and self.goes_somewhere:
+            raise Refused(
+                f"The branch {self.workspace.target} has parted from {self.workspace.base}, which the plan began from "
+                f"at {base[:12]}: each has commits that the other has not. Merge that into "
+                f"{self.workspace.target}, or name another target, then retry."
+            )
+        return tip.commit if self.spec.after else base
+
+    def resolve_base(self) -> str:
+        """The commit that the base stands for: in the run's plan, or else now."""
+        return self.repository.resolved(self.plan_base or self.workspace.base)
+
+    @property
+    def base_place(self) -> str:
+        """What the base is pinned by."""
+        return base_place(self.workspace.repository, self.workspace.base)
 
     def _look(self) -> Tip:
         """Where the target is, unless it cannot move anyway: then nothing is begun."""
@@ -204,20 +246,19 @@ class Place:
         return tip
 
     def _with_target(self, mend: Mend) -> Mend:
-        tip = self.target().tip().commit
-        if tip is None:
-            return mend
+        tip = self.target().tip().onto or self.worktree.base
         files = brought_in(self.worktree, tip)
-        files += tuple(file for file in mend.files if file not in files and has_markers(self.worktree, file))
+        files += tuple(file for file in mend.files if file not in files and has_markers(self.worktree, file, tip))
         assert self.prepared is not None
         self.prepared = replace(self.prepared, worktree=self.worktree.noted(base=tip))
-        unmarked = tuple(file for file in files if not has_markers(self.worktree, file))
+        unmarked = tuple(file for file in files if not has_markers(self.worktree, file, tip))
         what = "conflict" if files else mend.what
         return mend.model_copy(update={"what": what, "target": tip, "files": files, "unmarked": unmarked})
 
     def placed(self, spec: RunSpec) -> RunSpec:
         """The run's spec, in its worktree."""
         assert self.prepared is not None
+        self._prompt = (spec.prompt or "").partition(CONTEXT)[0]
         cwd = self.prepared.path / spec.cwd if spec.cwd else self.prepared.path
         return spec.model_copy(update={"cwd": str(cwd), "env": {**self.prepared.variables, **spec.env}})
 
@@ -225,9 +266,13 @@ class Place:
 
     def commit(self) -> Committed:
         """What it left."""
-        body = (self.spec.prompt or "") if self.spec.kind == "agent" and self.spec.name else ""
-        self.work = committed(self.worktree, message_of(self.run, self._title, self.spec.task, body))
+        self.work = committed(self.worktree, self._message)
         return self.work
+
+    @property
+    def _message(self) -> Message:
+        body = self._prompt if self.spec.kind == "agent" and self.spec.name else ""
+        return message_of(self.run, self._title, self.spec.task, body)
 
     @property
     def _title(self) -> str:
@@ -289,7 +334,7 @@ class Place:
     def push(self) -> None:
         """The branch, for others to see."""
         git, ref = self.repository.git, f"refs/heads/{self.branch}"
-        git("push", "-q", "--no-verify", "--force", self.repository.remote, f"{ref}:{ref}", far=True)
+        git.push(self.repository.remote, f"{ref}:{ref}", "--force", expected=self._pushes_to)
 
     def told(self) -> Work:
         """What is told of it."""
@@ -309,7 +354,13 @@ class Place:
             deletions=work.deletions if work else 0,
             checkout_updated=landed is not None and landed.checkout_updated,
             pushed=self.is_shared and (landed is not None or (work is not None and not self.goes_somewhere)),
+            removes=self._removes(),
         )
+
+    def _removes(self) -> tuple[str, ...]:
+        if self.landed is None or self.plan_base is None:
+            return ()
+        return removed_of_others(self.repository.git, self.plan_base, self.landed.commit, self.spec.task or "")
 
     def _counted(self, landed: str) -> Committed:
         """What there is to tell of work that an earlier attempt did."""

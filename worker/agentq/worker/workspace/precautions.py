@@ -29,7 +29,6 @@ SETTINGS = {
     "diff.ignoreSubmodules": "dirty",
     "fetch.recurseSubmodules": "false",
     "push.recurseSubmodules": "no",
-    "protocol.ext.allow": "never",
     "safe.bareRepository": "all",
     "user.useConfigOnly": "true",
     "rerere.enabled": "false",
@@ -39,6 +38,13 @@ SETTINGS = {
     "color.ui": "false",
 }
 """For every command."""
+PROTOCOLS = {
+    "protocol.allow": "never",
+    "protocol.ext.allow": "never",
+    **{f"protocol.{name}.allow": "always" for name in ("https", "http", "ssh", "git")},
+    "protocol.file.allow": "user",
+}
+"""By which git may reach another repository; what the worker's user has said of these counts more, but of `ext`."""
 TRUSTED = ("core.hooksPath",)
 """What is left alone in a repository that is trusted."""
 SIGNING = ("commit.gpgSign",)
@@ -53,6 +59,8 @@ ENVIRONMENT = {
     "GIT_PROXY_COMMAND": "",
     "LC_ALL": "C",
 }
+NOTHING_BY_ITSELF = {"GIT_NO_LAZY_FETCH": "1"}
+"""Git 2.39.4 and newer fetch nothing that a partial clone lacks."""
 KEPT = (
     *("GIT_SSH_COMMAND", "GIT_SSH", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_LFS_SKIP_SMUDGE"),
     *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
@@ -86,11 +94,25 @@ HARMLESS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"trailer\..*\.(command|cmd)", _NOT_NEEDED),
         (r"submodule\..*\.update", "checkout"),
         (r"hook\..*\.command", _NOT_NEEDED),
+        (r"protocol\..*\.allow", "never"),
+        (r"lfs\.customtransfer\..*\.path", _NOT_NEEDED),
+        (r"lfs\.extension\..*\.(clean|smudge)", "cat"),
     )
 )
 """Settings that name a program, and what stands in place of those that are a repository's; see also `SETTINGS`."""
-AT_THE_OTHER_END = {"fetch": "--upload-pack=git-upload-pack", "push": "--receive-pack=git-receive-pack"}
+AT_THE_OTHER_END = {
+    **dict.fromkeys(("fetch", "ls-remote"), "--upload-pack=git-upload-pack"),
+    "push": "--receive-pack=git-receive-pack",
+}
 """What the other end of a connection runs. Of these settings the first counts, so only an option overrides them."""
+ON_THIS_MACHINE = (
+    "--receive-pack=git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.alternateRefsCommand=true "
+    "-c receive.denyCurrentBranch=refuse -c receive.autogc=false receive-pack"
+)
+"""For a push to a path: that repository's configuration names programs, too, and no setting given here reaches it."""
+_PROGRAM_THERE = re.compile(r"remote\..*\.uploadpack", re.DOTALL)
+_PROMISED = re.compile(r"extensions\.partialclone|remote\..*\.promisor", re.DOTALL)
+"""Git fetches what is missing by itself there, and gives that fetch no option."""
 _HELPER = re.compile(r"credential\.(.*\.)?helper", re.IGNORECASE | re.DOTALL)
 """Of these there may be several, all of which count."""
 _INCLUDES = ("include.", "includeif.")
@@ -113,7 +135,9 @@ class Precautions:
 
     def settings(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
         """For a command in a folder, in order: of one name the last counts."""
-        settings = [(key, value) for key, value in SETTINGS.items() if not (self.trust and key in TRUSTED)]
+        settings = [
+            (key, value) for key, value in (SETTINGS | PROTOCOLS).items() if not (self.trust and key in TRUSTED)
+        ]
         if self.sign:
             settings += [(key, "true") for key in SIGNING]
         return settings + self._of_repository(folder, git_dir)
@@ -181,18 +205,28 @@ def overriding(entries: Iterable[tuple[str, str, str]], *, trust: bool = False) 
     own: dict[str, str] = {}
     helpers: list[tuple[str, str]] = []
     foreign: dict[str, str] = {}
+    fetched_by_itself: list[str] = []
     for scope, key, value in entries:
         if trust or _own(scope):
             own[key] = value
             helpers += [(key, value)] if _HELPER.fullmatch(key) else []
         elif (harmless := _harmless(key)) is not None:
             foreign[key] = harmless
+        elif _PROGRAM_THERE.fullmatch(key) or _PROMISED.fullmatch(key):
+            fetched_by_itself.append(key)
+    program = next(filter(_PROGRAM_THERE.fullmatch, fetched_by_itself), None)
+    if program is not None and any(map(_PROMISED.fullmatch, fetched_by_itself)):
+        raise Refused(
+            f"The repository is a partial clone and has the setting {program[:80]!r}, which cannot be made harmless; "
+            "remove that."
+        )
     for key in foreign:
         if "=" in key:
             raise Refused(f"The repository has the setting {key[:80]!r}, which cannot be made harmless; remove it.")
     settings = [(key, own.get(key, harmless)) for key, harmless in foreign.items() if not _HELPER.fullmatch(key)]
     if any(_HELPER.fullmatch(key) for key in foreign):
         settings += [("credential.helper", ""), *helpers]  # a blank one ends the list, and it begins again
+    settings += [(key, own.get(key, value)) for key, value in PROTOCOLS.items() if key != "protocol.ext.allow"]
     return settings if "core.sshcommand" in own else [*settings, ("core.sshCommand", SSH)]
 
 
@@ -201,14 +235,14 @@ def _harmless(key: str) -> str | None:
     return next((harmless for pattern, harmless in HARMLESS if pattern.fullmatch(key)), None)
 
 
-def surrounding(inherited: Mapping[str, str], *, far: bool) -> dict[str, str]:
+def surrounding(inherited: Mapping[str, str], *, far: bool, trust: bool = False) -> dict[str, str]:
     """The variables of a command."""
     kept = {name: value for name, value in inherited.items() if name in KEPT}
     if far:
         passed = {name: each for name, each in inherited.items() if not name.startswith(("GIT_", "AGENTQ_", "SSH_ASK"))}
     else:
         passed = {name: value for name, value in inherited.items() if name in NEAR}
-    return {**passed, **kept, **ENVIRONMENT}
+    return {**passed, **kept, **ENVIRONMENT, **({} if trust else NOTHING_BY_ITSELF)}
 
 
 def _own(scope: str) -> bool:

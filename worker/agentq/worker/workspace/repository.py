@@ -123,8 +123,15 @@ class Repository:
             git(*words, *(("--prune",) if self.is_copy else ()), remote, far=True, patient=True)
             if self.is_copy:
                 # Which branch the remote stands on may have changed; one without a commit stands nowhere.
-                git("remote", "set-head", remote, "--auto", far=True, also=(1, 128))
+                self._follow_head(git, remote)
             _fetched_ms[self.common, remote] = began_ms
+
+    def _follow_head(self, git: Git, remote: str) -> None:
+        """Note which branch the remote stands on, as `git remote set-head --auto` does without our options."""
+        told = git("ls-remote", "--symref", remote, "HEAD", far=True)
+        found = re.match(r"ref: refs/heads/(\S+)\tHEAD$", told, re.MULTILINE)
+        if found and git.answers("rev-parse", "--verify", "--quiet", f"{REMOTE_HEADS}{remote}/{found[1]}"):
+            git("symbolic-ref", f"{REMOTE_HEADS}{remote}/HEAD", f"{REMOTE_HEADS}{remote}/{found[1]}")
 
     def check_identity(self) -> None:
         """Refuse where nobody has said whose name commits are to carry."""
@@ -203,13 +210,16 @@ def copied(git: Git, address: str, home: Path) -> Repository:
     folder = home / "repositories" / f"{name.strip('.-') or 'repository'}-{digest}.git"
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(git.within(folder.parent), folder.parent, f"{folder.name}.lock") as alone:
-        made = folder / "agentq-copy"
-        if not made.exists() or made.read_text() != hashlib.blake2b(address.encode()).hexdigest():
+        made, inside = folder / "agentq-copy", alone.within(folder)
+        if not made.exists():
             alone("init", "-q", "--bare", "--template=", str(folder))
-            inside = alone.within(folder)
-            inside("config", f"remote.{ORIGIN}.url", address)
             inside("config", f"remote.{ORIGIN}.fetch", f"+refs/heads/*:{REMOTE_HEADS}{ORIGIN}/*")
-            made.write_text(hashlib.blake2b(address.encode()).hexdigest())
+            made.touch()
+        # Whatever a run has put there since, and where the password in the address is another by now.
+        told = inside.answers("config", "--get-regexp", rf"^remote\.{ORIGIN}\.(push)?url$")
+        if told != f"remote.{ORIGIN}.url {address}":
+            inside("config", "--unset-all", f"remote.{ORIGIN}.pushurl", also=(5,))
+            inside("config", "--replace-all", f"remote.{ORIGIN}.url", address)
     return Repository(git.within(folder.resolve()), None, ORIGIN, is_copy=True)
 
 

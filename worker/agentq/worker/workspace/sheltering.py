@@ -125,7 +125,7 @@ def sent(repository: Repository, run: str) -> None:
     ref = shelter_of(run)
     for last in (False, True):
         try:
-            repository.git("push", "-q", "--no-verify", repository.remote, f"{ref}:{ref}", far=True)
+            repository.git.push(repository.remote, f"{ref}:{ref}")
         except GitFailed:
             if last or brought(repository, run) is None:
                 raise

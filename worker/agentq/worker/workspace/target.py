@@ -33,7 +33,9 @@ class Tip:
     checkout: Path | None = None
 
     commit: str | None = None
-    """The one that has all: what the next work goes onto."""
+    """The newest of both."""
+    onto: str | None = None
+    """What the next work goes onto: `commit`, or the base of the plan where that contains `commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class Target:
     remote: str | None = None
     local: bool = True
     """Whether there is to be a branch of that name in the repository here, too."""
+    base: str | None = None
+    """The commit that a plan began from: a branch that is behind it is brought forward with the first work."""
+
+    address: str | None = None
+    """Where the remote was before the run began."""
 
     @property
     def ref(self) -> str:
@@ -54,7 +61,9 @@ class Target:
         """Where it is now."""
         here, checkout = self._here() if self.local else (None, None)
         there = self._there() if self.remote else None
-        return Tip(here, there, checkout, self._newest(here, there))
+        commit = self._newest(here, there)
+        behind = commit and self.base and commit != self.base and self.git.is_ancestor(commit, self.base)
+        return Tip(here, there, checkout, commit, self.base if behind else commit)
 
     def _here(self) -> tuple[str | None, Path | None]:
         told = self.git("for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", self.ref)
@@ -136,7 +145,7 @@ class Target:
         assert self.remote is not None
         lease = f"--force-with-lease={self.ref}:{old or ''}"
         try:
-            self.git("push", "-q", "--no-verify", lease, self.remote, f"{new}:{self.ref}", far=True)
+            self.git.push(self.remote, f"{new}:{self.ref}", lease, expected=self.address)
         except GitFailed as failed:
             if self._there() != old:
                 raise Moved from None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
+from agentq.coordinator.release import installed_version
 from agentq.worker.agents.acp.policy import Permissions
 from agentq.worker.agents.acp.rpc import METHOD_NOT_FOUND, Child, RpcError
 from agentq.worker.agents.verdicts import VerdictKind
@@ -73,7 +73,7 @@ async def opened(child: Child, wanted: Wanted, env: Mapping[str, str], timeout_s
         {
             "protocolVersion": VERSION,
             "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
-            "clientInfo": {"name": "agentq", "version": version("agentq")},
+            "clientInfo": {"name": "agentq", "version": installed_version()},
         },
         timeout_s,
     )

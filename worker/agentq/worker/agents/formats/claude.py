@@ -1,15 +1,15 @@
 """Claude Code's stream of JSON, and that of its relatives: Amp, Qwen Code and Cursor leave fields out, and add some.
 
 What it says of itself is not to be taken at its word: a failed request is a `success` with `is_error`, a `result` is
-not the end (it may wake itself and go on), its cost and its tokens by model are those of the whole conversation, and a
-refusal of its service is told as an answer. Errors are read from flags, from the status of the request and, for limits,
-from the text of a result that is marked as an error.
+not the end (it may wake itself and go on), its cost and its tokens by model are those of the whole conversation in some
+versions and those of its process in others, and a refusal of its service is told as an answer. Errors are read from
+flags, from the status of the request and, for limits, from the text of a result that is marked as an error.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from agentq.coordinator.doings import (
     Began,
@@ -73,6 +73,9 @@ _INTERRUPTED = "[Request interrupted by user"
 _IN_USE = re.compile(r"^(?:Error: )?Session ID (\S{1,100}) is already in use")
 _NOT_TAKEN = re.compile(r"^(?:error: unknown option|error: option '|Error: Input must be provided)")
 _DENIALS = 100
+_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+_PAID = "paid_usd"
+"""What a conversation has cost, added up from bills of single processes."""
 
 
 class ClaudeReader(EventReader):
@@ -84,6 +87,8 @@ class ClaudeReader(EventReader):
         self._turns = 0
         self._read, self._cached, self._wrote = 0, 0, 0
         self._of_message = (0, 0, 0)
+        self._heard = 0
+        """Tokens that its messages have told, read and written."""
         self._cost: float | None = None
         self._mark: VerdictKind | None = None
         self._refused = False
@@ -181,6 +186,7 @@ class ClaudeReader(EventReader):
                 self._wrote + grown[2],
             )
             self._of_message = now
+            self._heard += grown[0] + grown[2]
             yield self._spent()
 
     def _spent(self) -> Spent:
@@ -295,7 +301,7 @@ class ClaudeReader(EventReader):
         return _k.PLAN_ONLY if self._planning else None
 
     def _billed(self, event: Record) -> Spent:
-        """The bill is of the whole conversation; what was paid before is taken off."""
+        """The bill is of the conversation or of this process, by the version; what was paid before is taken off."""
         totals: dict[str, float] = {}
         if event.get("total_cost_usd") is not None:
             totals["cost_usd"] = number_of(event, "total_cost_usd")
@@ -305,18 +311,42 @@ class ClaudeReader(EventReader):
             totals["input_tokens"] = sum(input_ for input_, _ in read)
             totals["cached_tokens"] = sum(cached for _, cached in read)
             totals["output_tokens"] = sum(count_of(each, "outputTokens") for each in models)
-            self._read, self._cached, self._wrote = (
-                int(self.since(name, totals[name])) for name in ("input_tokens", "cached_tokens", "output_tokens")
-            )
         elif usage := record_of(event, "usage"):
             read_, cached = _read_tokens(usage)
             self._read, self._cached = max(self._read, read_), max(self._cached, cached)
             self._wrote = max(self._wrote, count_of(usage, "output_tokens"))
-        if "cost_usd" in totals:
-            self._cost = self.since("cost_usd", totals["cost_usd"])
+        before = self._before(totals)
+        spent = {name: self.since(name, total, before) for name, total in totals.items()}
+        if models:
+            self._read, self._cached, self._wrote = (int(spent[name]) for name in _TOKENS)
+        self._cost = spent.get("cost_usd", self._cost)
         if totals:
-            self.facts.totals = {**self.facts.totals, **totals}
+            self.facts.totals = {**self.facts.totals, **self._after(totals, before)}
         return self._spent()
+
+    def _before(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """What is in these totals of the attempts before: nothing if they are those of this process. That they are if
+        they are nearer to the tokens that its messages have told than what they have grown by.
+        """
+        before = dict(self.before.totals)
+        before.setdefault("cost_usd", before.pop(_PAID, 0))
+        if not all(name in totals and name in before for name in _TOKENS):
+            return before
+        now, then = (sum(of[name] for name in ("input_tokens", "output_tokens")) for of in (totals, before))
+        return {} if abs(now - self._heard) < abs(now - then - self._heard) else before
+
+    def _after(self, totals: dict[str, float], before: Mapping[str, float]) -> dict[str, float]:
+        """The totals of the conversation. A sum that the agent itself does not tell has a name of its own: it lacks
+        what attempts have cost that were killed.
+        """
+        then = self.before.totals
+        if before or not then:
+            self.facts.totals = {name: total for name, total in self.facts.totals.items() if name != _PAID}
+            return totals
+        self.facts.totals = {name: total for name, total in self.facts.totals.items() if name != "cost_usd"}
+        sums = {name: totals[name] + then[name] for name in _TOKENS}
+        paid = then.get(_PAID, then.get("cost_usd", 0))
+        return {**sums, **({_PAID: paid + totals["cost_usd"]} if "cost_usd" in totals else {})}
 
 
 def _read_tokens(usage: Record) -> tuple[int, int]:

@@ -89,11 +89,11 @@ class CodexReader(EventReader):
                 self.facts.kind = VerdictKind.INPUT
         self.complained(line)
 
-    def read_error(self, line: str) -> None:
+    def read_error(self, line: str) -> Iterable[Doing]:
         if not self.facts.told:  # later, tools and logs write here too
-            super().read_error(line)
-        else:
-            self.complained(clean(line))
+            return super().read_error(line)
+        self.complained(clean(line))
+        return []
 
     def _turn(self) -> Iterator[Doing]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = False, None, None, ""

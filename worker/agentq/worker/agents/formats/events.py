@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from agentq.coordinator.doings import Called, Doing, Other, Planned, Spent, cut
+from agentq.coordinator.doings import Called, Doing, Held, Limited, Other, Planned, Said, Spent, Thought, Turned, cut
 from agentq.coordinator.limits import FACT_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX
 from agentq.worker.agents.formats.values import Record, about, clean, event_of, one_line, small, text_of
 from agentq.worker.agents.pricing import cost_of
 from agentq.worker.agents.reading import Before, Facts
+from agentq.worker.agents.services import kind_of
+from agentq.worker.agents.verdicts import VerdictKind
 
+REFUSALS = 4
+"""Requests that an agent's service refuses one after the other before the agent is ended: the run's own backoff goes on
+asking, in the same conversation, and holds no slot meanwhile."""
 _COMPLAINT_CHARACTERS = 600
 _ERROR = re.compile(r"(?:\w*error|fatal|panic)\b", re.IGNORECASE)
 _WARNING = re.compile(r"\W*warn", re.IGNORECASE)
+_ANSWERS = (Turned, Said, Thought, Called)
 _OPEN_TOOLS = 256
 _PLAN_ITEMS = 100
 
@@ -27,6 +33,7 @@ class EventReader(ABC):
         self.before = before
         self.facts = Facts(model=before.model)
         self._complaint = ""
+        self._refusals = 0
         self._open: dict[str, Called] = {}
 
     def read(self, line: str) -> Iterable[Doing]:
@@ -36,6 +43,8 @@ class EventReader(ABC):
             return []
         kind = text_of(event, "type")
         told = list(self.told(kind, event)) if kind else []
+        if not self.facts.refused and any(isinstance(each, _ANSWERS) for each in told):
+            self._refusals = 0
         self._keep_names_short()
         return told
 
@@ -55,8 +64,18 @@ class EventReader(ABC):
         """A line that is no event: a complaint, perhaps."""
         self.complained(line)
 
-    def read_error(self, line: str) -> None:
+    def read_error(self, line: str) -> Iterable[Doing]:
         self.plain(clean(line))
+        return []
+
+    def asks_again(self, message: str) -> Iterator[Doing]:
+        """Its service refused a request, and the agent will repeat it."""
+        self._refusals += 1
+        self.facts.kind = kind_of(0, message) or VerdictKind.THROTTLED
+        self.facts.error = error_text(message)
+        limited = self.facts.kind is VerdictKind.LIMITED
+        self.facts.refused = limited or self._refusals >= REFUSALS
+        yield Limited(reached=True, what=one_line(message)) if limited else Held(why=one_line(message))
 
     def complained(self, line: str) -> None:
         """The last words outside of the agent's language are all that there is, when it dies without a word in it. One
@@ -83,11 +102,11 @@ class EventReader(ABC):
         """The tool that has ended, if it is known."""
         return self._open.pop(id_[:200], None)
 
-    def since(self, name: str, total: float) -> float:
+    def since(self, name: str, total: float, totals: Mapping[str, float] | None = None) -> float:
         """What one of the agent's running totals has grown by in this attempt. One that is smaller than it was has
         begun anew.
         """
-        before = self.before.totals.get(name, 0)
+        before = (self.before.totals if totals is None else totals).get(name, 0)
         return total - before if total >= before else total
 
     def spent(self, input_: int, cached: int, output: int, turns: int, cost: float | None = None) -> Spent:

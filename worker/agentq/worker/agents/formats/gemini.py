@@ -56,7 +56,7 @@ _NO_SESSION = (
     "Error resuming session: Invalid session identifier",
 )
 _IN_USE = re.compile(r'^Error starting session: Session ID "([^"]{1,100})" already exists')
-_RETRY = re.compile(r"^Attempt \d+ failed")
+_RETRY = re.compile(r"^Attempt \d+ failed(?: with status \d+)?[:.]?\s*(?:Retrying with backoff\.\.\.\s*)?(?P<error>.*)")
 _CODE = re.compile(r"""^\[?(?:API Error:)?\s*\{"error":\{"code":(\d{3})\b""")
 _COMPLAINT_LINES = 200
 
@@ -161,7 +161,7 @@ class GeminiReader(EventReader):
         read = count_of(stats, "input_tokens")
         return self.spent(read, count_of(stats, "cached"), count_of(stats, "output_tokens"), self._turns)
 
-    def read_error(self, line: str) -> None:
+    def read_error(self, line: str) -> Iterable[Doing]:
         """The error is an object over several lines, as one prints it for people."""
         line = clean(line)
         self.complained(line)
@@ -169,18 +169,25 @@ class GeminiReader(EventReader):
             self.facts.kind = _k.NO_SESSION
         elif in_use := _IN_USE.match(line):  # an attempt before this one began it: it can be gone on with
             self.facts.session, self.facts.kind = in_use[1], _k.AGENT_ERROR
-        elif _RETRY.match(line) and not self.facts.concluded:
-            self.facts.kind = kind_of(0, line.partition(": ")[2]) or _k.THROTTLED
+        elif (again := _RETRY.match(line)) and not self.facts.concluded:
+            return self.asks_again(_refusal(again["error"]))
         if line.rstrip() == "{":
             self._complaints = []
         if self._complaints is None:
-            return
+            return []
         self._complaints.append(line)
         if line.rstrip() == "}" or len(self._complaints) > _COMPLAINT_LINES:
             told, self._complaints = record_of(event_of("".join(self._complaints)) or {}, "error"), None
             if told:
                 self._complaint = error_text(text_of(told, "message"))
                 self._failed(told)
+        return []
+
+
+def _refusal(error: str) -> str:
+    """What the service said of a request that is repeated: the message of an object, or prose."""
+    told = event_of(error[found:]) if (found := error.find("{")) >= 0 else None
+    return text_of(record_of(told or {}, "error"), "message") or error
 
 
 def _written(called: Called) -> str:

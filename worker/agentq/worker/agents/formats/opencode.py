@@ -1,9 +1,10 @@
 """opencode's lines of JSON. It has no last word of its own: a step that ends with `stop` is one, until another begins.
-Costs and tokens are of each step. While its service asks it to slow down it says nothing, for as long as that takes.
+Costs and tokens are of each step. A request that its service refused it repeats for ever, and says so in its log alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from agentq.coordinator.doings import (
@@ -24,6 +25,7 @@ from agentq.worker.agents.formats.events import EventReader, error_text, planned
 from agentq.worker.agents.formats.values import (
     Record,
     answer,
+    clean,
     count_of,
     number_of,
     one_line,
@@ -43,6 +45,12 @@ _NAMES = {
     "ContextOverflowError": _k.CONTEXT,
     "ProviderModelNotFoundError": _k.INPUT,
 }
+_REFUSED = re.compile(
+    r'^timestamp=\S+ level=ERROR .*\bmessage="stream error" .*\bsmall=false .*\berror\.error="(?P<error>.*)"$'
+)
+"""A line of its log. What is `small` is the title of the conversation, which it can do without."""
+_LOGGED = re.compile(r"^timestamp=\S+ level=")
+_ERROR_NAME = re.compile(r"^(?:\w+: )?(?:Failed after \d+ attempts\. Last error: )?")
 _REASONS = {"content-filter": _k.REFUSED, "length": None, "error": None}
 """Ends of a step that are no good last word."""
 
@@ -81,6 +89,16 @@ class OpencodeReader(EventReader):
             case "error":
                 return self._error(record_of(event, "error"))
         return [unknown(event)]
+
+    def read_error(self, line: str) -> Iterable[Doing]:
+        line = clean(line)
+        if refused := _REFUSED.match(line):
+            self.facts.told = True
+            if not self.facts.concluded:
+                return self.asks_again(_ERROR_NAME.sub("", refused["error"].replace('\\"', '"'), count=1))
+        elif not _LOGGED.match(line):
+            self.plain(line)
+        return []
 
     def plain(self, line: str) -> None:
         if line.startswith(("Session not found", "Error: Session not found")) and not self.facts.told:

@@ -27,9 +27,10 @@ class TextReader:
         self.facts.text = f"{self.facts.text}\n{line}".lstrip("\n")[-_KEPT_CHARACTERS:]
         return [Said(text=cut(line))]
 
-    def read_error(self, line: str) -> None:
+    def read_error(self, line: str) -> Iterable[Doing]:
         if line.strip():
             self._complaint = one_line(clean(line), 600)
+        return []
 
     def ended(self) -> None:
         self.facts.error = self.facts.error or self._complaint
