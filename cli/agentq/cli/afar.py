@@ -5,23 +5,30 @@ In an agent's run that is the door of its worker; elsewhere a coordinator, if th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import typer
 
 from agentq.cli.door import Door
 from agentq.cli.server import settings_of
+from agentq.coordinator.errors import NotFound
+from agentq.coordinator.events import BEGINNING
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
 from agentq.coordinator.logs import LogEntry
 from agentq.coordinator.queue import Receipt
+from agentq.coordinator.records import Filter
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.url import is_coordinator
 
 
 class Afar(Protocol):
     """What stands in the place of a server, as far as it is one."""
+
+    def find(self, text: str | None, *, live: bool = False) -> str:
+        """The id of the run that was typed, or of the newest."""
 
     def get(self, run_id: str) -> Run:
         """A run, whole."""
@@ -32,8 +39,8 @@ class Afar(Protocol):
     def cancel(self, run_id: str, reason: str) -> State:
         """End a run."""
 
-    def log(self, run_id: str, *, follow: bool = False) -> Iterator[LogEntry]:
-        """What a run has written up to now, or until it has ended."""
+    def log(self, run_id: str, *, follow: bool = False, after: str = BEGINNING) -> Iterator[LogEntry]:
+        """What a run has written after a place up to now, or until it has ended."""
 
 
 class Coordinator:
@@ -60,6 +67,16 @@ class Coordinator:
             return [backend.submit(spec, durable=True) for spec in specs]
         return backend.submit_many(specs)
 
+    def find(self, text: str | None, *, live: bool = False) -> str:
+        return self._client.backend.find(text, live=live)
+
+    def matching(self, which: Filter, labels: Mapping[str, str]) -> Iterator[str]:
+        """The ids of the runs that a filter takes and that have these labels, newest first."""
+        for run_id in self._client.backend.matching(which):
+            with suppress(NotFound):  # forgotten since it was listed
+                if not labels or labels.items() <= self.get(run_id).spec.labels.items():
+                    yield run_id
+
     def get(self, run_id: str) -> Run:
         return self._client.run(run_id).record()
 
@@ -70,10 +87,10 @@ class Coordinator:
     def cancel(self, run_id: str, reason: str) -> State:
         return self._client.run(run_id).cancel(reason)
 
-    def log(self, run_id: str, *, follow: bool = False) -> Iterator[LogEntry]:
-        return self._client.run(run_id).logs(follow=follow)
+    def log(self, run_id: str, *, follow: bool = False, after: str = BEGINNING) -> Iterator[LogEntry]:
+        return self._client.run(run_id).logs(follow=follow, after=after)
 
 
-def afar(ctx: typer.Context) -> Afar | None:
+def afar(ctx: typer.Context) -> Door | Coordinator | None:
     """What stands in the place of the server; None where it is reached as ever."""
     return Door.here(ctx) or Coordinator.here(ctx)

@@ -25,7 +25,7 @@ def list_agents(ctx: typer.Context, json: Json = False) -> None:
     """See which coding agents are here, and check them.
 
     Each that is known, where its program is on this machine, its accounts, and where its profile comes from: agentq
-    itself, [agents.NAME] in agentq.toml, or agents/NAME.toml beside it.
+    itself, [agents.NAME] in a settings file, or agents/NAME.toml beside it.
     """
     if ctx.invoked_subcommand is not None:
         if json:

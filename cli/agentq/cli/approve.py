@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from agentq.cli.options import Json, RunIds
+from agentq.cli.references import all_of
 from agentq.cli.server import reach
 from agentq.cli.signal import kept, sender
 from agentq.cli.verb import say_to_all
@@ -30,4 +31,4 @@ def approve(
     def say(run_id: str) -> State:
         return server.queue.approve(run_id, comment, by=sender())
 
-    raise typer.Exit(say_to_all(server.find(run), say, json=json, add=kept).code)
+    raise typer.Exit(say_to_all(all_of(server, run), say, json=json, add=kept).code)

@@ -25,6 +25,9 @@ def asked(
     permissions: Annotated[
         str | None, Opt(metavar="read|edit|full", help="What it may do without asking; edit if not given.")
     ] = None,
+    may_submit: Annotated[
+        list[str] | None, Opt(metavar="KIND", help="Its children: agent, agent:NAME, command, function. Repeat.")
+    ] = None,
     trust: Annotated[str | None, Opt(metavar="none|repo", help="Whether hooks of the repository may run.")] = None,
     account: Annotated[str | None, Opt(metavar="NAME", help="Who is billed, if not whoever's turn it is.")] = None,
     max_cost: Annotated[str | None, Opt(metavar="USD", help="The most that it may cost.")] = None,

@@ -43,6 +43,7 @@ PARTS = ("coordinator", "waiting", "plans", "worker", "functions", "agents", "wo
 ROUNDS = 20
 ROUNDS_QUICK = 3
 AGENTQ = (sys.executable, "-m", "agentq.cli.main")
+SERVE = (*AGENTQ, "serve", "--no-token")
 COLD = {
     "import": (sys.executable, "-c", "import redis, pydantic, typer"),
     "submit": (sys.executable, "-c", "from agentq.cli.main import app; app()", "submit", "--", "true"),
@@ -84,9 +85,9 @@ def _figures(part: str, place: Place, folder: Path, *, quick: bool) -> Iterator[
     if part == "plans":
         return PlanBench(place, PLANS_QUICK if quick else PlanScale()).figures()
     if part == "server":
-        return ServerBench(place, SERVER_QUICK if quick else ServerScale(), (*AGENTQ, "serve"), folder).figures()
+        return ServerBench(place, SERVER_QUICK if quick else ServerScale(), SERVE, folder).figures()
     if part == "transport":
-        serve, scale_of = (*AGENTQ, "serve"), TRANSPORT_QUICK if quick else TransportScale()
+        serve, scale_of = SERVE, TRANSPORT_QUICK if quick else TransportScale()
         return TransportBench(place, scale_of, (*AGENTQ, "worker"), serve, folder).figures()
     if part in ("worker", "functions", "agents", "worktrees"):
         scale = worker.QUICK if quick else worker.Scale()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event
 from types import FrameType
 from typing import Any
 
 from agentq.cli.crewing import Crew
 from agentq.cli.ending import Summary
-from agentq.cli.plan_view import spent_usd
 from agentq.cli.planned import plans_of
 from agentq.cli.progress import Progress, progress
 from agentq.cli.server import Server, brought, home_of, note
@@ -24,6 +24,7 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
 from agentq.coordinator.settings import Layered
 from agentq.planning.submitting import Head, complete_plan, unbound
+from agentq.worker.predecessors import take_over_here
 
 LOOK_MS = 250
 OPEN_MS = 2_000
@@ -52,7 +53,9 @@ class Carrying:
         watch = Watch(self._server, self._plan)
         settings = self._server.settings
         head = self._head
-        crew = Crew(settings, home_of(settings), self._plan, head.queues, self._labels, alone=head.crewed)
+        back = partial(take_over_here, self._server.store, settings.namespace)
+        home = home_of(settings)
+        crew = Crew(settings, home, self._plan, head.queues, self._labels, alone=head.crewed, hand_back=back)
         with self._heard():
             try:
                 if workers and watch.record.ended is None:
@@ -90,22 +93,21 @@ class Carrying:
         """Until it has ended, or those who work on it have."""
         while watch.record.ended is None:
             self._obey(crew, shown, workers)
-            if self._is_over(crew, workers):
+            if self._is_over(crew, workers, shown):
                 return
             try:
                 shown.tell(watch.again() if self._away else watch.look(LOOK_MS))
                 self._away = False
-                self._keep_to_budget(watch)
             except (Unreachable, TryLater) as error:
                 self._outage(error, shown)
 
-    def _is_over(self, crew: Crew, workers: int) -> bool:
+    def _is_over(self, crew: Crew, workers: int, shown: Progress) -> bool:
         """Whether there is nothing to look at any more, though the plan goes on."""
         if not workers:
             return self._signals > 0
         if crew.draining:
             return not crew.works
-        self._trouble = crew.look()
+        self._trouble = crew.look(shown.say)
         return bool(self._trouble)
 
     def _obey(self, crew: Crew, shown: Progress, workers: int) -> None:
@@ -127,15 +129,6 @@ class Carrying:
         if self._embedded:
             with suppress(AgentqError):
                 brought(self._server.settings).start()
-
-    def _keep_to_budget(self, watch: Watch) -> None:
-        """A plan that has cost as much as it may begins nothing more."""
-        budget = self._head.budget_usd
-        if budget is None or watch.record.ended is not None or watch.record.stopped:
-            return
-        spent, _ = spent_usd(watch.tasks.values())
-        if spent >= budget:
-            plans_of(self._server).cancel(self._plan, f"it has cost ${spent:.2f}, of ${budget:.2f} that it may cost")
 
     @contextmanager
     def _heard(self) -> Iterator[None]:

@@ -14,8 +14,9 @@ from agentq.coordinator.url import display
 def config(ctx: typer.Context, json: Json = False) -> None:
     """Show every setting, its value and where it comes from.
 
-    A flag counts most, then the environment, then the nearest agentq.toml in this folder or one above it, then
-    ~/.config/agentq/config.toml, then the default.
+    A flag counts most, then the environment, then the file that --config or AGENTQ_CONFIG names, or else the nearest
+    agentq.toml in this folder or one above it, then ~/.config/agentq/config.toml, then /etc/agentq/agentq.toml, then
+    the default. What a nearby file sets that does not count is shown with the reason.
 
     \b
     Example: agentq config
@@ -27,8 +28,11 @@ def config(ctx: typer.Context, json: Json = False) -> None:
     if json:
         for name, value in values.items():
             print_json({"name": name, "value": value, "source": found.sources[name]})
+        for each in found.ignored:
+            print_json({"ignored": each.name, "source": each.source, "why": each.why})
     else:
         rows = [(name, _on_one_line(value), found.sources[name]) for name, value in values.items()]
+        rows += [(f"{each.name or 'all'} (ignored)", each.why, each.source) for each in found.ignored]
         print_table(["setting", "value", "from"], rows)
 
 
@@ -42,9 +46,11 @@ def _value(settings: Settings, name: str) -> object:
 
 
 def _on_one_line(value: object) -> str:
-    """A value as one would write it into a variable."""
+    """A value as it is written into a variable, or into agentq.toml."""
     if isinstance(value, dict):
         return ",".join(f"{name}={each}" for name, each in value.items())
     if isinstance(value, list):
         return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return "" if value is None else str(value)

@@ -2,7 +2,8 @@
 
 1. They are in sessions of their own, so that Ctrl-C reaches `agentq run` alone, which then tells them to drain.
 2. They are told when `agentq run` dies, whatever it died of: then they finish what they hold, and end.
-3. One that dies is started again; one that keeps dying is not, and its last words are told.
+3. One that dies is started again, and what it held is handed back at once; one that keeps dying is not started again,
+   and its last words are told.
 4. A lock of the plan on this machine: who has it has the workers, and others only look on.
 """
 
@@ -16,12 +17,15 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.demands import PLAN
+from agentq.coordinator.environment_memory import hide_environment
+from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.settings import Settings
 
 DRAIN_GRACE = "30d"
@@ -47,8 +51,11 @@ class Crew:
         labels: Mapping[str, str],
         *,
         alone: bool,
+        hand_back: Callable[[], object] = lambda: None,
     ) -> None:
+        """`hand_back` requeues what dead workers of this host held."""
         self._settings = settings
+        self._hand_back = hand_back
         self._queues = queues
         self._labels = {**labels, **({PLAN: plan} if alone else {})}
         self._alone = alone
@@ -101,16 +108,24 @@ class Crew:
         """Whether a worker is there."""
         return self._worker is not None and self._worker.poll() is None
 
-    def look(self) -> str:
+    def look(self, say: Callable[[str], None]) -> str:
         """See that a worker is there; why there will be none any more, or nothing."""
         if self._worker is None or self.works or self.draining:
             return ""
+        say(self._bury(self._worker))
         now_ms = monotonic_ms()
         self._deaths.append(now_ms)
         if len(self._deaths) == DEATHS and now_ms - self._deaths[0] < DEATHS_MS:
             return f"the worker here has ended {DEATHS} times within a minute: {self._last_words()}"
         self.start(self._slots)
         return ""
+
+    def _bury(self, worker: subprocess.Popen[bytes]) -> str:
+        """Hand back what a dead worker held; how it ended. Without a server now, the next worker hands it back."""
+        with suppress(AgentqError):
+            self._hand_back()
+        how = f"killed by signal {-worker.returncode}" if worker.returncode < 0 else f"exit code {worker.returncode}"
+        return f"the worker here has died ({how}); its tasks go back into the queue."
 
     def _last_words(self) -> str:
         try:
@@ -134,6 +149,8 @@ class Crew:
         """See them off: whatever they hold is handed back."""
         if self._worker is not None and self.works:
             self._hurry(self._worker)
+        if self._worker is not None and self._worker.returncode:
+            self._bury(self._worker)
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -156,6 +173,7 @@ def main(argv: Sequence[str]) -> int:
     """A worker that hears of the death of whoever started it."""
     from agentq.cli.main import main as agentq
 
+    hide_environment()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != int(argv[0]):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated
 
 import typer
 
+from agentq.cli.confirm import DryRun, Yes, confirm
 from agentq.cli.faults import duration_of
 from agentq.cli.ls import whole_runs
 from agentq.cli.options import STYLE, Json, RunIds
 from agentq.cli.record import what
+from agentq.cli.references import all_of
 from agentq.cli.render import on_terminal, print_json, print_sentence, print_table
 from agentq.cli.retries import class_of
+from agentq.cli.rq_jobs import titled
 from agentq.cli.server import note, reach
 from agentq.cli.show import print_run
 from agentq.cli.verb import say_to_all
@@ -63,13 +67,15 @@ def ls(
     """
     which = _filter(queue, plan, class_, since, older)
     server = reach(ctx)
-    found = whole_runs(server, which, None if cursor is None else server.records.find(cursor), limit)
+    found = whole_runs(server, which, None if cursor is None else server.find(cursor), limit)
     if json:
         for run in found:
             print_json(run_record(run))
         return
     runs = list(found)
-    print_table(["run", "class", "tries", "queue", "failed", "what", "error"], [_row(run) for run in runs])
+    heads = ["run", "class", "tries", "queue", "failed", "what", "error"]
+    spare = ("tries", "queue", "failed", "what")
+    print_table(heads, [_row(titled(server, run)) for run in runs], cut={"what", "error"}, spare=spare)
     if on_terminal() and len(runs) == limit:
         note(f"there may be more: --cursor {runs[-1].id}, or a larger --limit.")
 
@@ -82,7 +88,7 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     Example: agentq dead show RUN
     """
     server = reach(ctx)
-    for place, run_id in enumerate(server.find(run)):
+    for place, run_id in enumerate(all_of(server, run)):
         found, because = Explanation(server.store, server.settings).of(run_id)
         if found.state is not State.FAILED:
             raise WrongState(f"The run {run_id} is {found.state}, and not dead; `agentq show` shows it.")
@@ -91,7 +97,7 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
             continue
         if place:
             print()
-        print_run(found)
+        print_run(titled(server, found))
         for sentence in because:
             print_sentence(f"  {sentence}")
 
@@ -116,7 +122,7 @@ def retry(
     """
     which = _chosen(run, _filter(queue, plan, class_, since, older), every)
     server = reach(ctx)
-    ids = server.find(run) if run else (found.id for found in server.records.all(which))
+    ids = all_of(server, run) if run else (found.id for found in server.records.all(which))
     told = say_to_all(ids, server.queue.requeue, json=json)
     note(f"{told.done} {'run begins' if told.done == 1 else 'runs begin'} again.")
     raise typer.Exit(told.code)
@@ -132,22 +138,34 @@ def purge(
     since: Since = None,
     older: Older = None,
     every: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Forget failed runs before their time, with their attempts and logs. It cannot be undone.
 
-    What failed in the last minute stays: a submit that was sent again must still find it.
+    Runs that are not named one by one are counted first: on a terminal it asks, elsewhere it needs --yes. What failed
+    in the last minute stays: a submit that was sent again must still find it.
 
     \b
-    Example: agentq dead purge --older 30d
-    Example: agentq dead purge --queue builds --all
+    Example: agentq dead purge --older 30d --yes
+    Example: agentq dead purge --queue builds --dry-run
     """
     which = _chosen(run, _filter(queue, plan, class_, since, older), every)
     server = reach(ctx)
     latest_ms = min(which.ended_until_ms or wall_ms(), wall_ms() - KEEP_MS_MIN)
-    ids = (
-        server.find(run) if run else (each.id for each in server.records.all(replace(which, ended_until_ms=latest_ms)))
-    )
+    which = replace(which, ended_until_ms=latest_ms)
+    ids: Iterable[str] = all_of(server, run or ())
+    if not run:
+        number = sum(1 for _ in server.records.all(which))
+        if number and not dry_run:
+            runs = "1 failed run" if number == 1 else f"{number} failed runs"
+            confirm(f"{runs} would be forgotten, with {'its' if number == 1 else 'their'} logs", yes=yes)
+        ids = (each.id for each in server.records.all(which))
+    if dry_run:
+        number = len(run) if run else number
+        print_json({"would_be_forgotten": number}) if json else print(f"{number} would be forgotten")
+        return
     found = ((run_id, State.FAILED) for run_id in ids)
     forgotten = code = 0
     while chunk := list(islice(found, LIST_A_CALL)):

@@ -67,7 +67,7 @@ def play() -> int:
     try:
         url = embedded.start()
         print(f"A server of its own, in {folder}.")
-        workers = [subprocess.Popen([sys.executable, "-m", __name__, url, f"worker-{n + 1}"]) for n in range(WORKERS)]
+        workers = [_worker(url, f"worker-{number + 1}") for number in range(WORKERS)]
         return _watch(Queue.open(_settings(url), client_name="agentq-demo"), workers)
     finally:
         for worker in workers:
@@ -75,6 +75,12 @@ def play() -> int:
             worker.wait()
         embedded.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _worker(url: str, name: str) -> subprocess.Popen[bytes]:
+    """A worker process. Ctrl-C is for the demo alone, which ends its workers."""
+    argv = [sys.executable, "-m", __name__, url, name]
+    return subprocess.Popen(argv, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
 
 
 def _watch(queue: Queue, workers: Sequence[subprocess.Popen[bytes]]) -> int:
@@ -94,7 +100,7 @@ def _watch(queue: Queue, workers: Sequence[subprocess.Popen[bytes]]) -> int:
             if event.state in TERMINAL:
                 live.discard(event.run)
             if not killed and event.event == "started" and names[event.run].startswith("part"):
-                killed = _kill(workers[int(event.worker.split("-")[-1]) - 1], event.worker)
+                killed = _kill(workers[int(event.worker.split("-")[-1]) - 1], event, Records(queue.store))
     ticker.stop()
     events.close()
     return _summary(Records(queue.store), names)
@@ -112,9 +118,17 @@ def _submit(queue: Queue) -> dict[str, str]:
     return {first: "first", **parts, submit("last", 0.2, list(parts)): "last"}
 
 
-def _kill(worker: subprocess.Popen[bytes], name: str) -> bool:
+def _kill(worker: subprocess.Popen[bytes], event: Event, records: Records) -> bool:
+    """Kill a worker that has a run in its hands. It is stopped first: the run may have ended since the event."""
+    os.kill(worker.pid, signal.SIGSTOP)
+    os.waitpid(worker.pid, os.WUNTRACED)
+    records.store.time_ms()  # by the time of the answer, what the worker sent last has been executed
+    run = records.get(event.run)
+    if (run.state, run.worker) != ("running", event.worker):
+        os.kill(worker.pid, signal.SIGCONT)
+        return False
     os.kill(worker.pid, signal.SIGKILL)
-    print(f"         >>> kill -9 of {name}, with a run in its hands")
+    print(f"         >>> kill -9 of {event.worker}, with a run in its hands")
     return True
 
 

@@ -9,13 +9,15 @@ import typer
 
 from agentq.cli.options import Json
 from agentq.cli.render import paint, print_json, print_sentence
-from agentq.cli.server import Server, reach
+from agentq.cli.server import Server, brought, reach
 from agentq.coordinator.clock import monotonic_ms, wall_ms
-from agentq.coordinator.errors import AgentqError, NotAllowed, Unreachable
+from agentq.coordinator.embedded import FULL_BYTES
+from agentq.coordinator.errors import AgentqError, LoginFailed, NotAllowed, Unreachable
 from agentq.coordinator.lifecycle import HELD, State
 from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.moments import spelled
 from agentq.coordinator.records import Filter
+from agentq.coordinator.server_version import facts_of, version_of
 from agentq.coordinator.store import MARKER
 from agentq.coordinator.url import display
 
@@ -23,8 +25,8 @@ PINGS = 20
 SLOW_MS = 20
 CLOCKS_APART_MS = 5_000
 FULL_PERCENT = 80
-REDIS = (7, 0)
-VALKEY = (8, 0)
+DISK_BYTES = 256 << 20
+"""Less free space than this is worth a warning."""
 
 
 class Finding(NamedTuple):
@@ -39,20 +41,23 @@ class Finding(NamedTuple):
 def doctor(ctx: typer.Context, json: Json = False) -> None:
     """Check the server, and whether somebody does the work. The exit code is 1 if something fails.
 
-    Each line begins with ok, warn or fail, and says what to do.
+    Each line begins with ok, warn or fail, and says what to do. The exit code is 4 if the server does not accept the
+    user, or does not let it touch what is needed.
 
     \b
     Example: agentq doctor
     Example: agentq doctor --json
     """
     server = reach(ctx)
-    findings = []
-    for finding in _examine(server):
+    findings, refusals = [], list[NotAllowed]()
+    for finding in _examine(server, refusals):
         findings.append(finding)
         if json:
             print_json(finding._asdict())
         else:
             print_sentence_of(finding)
+    if refusals:
+        raise typer.Exit(refusals[0].exit_code)
     raise typer.Exit(1 if any(finding.verdict == "fail" for finding in findings) else 0)
 
 
@@ -62,11 +67,12 @@ def print_sentence_of(finding: Finding) -> None:
     print_sentence(f"{finding.check:12}  {finding.found}{do}.")
 
 
-def _examine(server: Server) -> Iterator[Finding]:
-    """Each check on its own: what one may not read, another still can."""
+def _examine(server: Server, refusals: list[NotAllowed]) -> Iterator[Finding]:
+    """Each check on its own: what one may not read, another still can. `refusals` gets what is not allowed."""
     checks: tuple[Callable[[Server], Iterator[Finding]], ...] = (
         _latency,
         _information,
+        _disk,
         _clock,
         _schema,
         _workers,
@@ -74,6 +80,7 @@ def _examine(server: Server) -> Iterator[Finding]:
         _overdue,
         _orphans,
     )
+    said = set[str]()
     for check in checks:
         name = check.__name__.strip("_")
         try:
@@ -81,9 +88,14 @@ def _examine(server: Server) -> Iterator[Finding]:
         except Unreachable:
             raise
         except NotAllowed as refused:
-            yield Finding(name, "warn", f"this user may not look: {refused}".rstrip("."))
+            refusals.append(refused)
+            yield Finding("login" if isinstance(refused, LoginFailed) else name, "fail", str(refused).rstrip("."))
+            if isinstance(refused, LoginFailed):
+                return
         except AgentqError as fault:
-            yield Finding(name, "fail", str(fault).rstrip("."))
+            if str(fault) not in said:
+                said.add(str(fault))
+                yield Finding(name, "fail", str(fault).rstrip("."))
 
 
 def _latency(server: Server) -> Iterator[Finding]:
@@ -101,9 +113,15 @@ def _latency(server: Server) -> Iterator[Finding]:
 def _information(server: Server) -> Iterator[Finding]:
     """Version, eviction, persistence and memory: all that INFO tells."""
     facts: dict[str, str] = {}
-    for section in ("server", "memory", "persistence", "replication"):
-        lines = server.store.connection.command("INFO", section).splitlines()
-        facts |= dict(line.split(":", 1) for line in lines if ":" in line)
+    try:
+        for section in ("server", "memory", "persistence", "replication"):
+            facts |= facts_of(server.store.connection.command("INFO", section))
+    except NotAllowed as refused:
+        if isinstance(refused, LoginFailed):
+            raise
+        unknown = "its version, eviction, persistence and memory are unknown, and restarts go unnoticed"
+        yield Finding("information", "warn", f"{unknown}: this user may not ask INFO", "allow it with ACL +info")
+        return
     yield _version(facts)
     policy = facts.get("maxmemory_policy", "unknown")
     if policy == "noeviction":
@@ -120,15 +138,12 @@ def _information(server: Server) -> Iterator[Finding]:
 
 
 def _version(facts: dict[str, str]) -> Finding:
-    name, text, least = "Redis", facts.get("redis_version", "0"), REDIS
-    if "valkey_version" in facts:
-        name, text, least = "Valkey", facts["valkey_version"], VALKEY
-    number = tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
-    if number >= least:
-        return Finding("version", "ok", f"{name} {text}")
-    return Finding(
-        "version", "fail", f"{name} {text} is too old", f"upgrade it to {'.'.join(map(str, least))} or later"
-    )
+    found = version_of(facts)
+    if found is None:
+        return Finding("version", "warn", "the server does not say which version it is")
+    if found.is_supported:
+        return Finding("version", "ok", f"{found.name} {found.text}")
+    return Finding("version", "fail", f"{found.name} {found.text} is too old", f"upgrade it to {found.least} or later")
 
 
 def _persistence(server: Server, facts: dict[str, str]) -> Iterator[Finding]:
@@ -171,6 +186,20 @@ def _memory(facts: dict[str, str]) -> Finding:
     )
 
 
+def _disk(server: Server) -> Iterator[Finding]:
+    """Space for the server that agentq brings. What another server has cannot be seen from here."""
+    own = brought(server.settings)
+    if server.settings.url != own.find():
+        return
+    free, found = own.free_bytes(), f"{_size(own.free_bytes())} free for {own.folder}"
+    if free < FULL_BYTES:
+        yield Finding("disk", "fail", f"the disk of {own.folder} is full, and the server ends with the next write")
+    elif free < DISK_BYTES:
+        yield Finding("disk", "warn", found, "free some space; the server ends when there is none")
+    else:
+        yield Finding("disk", "ok", found)
+
+
 def _clock(server: Server) -> Iterator[Finding]:
     before_ms = wall_ms()
     theirs_ms = _now_ms(server)
@@ -198,6 +227,11 @@ def _schema(server: Server) -> Iterator[Finding]:
 
     namespace = server.settings.namespace
     found = server.store.connection.command("GET", key(server.store.keyspace.root, "schema"))
+    if found is None and any(server.records.count().values()):
+        told = f"the namespace {namespace} holds data without a marker, as after a restore of a part"
+        do = f"start a worker of the version that wrote them, which writes the marker; this one writes {MARKER}"
+        yield Finding("schema", "warn", told, do)
+        return
     if found is None:
         yield Finding("schema", "ok", f"the namespace {namespace} is new; the first submit or worker writes {MARKER}")
         return
@@ -208,10 +242,12 @@ def _schema(server: Server) -> Iterator[Finding]:
 def _workers(server: Server) -> Iterator[Finding]:
     workers = server.records.workers()
     now_ms = _now_ms(server)
-    silent = sorted({worker.id for worker in workers if worker.lease_until_ms <= now_ms})
+    grace_ms = server.settings.reap_grace_ms
+    silent = {worker.id: words for worker in workers if (words := worker.silence(now_ms, grace_ms))}
     everyone = {worker.id for worker in workers}
     if silent:
-        found = f"{len(silent)} of {len(everyone)} cannot be heard: {', '.join(silent[:5])}"
+        named = ", ".join(f"{worker} {words}" for worker, words in sorted(silent.items())[:5])
+        found = f"{len(silent)} of {len(everyone)} cannot be heard: {named}"
         yield Finding("workers", "warn", found, "if they are dead, other workers or `agentq reap` requeue their runs")
     elif not everyone:
         yield Finding("workers", "warn", "none is registered", "start one with `agentq worker`")
@@ -248,8 +284,9 @@ def _overdue(server: Server) -> Iterator[Finding]:
 
 
 def _orphans(server: Server) -> Iterator[Finding]:
-    """Runs in the hands of workers that are not registered."""
-    everyone = {worker.id for worker in server.records.workers()}
+    """Runs held by workers that are not registered, or are not heard any more."""
+    workers = server.records.workers()
+    everyone = {worker.id for worker in workers}
     held = server.records.page(Filter(states=HELD), limit=LIST_A_CALL).runs
     # Whoever registered meanwhile is not in the first list: look again before speaking of orphans.
     lost = [run for run in held if run.worker not in everyone]
@@ -259,6 +296,11 @@ def _orphans(server: Server) -> Iterator[Finding]:
         yield Finding(
             "orphans", "warn", f"{len(lost)} runs have a worker that is not registered: {names}", "start a worker"
         )
+    elif silent := {worker.id for worker in workers if worker.runs and worker.silent_ms(_now_ms(server))}:
+        count = sum(len(worker.runs) for worker in workers if worker.id in silent)
+        runs = "held run has" if count == 1 else "held runs have"
+        found = f"{count} {runs} a worker that cannot be heard: {', '.join(sorted(silent)[:5])}"
+        yield Finding("orphans", "warn", found, "see workers above")
     else:
         yield Finding("orphans", "ok", "every held run has its worker")
 

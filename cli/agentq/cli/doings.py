@@ -39,6 +39,8 @@ THOUGHT_LINES = 6
 """Of a thought, on a terminal."""
 OTHER_CHARACTERS = 400
 """Of what this version does not know; `--json` has all of it."""
+_TEXTS = ("message", "text", "description", "summary", "title", "command", "status", "error", "name")
+"""Where an event that this version does not know may carry a text, the likeliest first."""
 NARROW = 20
 """No text is folded narrower than this."""
 BOXES = {"todo": ("☐", ""), "doing": ("▸", "running"), "done": ("☑", "ok")}
@@ -117,8 +119,7 @@ class Teller:
             case Concluded():
                 yield from self._end(doing)
             case Other():
-                text = json.dumps(doing.raw, ensure_ascii=False) if not isinstance(doing.raw, str) else doing.raw
-                yield self._row((f"· {_cut(text, OTHER_CHARACTERS)}", "dim"))
+                yield self._row((f"· {_cut(_in_words(doing.raw), OTHER_CHARACTERS)}", "dim"))
 
     # ---- one for each kind that takes more than a line
 
@@ -208,6 +209,16 @@ class Teller:
             if fitting != whole:
                 break
         return row
+
+
+def _in_words(raw: JsonValue) -> str:
+    """An event that this version does not know: its kind and the text that it carries."""
+    if not isinstance(raw, dict):
+        return raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
+    kinds = [raw.get(name) for name in ("type", "subtype")]
+    kind = next((each for each in reversed(kinds) if isinstance(each, str) and each), "event").replace("_", " ")
+    text = next((each for name in _TEXTS if isinstance(each := raw.get(name), str) and each.strip()), "")
+    return ": ".join(filter(None, (kind, " ".join(text.split()))))
 
 
 def _plain(given: JsonValue) -> str:

@@ -16,11 +16,13 @@ import typer
 
 from agentq.coordinator import tracing
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable, WaitTimedOut
+from agentq.coordinator.events import BEGINNING
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.logs import LogEntry
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.settings import URL_FILE
 
 WAIT_MS = 300_000
 """How long to wait in one request."""
@@ -41,7 +43,7 @@ class Door:
     @classmethod
     def here(cls, ctx: typer.Context, environment: Mapping[str, str] = os.environ) -> Door | None:
         """The door of the run that this is said in; None where the server is reached as ever."""
-        given = (ctx.find_root().obj or {}).get("url") or environment.get("AGENTQ_URL")
+        given = (ctx.find_root().obj or {}).get("url") or environment.get("AGENTQ_URL") or environment.get(URL_FILE)
         path, token, run = (environment.get(f"AGENTQ_{name}") for name in ("DOOR", "TOKEN", "RUN_ID"))
         return cls(path, token, run) if path and token and run and not given else None
 
@@ -50,6 +52,12 @@ class Door:
         spec = tracing.traced(spec, tracing.valid(os.environ.get(tracing.VARIABLE)))
         fields = spec.model_dump(mode="json", exclude_unset=True) | {"kind": spec.kind}
         return Receipt(self._ask(verb="submit", spec=fields)["id"], created=True)
+
+    def find(self, text: str | None, *, live: bool = False) -> str:  # noqa: ARG002 - as elsewhere
+        """An agent knows its children by their whole ids."""
+        if text is None:
+            raise Invalid("Within an agent's run, name the run by its whole id.")
+        return text
 
     def get(self, run_id: str) -> Run:
         """A child, or the run itself."""
@@ -71,9 +79,9 @@ class Door:
         """End a child."""
         return State(self._ask(verb="cancel", run=run_id, reason=reason)["state"])
 
-    def log(self, run_id: str, *, follow: bool = False) -> Iterator[LogEntry]:
-        """What a child has written up to now, or until it has ended."""
-        place: dict[str, Any] = {}
+    def log(self, run_id: str, *, follow: bool = False, after: str = BEGINNING) -> Iterator[LogEntry]:
+        """What a child has written after a place up to now, or until it has ended."""
+        place: dict[str, Any] = {} if after == BEGINNING else {"after": after}
         while True:
             ended = not follow or self.get(run_id).state in TERMINAL
             answer = self._ask(verb="logs", run=run_id, **place)

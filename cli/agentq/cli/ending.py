@@ -76,6 +76,7 @@ class Summary:
         if any(task.state is State.FAILED for task in undone) and record.ended is not None:
             again = f"`agentq resume {record.id} --retry` lets what failed begin again"
             yield f"{again}; `agentq logs RUN` tells what a run wrote."
+        yield from self._watch.works.lines(self._server, self._watch.tasks)
         home = bringing_home(self._head)
         if home and any(task.state is State.COMPLETED for task in tasks):
             yield home

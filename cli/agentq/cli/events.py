@@ -41,7 +41,7 @@ def events(
     """
     since_ms = 0 if since is None else wall_ms() - duration_ms(since)
     server = reach(ctx)
-    run_id = None if run is None else server.records.get(server.records.find(run)).id
+    run_id = None if run is None else server.records.get(server.find(run)).id
     partitions = list(server.store.partitions()) if run_id is None else [partition_of(run_id)]
     places = {partition: Events(server.store, partition).last_id() for partition in partitions}
     for event in _newest(server, places, run_id, since_ms, limit):

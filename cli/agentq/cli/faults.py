@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.fields import DEMAND, SAID
+from agentq.coordinator.fields import DEMAND, SAID, said
 from agentq.coordinator.moments import duration_ms
 
 
@@ -27,10 +27,10 @@ def of_options(options: Mapping[str, str]) -> Iterator[None]:
             if first["ctx"]["pattern"] == DEMAND:
                 takes = f"is nothing to demand: {SAID[DEMAND]}"
             text = f"{wrong} {takes}"
-        elif first["type"] == "string_unicode" or "surrogates" in first["msg"]:
+        elif "surrogates" in first["msg"]:
             text = "this is not valid UTF-8"
         else:
-            text = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+            text = said(first)
         raise Invalid(f"{place}: {text}." if place else f"{text}.") from error
 
 

@@ -8,7 +8,7 @@ import typer
 
 from agentq.cli.options import Json, RunId
 from agentq.cli.prompts import prompt_of
-from agentq.cli.render import paint, print_json
+from agentq.cli.render import print_json, print_row
 from agentq.cli.server import note, reach
 from agentq.cli.signal import sender
 from agentq.coordinator.errors import Invalid, WrongState
@@ -29,7 +29,7 @@ def hint(
     """
     said = prompt_of(text, None)
     server = reach(ctx)
-    (run_id,) = server.find([run])
+    run_id = server.find(run)
     found = server.records.get(run_id)
     if found.spec.kind != "agent":
         raise Invalid(f"{run_id} is a {found.spec.kind}, which nobody can give a hint; an agent can be told something.")
@@ -43,7 +43,7 @@ def hint(
     if json:
         print_json({"id": run_id, "state": state.value})
     else:
-        print(f"{run_id}  {paint(state.value)}")
+        print_row(run_id, state.value)
 
 
 HINT = "hint"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agentq.cli.options import STYLE, Json
-from agentq.cli.render import on_terminal, print_json, print_pairs, print_table
+from agentq.cli.render import on_terminal, print_json, print_pairs, print_row, print_table
 from agentq.cli.server import Server, note, reach
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
@@ -53,7 +53,7 @@ def set_limit(
     bucket = None if rate is None else _rate(rate, burst)
     flow = Flow(reach(ctx, start=True).store)
     flow.limit(key, most=most, rate=bucket, when_full=_when_full(when_full))
-    print(f"{key}  {_told(flow.limits([key])[0])}")
+    print_row(key, _told(flow.limits([key])[0]))
 
 
 @limit.command("ls")
@@ -107,7 +107,7 @@ def rm(ctx: typer.Context, key: Key) -> None:
     Example: agentq limit rm LIMIT
     """
     Flow(reach(ctx).store).unlimit(key)
-    print(f"{key}  not limited any more")
+    print_row(key, "not limited any more")
 
 
 @limit.command("shut")
@@ -127,7 +127,7 @@ def shut(
         raise Invalid("Give --until a time or --for a while, one of them.")
     at_ms = moment_ms(until) if until is not None else wall_ms() + duration_ms(duration or "")
     Flow(reach(ctx, start=True).store).shut(key, at_ms, why or "")
-    print(f"{key}  shut until {iso(at_ms)}")
+    print_row(key, f"shut until {iso(at_ms)}")
 
 
 @limit.command("open")
@@ -141,7 +141,7 @@ def open_gate(ctx: typer.Context, key: Key) -> None:
     if _existing(server, key).shut_until_ms is None:
         raise NotFound(f"The gate of {key} is open.")
     Flow(server.store).open(key)
-    print(f"{key}  open")
+    print_row(key, "open")
 
 
 def _rate(text: str, burst: int | None) -> Rate:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from shutil import get_terminal_size
 from types import MappingProxyType
 from typing import Annotated
 
@@ -13,9 +12,10 @@ from agentq.cli.options import Json
 from agentq.cli.pairs import pairs_of
 from agentq.cli.record import ending, what
 from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.rq_jobs import titled
 from agentq.cli.server import Server, note, reach
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.errors import Damaged, Invalid, NotFound
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import LIVE, TERMINAL, State
 from agentq.coordinator.limits import LIST_A_CALL
@@ -23,7 +23,6 @@ from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import Filter
 from agentq.coordinator.shapes import run_record
 
-WIDE = 120
 GROUPS = {"live": LIVE, "ended": TERMINAL}
 
 
@@ -52,7 +51,7 @@ def ls(
     Example: agentq ls --state live --queue default --json
     """
     which = Filter(
-        states=_states(state or []),
+        states=states_of(state or []),
         queue=queue,
         plan=plan,
         session=session,
@@ -60,14 +59,14 @@ def ls(
     )
     labels = pairs_of(label or [], "--label")
     server = reach(ctx)
-    below = None if cursor is None else server.records.find(cursor)
+    below = None if cursor is None else server.find(cursor)
     runs = whole_runs(server, which, below, limit, labels)
     if json:
         for run in runs:
             print_json(run_record(run))
         return
-    found = list(runs)
-    print_table(*_table(found))
+    found = [titled(server, run) for run in runs]
+    print_table(*_table(found), spare=("worker", "queue", "age", "end"))
     if on_terminal():
         _add(found, limit)
 
@@ -75,7 +74,8 @@ def ls(
 def whole_runs(
     server: Server, which: Filter, below: str | None, limit: int, labels: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Run]:
-    """Whole runs, page by page, until there are enough or no more. One that is forgotten meanwhile is passed over."""
+    """Whole runs, page by page, until there are enough or no more. One that is forgotten meanwhile is passed over, and
+    so is one whose record is damaged, with a note."""
     left = limit
     while left:
         page = server.records.page(which, limit=min(LIST_A_CALL, left), cursor=below)
@@ -83,6 +83,9 @@ def whole_runs(
             try:
                 run = server.records.get(summary.id)
             except NotFound:
+                continue
+            except Damaged as damaged:
+                note(str(damaged))
                 continue
             if labels.items() <= run.spec.labels.items():
                 left -= 1
@@ -99,12 +102,7 @@ def _table(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
         made = spelled(now_ms - run.submitted_at_ms) if on_terminal() else iso(run.submitted_at_ms)
         end = f"for {run.reason}" if run.state is State.WAITING else ending(run)
         rows.append([run.id, run.state.value, end, run.spec.queue, made, run.worker, what(run.spec)])
-    heads = ["run", "state", "end", "queue", "age", "worker", "what"]
-    if on_terminal() and get_terminal_size().columns < WIDE:
-        # What it is matters more than who has it.
-        del heads[5]
-        rows = [[*row[:5], row[6]] for row in rows]
-    return heads, rows
+    return ["run", "state", "end", "queue", "age", "worker", "what"], rows
 
 
 def _add(runs: list[Run], limit: int) -> None:
@@ -115,7 +113,7 @@ def _add(runs: list[Run], limit: int) -> None:
         note(f"there may be more: --cursor {runs[-1].id}, or a larger --limit.")
 
 
-def _states(names: list[str]) -> tuple[State, ...]:
+def states_of(names: list[str]) -> tuple[State, ...]:
     wanted: dict[State, None] = {}
     for name in names or ["live", "ended"]:
         if name not in GROUPS and name not in list(State):

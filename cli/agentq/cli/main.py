@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from agentq.cli.command_lines import CLASSES, UsageError, is_command, name_settings, prepared
 from agentq.cli.options import STYLE
-from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.environment_memory import hide_environment
+from agentq.coordinator.errors import AgentqError, Unreachable
 
+IN_OUR_WORDS = {
+    "Input should be a valid integer.*": "it should be a whole number",
+    "Input should be a valid number.*": "it should be a number",
+    "Input should": "it should",
+}
+"""What the parser says of a value, and what we say."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -72,40 +81,24 @@ COMMANDS = {
         "demo": "Run a small graph, kill a worker in the middle, and lose nothing.",
         "doctor": "Check the server, and whether somebody does the work.",
         "bench": "Measure what agentq costs here, beside what it costs to do the same without it.",
+        "help": "Show the help of a command.",
         "config": "Show every setting, its value and where it comes from.",
         "completion": "Print what makes a shell complete commands and options.",
         "version": "Show the version of agentq.",
     },
 }
 
-# typer has no public name for what its parser raises.
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-
 
 def load(name: str) -> Any:
     """A command, imported now: the function that its file is named by, or the commands below it."""
     found = getattr(import_module(f"agentq.cli.{name}"), name)
     if isinstance(found, typer.Typer):
-        return _at_ease(typer.main.get_command(found))
+        return prepared(typer.main.get_command(found))
     made = typer.Typer(**STYLE)
     # What follows a command to be run is the command's, not ours.
     settings = {**STYLE["context_settings"], "allow_interspersed_args": name != "submit"}
-    made.command(name, context_settings=settings)(found)
-    return _at_ease(typer.main.get_command(made))
-
-
-def _at_ease(command: Any) -> Any:
-    """Convert nothing that was not given: to build a converter for each of fifty options costs a tenth of a start."""
-    for param in command.params:
-        if not param.required and param.callback is None:
-            param.process_value = partial(_process, param.process_value)
-    for below in getattr(command, "commands", {}).values():
-        _at_ease(below)
-    return command
-
-
-def _process(convert: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
-    return None if value is None else convert(ctx, value)
+    made.command(name, cls=CLASSES.get(name, TyperCommand), context_settings=settings)(found)
+    return prepared(typer.main.get_command(made))
 
 
 class Commands(TyperGroup):
@@ -118,8 +111,12 @@ class Commands(TyperGroup):
                 self.add_command(TyperCommand(name, help=line, rich_markup_mode=None))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args[0] == "run" and is_command(args[1:]):
+            args = ["submit", "--follow", *args[1:]]
         name, known, rest = super().resolve_command(ctx, args)
         loaded = known and load(name or "")
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # see `entry`: from here on a command tidies up
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
@@ -139,12 +136,16 @@ def agentq(
     ctx: typer.Context,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The server; AGENTQ_URL sets it too.")] = None,
     namespace: Annotated[str | None, typer.Option(metavar="NAME", help="A part of the server, for itself.")] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A settings file to believe; AGENTQ_CONFIG names it too.")
+    ] = None,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     """Run commands, functions and agents on any number of machines, and lose none of them."""
     ctx.obj = {"url": url, "namespace": namespace}
+    name_settings(ctx, config)
     if version:
-        load("version").main([], standalone_mode=False)
+        typer.echo(f"agentq {import_module('agentq.coordinator.release').installed_version()}")
     elif ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
@@ -154,10 +155,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if "_AGENTQ_COMPLETE" in os.environ:
             typer.main.get_install_completion_arguments()  # which registers the shells
-        code = typer.main.get_command(commands).main(argv, prog_name="agentq", standalone_mode=False)
+        code = _call(typer.main.get_command(commands), sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except AgentqError as error:
-        return _say(str(error), error.exit_code, "" if error.by_place else "agentq: ")
+        why = _death_of_own_server() if isinstance(error, Unreachable) else ""
+        return _say(f"{error}{why}", error.exit_code, "" if error.by_place else "agentq: ")
     except UsageError as error:
         return _say(_usage(error), 2)
     except (KeyboardInterrupt, typer.Abort):
@@ -173,31 +175,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _call(root: Any, argv: Sequence[str]) -> Any:
+    """Parse and call. The parser's own `main` would make exit code 1 of a closed pipe, so it only completes words."""
+    if "_AGENTQ_COMPLETE" in os.environ:
+        return root.main(argv, prog_name="agentq", standalone_mode=False)
+    try:
+        with root.make_context("agentq", list(argv)) as ctx:
+            return root.invoke(ctx)
+    except typer.Exit as exited:
+        return exited.exit_code
+
+
 def _is_interrupt(error: Exception) -> bool:
     """Whether it is what pydantic makes of a Ctrl-C that comes while it builds a model."""
     return type(error).__name__ == "SchemaError" and "KeyboardInterrupt" in str(error)
 
 
+def _death_of_own_server() -> str:
+    """Only a command that has looked for a server can have met it."""
+    server = sys.modules.get("agentq.cli.server")
+    return server.death_of_own() if server is not None else ""
+
+
 def _say(sentence: str, code: int, who: str = "agentq: ") -> int:
-    print(f"{who}{sentence}", file=sys.stderr)
+    """Some of it may be a coordinator's words, which the terminal must not obey."""
+    render = import_module("agentq.cli.render")
+    print(f"{who}{(render.clean if who else render.clean_lines)(sentence)}", file=sys.stderr)
     return code
 
 
 def _usage(error: Any) -> str:
     """What is wrong with the command line, and where to read how it is meant."""
     text = " ".join(error.format_message().split()).rstrip(".")
-    option = getattr(error, "option_name", "")
+    for pattern, words in IN_OUR_WORDS.items():
+        text = re.sub(pattern, words, text)
     path = error.ctx.command_path if error.ctx is not None else "agentq"
     below = getattr(error.ctx and error.ctx.command, "commands", {})
     if below and text.startswith("Usage:"):
         return f"`{path}` needs a command after it: {', '.join(below)}. See `{path} --help`."
-    if option in ("--url", "--namespace"):
-        return f"{option} stands before the command, as in `agentq {option} … {path.partition(' ')[2]}`."
     return f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`."
 
 
 def app() -> None:
     """The entry point. Until the command is loaded, there is no garbage, and the collector would look at it all."""
+    hide_environment()
     gc.disable()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -19,8 +19,12 @@ STYLE: dict[str, Any] = {
 """Every command is made so. Help without rich costs a quarter of what it costs with it."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: one object, or one on each line.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="An id, or a beginning that only one id has.")]
-RunIds = Annotated[list[str], typer.Argument(metavar="RUN", help="Ids, or beginnings that only one id has.")]
+RUN = "An id, its beginning or its end, or PLAN/TASK"
+NEWEST = f"{RUN}; the newest if not given."
+RunId = Annotated[str, typer.Argument(metavar="RUN", help=f"{RUN}.")]
+RunIds = Annotated[list[str], typer.Argument(metavar="RUN", help=f"{RUN}. Several may be given.")]
+RunOrNewest = Annotated[str | None, typer.Argument(metavar="RUN", help=NEWEST)]
+RunsOrNewest = Annotated[list[str] | None, typer.Argument(metavar="RUN", help=NEWEST)]
 
 
 def with_options_of(command: Callable[..., Any], *, without: Set[str]) -> Callable[[F], F]:

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from agentq.cli.command_lines import is_plan_file
 from agentq.cli.options import STYLE, Json
 from agentq.cli.planned import (
+    AnyPlan,
     Base,
     FailFast,
     File,
@@ -19,14 +21,14 @@ from agentq.cli.planned import (
     Wanted,
     check,
     find,
-    is_file,
+    found_or_newest,
     plans_of,
     read,
 )
 from agentq.cli.planned import (
     submit as submit_read,
 )
-from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.server import note, reach
 from agentq.coordinator.errors import Invalid
 
@@ -159,19 +161,20 @@ def ls(
 
 
 @plan.command("show")
-def show(ctx: typer.Context, plan: PlanId, json: Json = False) -> None:
-    """Show all that is known of a plan: how far it is, each task, and where the work goes.
+def show(ctx: typer.Context, plan: AnyPlan = None, json: Json = False) -> None:
+    """Show all that is known of a plan, the newest if none is named: how far it is, each task, where the work goes.
 
     \b
     Example: agentq plan show PLAN
     """
     from agentq.cli.ending import because, undone_lines
     from agentq.cli.plan_view import print_plan
+    from agentq.cli.plan_works import Works
     from agentq.coordinator.shapes import plan_record, task_record
     from agentq.planning.submitting import head_in
 
     server = reach(ctx)
-    found, plans = find(server, plan), plans_of(server)
+    found, plans = found_or_newest(server, plan), plans_of(server)
     head = head_in(plans, found.id)
     by_run = {task.run: task for task in plans.all_tasks(found.id)}
     if json:
@@ -180,15 +183,18 @@ def show(ctx: typer.Context, plan: PlanId, json: Json = False) -> None:
         print_json({**plan_record(found), **said, "tasks": tasks})
         return
     print_plan(found, head, list(by_run.values()))
-    undone = list(undone_lines(server, by_run))
-    if undone:
-        print("", *undone, sep="\n")
+    told = [*undone_lines(server, by_run), *Works().lines(server, by_run)]
+    if told:
+        print("", *told, sep="\n")
 
 
 @plan.command("graph")
 def graph(
     ctx: typer.Context,
-    plan: Annotated[str, typer.Argument(metavar="PLAN|FILE", help="A plan that was submitted, or a plan file.")],
+    plan: Annotated[
+        str | None,
+        typer.Argument(metavar="[PLAN|FILE]", help="A plan that was submitted, or a plan file; else the newest plan."),
+    ] = None,
     format_: Annotated[
         str, Opt("--format", metavar="text|dot|mermaid|json", help="How to draw it; text if not given.")
     ] = "text",
@@ -204,14 +210,18 @@ def graph(
 
     if format_ not in FORMATS:
         raise Invalid(f"--format takes {', '.join(FORMATS)}, not {format_[:40]!r}.")
-    if is_file(plan):
-        needs = check(plan, var).graph.needs
-        nodes = [Node(task, "", tuple(of)) for task, of in needs.items()]
+    if plan is not None and is_plan_file(plan):
+        compiled = check(plan, var)
+        agents = {task.id: task.spec.agent or "" for task in compiled.tasks}
+        nodes = [Node(task, "", tuple(of), agents[task]) for task, of in compiled.graph.needs.items()]
     else:
         from agentq.cli.plan_files import standing
 
         server = reach(ctx)
-        nodes = [Node(each.id, each.state, tuple(each.needs)) for each in standing(server, find(server, plan).id)]
+        nodes = [
+            Node(each.id, each.state, tuple(each.needs), each.spec.agent or "")
+            for each in standing(server, found_or_newest(server, plan).id)
+        ]
     print(draw(nodes, format_), end="")
 
 
@@ -305,10 +315,9 @@ def _count(number: int, what: str) -> str:
 
 
 def _tell(found: Any, *, json: bool) -> None:
-    from agentq.cli.plan_view import state_word
     from agentq.coordinator.shapes import plan_record
 
     if json:
         print_json(plan_record(found))
     else:
-        print(f"{found.id}  {state_word(found)}")
+        print_row(found.id, found.state)

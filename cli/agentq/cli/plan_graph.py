@@ -19,11 +19,12 @@ COLOURS = {
 
 
 class Node(NamedTuple):
-    """A task: what it is called, how it stands, what it needs."""
+    """A task: what it is called, how it stands, what it needs, which agent does it."""
 
     id: str
     state: str
     needs: tuple[str, ...]
+    agent: str = ""
 
 
 def draw(nodes: Sequence[Node], format_: str) -> str:
@@ -39,6 +40,7 @@ def _text(nodes: Sequence[Node]) -> str:
         above = max(node.needs, key=lambda need: depth.get(need, -1), default="")
         below.setdefault(above if above in depth else "", []).append(node)
     width = max((len(node.id) + 3 * depth[node.id] for node in nodes), default=0)
+    agents = max((len(node.agent) for node in nodes), default=0)
     lines: list[str] = []
     stack: list[tuple[Node, str, bool, str]] = [(node, "", True, "") for node in reversed(below.get("", []))]
     while stack:
@@ -48,7 +50,8 @@ def _text(nodes: Sequence[Node]) -> str:
         more = f"also needs {', '.join(others)}" if others else ""
         name = f"{prefix}{mark}{node.id}"
         state = paint(node.state) + " " * (10 - len(node.state)) if node.state else ""
-        lines.append("  ".join(filter(None, [f"{clean(name):{width}}", state, more])).rstrip())
+        agent = f"{clean(node.agent):{agents}}"
+        lines.append("  ".join(filter(None, [f"{clean(name):{width}}", state, agent, more])).rstrip())
         deeper = prefix + ("" if not above else "   " if last else "│  ")
         members = below.get(node.id, [])
         stack += [(each, deeper, place == 0, node.id) for place, each in enumerate(reversed(members))]
@@ -76,8 +79,8 @@ def _dot(nodes: Sequence[Node]) -> str:
     lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, style="rounded,filled", fillcolor=white];']
     for node in nodes:
         colour = f', fillcolor="{COLOURS[node.state]}"' if node.state in COLOURS else ""
-        state = f"\\n{node.state}" if node.state else ""
-        lines.append(f'  "{node.id}" [label="{node.id}{state}"{colour}];')
+        label = "\\n".join(filter(None, (node.id, node.agent, node.state)))
+        lines.append(f'  "{node.id}" [label="{label}"{colour}];')
     lines += [f'  "{need}" -> "{node.id}";' for node in nodes for need in node.needs]
     return "\n".join([*lines, "}", ""])
 
@@ -87,15 +90,18 @@ def _mermaid(nodes: Sequence[Node]) -> str:
     number = {node.id: f"t{place}" for place, node in enumerate(nodes)}
     lines = ["graph LR"]
     for node in nodes:
-        state = f"<br/>{node.state}" if node.state else ""
-        lines.append(f'  {number[node.id]}["{node.id}{state}"]' + (f":::{node.state}" if node.state in COLOURS else ""))
+        label = "<br/>".join(filter(None, (node.id, node.agent, node.state)))
+        lines.append(f'  {number[node.id]}["{label}"]' + (f":::{node.state}" if node.state in COLOURS else ""))
     lines += [f"  {number[need]} --> {number[node.id]}" for node in nodes for need in node.needs if need in number]
     used = sorted({node.state for node in nodes} & COLOURS.keys())
     return "\n".join([*lines, *(f"  classDef {state} fill:{COLOURS[state]}" for state in used), ""])
 
 
 def _json(nodes: Sequence[Node]) -> str:
-    told = [{"id": node.id, "state": node.state or None, "needs": list(node.needs)} for node in nodes]
+    told = [
+        {"id": node.id, "state": node.state or None, "agent": node.agent or None, "needs": list(node.needs)}
+        for node in nodes
+    ]
     return json.dumps({"tasks": told}, ensure_ascii=False) + "\n"
 
 

@@ -56,7 +56,8 @@ def print_plan(plan: Plan, head: Head, tasks: Sequence[TaskRecord]) -> None:
     print_pairs(_pairs(plan, head, tasks), indent=2)
     if tasks:
         print()
-        print_table(["task", "state", "run", "took", "cost", "reason"], [_row(task) for task in tasks])
+        heads = ["task", "state", "agent", "run", "took", "cost", "reason"]
+        print_table(heads, [_row(task) for task in tasks], spare=("cost", "took", "reason"))
 
 
 def _pairs(plan: Plan, head: Head, tasks: Sequence[TaskRecord]) -> Iterator[tuple[str, str]]:
@@ -96,6 +97,7 @@ def _row(task: TaskRecord) -> list[str]:
     return [
         task.id,
         f"{task.state.value}{ended}" if not on_terminal() else task.state.value,
+        task.agent or "",
         task.run,
         took(task),
         cost,

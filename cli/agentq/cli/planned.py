@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentq.cli.pairs import pairs_of
 from agentq.cli.server import Server
+from agentq.cli.unknown_names import note_unknown_limits
 from agentq.coordinator.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -24,14 +24,15 @@ File = Annotated[
     str, typer.Argument(metavar="FILE", help="A plan: YAML, JSON or JSON lines; - for what comes in here.")
 ]
 PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="Its id, or a beginning that only one id has.")]
+AnyPlan = Annotated[
+    str | None, typer.Argument(metavar="[PLAN]", help="Its id, or a beginning that only one id has; else the newest.")
+]
 Vars = Annotated[list[str] | None, Opt(metavar="K=V", help="The value of a variable. Repeat for more.")]
 Base = Annotated[str | None, Opt(metavar="REF", help="What the work starts from, such as main.")]
 Target = Annotated[str | None, Opt(metavar="BRANCH", help="The branch that the work goes to.")]
 UpdateCheckout = Annotated[bool, Opt("--update-checkout", help="The checkout may follow, if it is clean and on it.")]
 FailFast = Annotated[bool, Opt("--fail-fast", help="The first task that fails stops the plan.")]
 KeepGoing = Annotated[bool, Opt("--keep-going", help="What does not need a task that failed goes on.")]
-SOUGHT = 10_000
-"""Plans among which one is looked for by the beginning of its id."""
 
 
 def in_plan(
@@ -68,6 +69,10 @@ class Read:
     compiled: Compiled
     file: str
     folder: str
+    shapes: dict[str, str] = field(default_factory=dict)
+    """What each task is, as a digest."""
+    given: dict[str, str] = field(default_factory=dict)
+    """Runs of earlier plans of the file that are not done again, by their tasks."""
 
 
 def check(file: str, variables: Sequence[str] | None) -> Compiled:
@@ -88,6 +93,7 @@ def read(file: str, wanted: Wanted) -> Read:
     from agentq.planning.compiling import compile_plan
     from agentq.planning.expanding import expand
     from agentq.planning.site import Wishes, site_of
+    from agentq.planning.unchanged import shapes_of
 
     on_failed = wanted.on_failed
     whole = expand(file, pairs_of(wanted.variables or (), "--var"))
@@ -101,17 +107,20 @@ def read(file: str, wanted: Wanted) -> Read:
     if not compiled.tasks:
         raise Invalid(f"{file} has no task that is left to do.")
     path = "" if file == "-" else os.path.abspath(file)
-    return Read(plan, compiled, path, str(whole.folder))
+    return Read(plan, compiled, path, str(whole.folder), shapes_of(compiled.tasks, plan))
 
 
 def submit(server: Server, plan: Read, *, crewed: bool = False, durable: bool = False) -> str:
     """Submit a plan that was read; its id."""
     from agentq.cli.asking import check_agents
     from agentq.coordinator.plans import Plans
-    from agentq.planning.submitting import head_of, submit_plan
+    from agentq.planning.submitting import PLAN_LIMIT, head_of, submit_plan
 
-    check_agents(server, [task.spec for task in plan.compiled.tasks])
+    specs = [task.spec for task in plan.compiled.tasks]
+    check_agents(server, specs)
+    note_unknown_limits(server, specs, but={f"{PLAN_LIMIT}{plan.id}"})
     head = head_of(plan.compiled, file=plan.file, folder=plan.folder, host=socket.gethostname(), crewed=crewed)
+    head = head.model_copy(update={"shapes": plan.shapes, "given": plan.given})
     return submit_plan(Plans(server.queue), plan.id, head, plan.compiled.tasks, durable=durable)
 
 
@@ -121,38 +130,16 @@ def plans_of(server: Server) -> Plans:
     return Plans(server.queue)
 
 
+def found_or_newest(server: Server, text: str | None) -> Plan:
+    """The plan that is meant; the newest if none is named."""
+    if text is not None:
+        return find(server, text)
+    page, _ = plans_of(server).ls(limit=1)
+    if not page:
+        raise NotFound("There is no plan; `agentq run plan.yaml` begins one.")
+    return page[0]
+
+
 def find(server: Server, text: str) -> Plan:
     """The plan of that id, or the newest of that name, rather one that goes on; or the only one that begins so."""
-    plans = plans_of(server)
-    try:
-        return plans.get(text)
-    except (NotFound, Invalid):
-        pass
-    found: list[Plan] = []
-    names: dict[str, None] = {}
-    cursor: str | None = None
-    seen = 0
-    while seen < SOUGHT:
-        page, cursor = plans.ls(limit=1000, cursor=cursor)
-        found += [plan for plan in page if text and plan.id.startswith(text)]
-        seen += len(page)
-        names |= dict.fromkeys(name for plan in page for name in (plan.name, plan.id))
-        if cursor is None:
-            break
-    if not found:
-        from difflib import get_close_matches
-
-        close = get_close_matches(text, names, n=1)
-        hint = f"did you mean {close[0]}?" if close else "`agentq plan ls` shows those that there are."
-        raise NotFound(f"There is no plan {text[:80]!r}; {hint}")
-    named = [plan for plan in found if plan.name == text]
-    live = [plan for plan in named or found if plan.ended is None]
-    if named or len(found) == 1 or len(live) == 1:
-        return (live or named or found)[0]
-    several = ", ".join(plan.id for plan in found[:10])
-    raise Invalid(f"Several plans have an id that begins so: {several}; write more of it.")
-
-
-def is_file(text: str) -> bool:
-    """Whether a file is meant, rather than a plan that was submitted."""
-    return text == "-" or Path(text).suffix in (".yaml", ".yml", ".json", ".jsonl", ".ndjson") or os.path.isfile(text)
+    return server.references.plan(text)

@@ -9,6 +9,7 @@ from shutil import get_terminal_size
 from typing import Any
 
 from agentq.cli.plan_view import cost_of, counted, took
+from agentq.cli.plan_works import changed_nothing
 from agentq.cli.record import ending
 from agentq.cli.render import clean, on_terminal
 from agentq.cli.server import Server, note
@@ -72,9 +73,11 @@ def told(change: Change) -> str:
     if change.event == "progressed":
         return noted(change.detail)
     if change.run is None:
-        where = f"on {change.task.worker}" if change.event == "started" and change.task.worker else ""
-        detail = f"({change.detail})" if change.detail and change.event != "started" else ""
-        return " ".join(filter(None, [change.event, where, detail]))
+        started = change.event == "started"
+        where = f"on {change.task.worker}" if started and change.task.worker else ""
+        who = f"by {change.task.agent}" if started and change.task.agent else ""
+        detail = f"({change.detail})" if change.detail and not started else ""
+        return " ".join(filter(None, [change.event, where, who, detail]))
     outcome, work = change.run.outcome, None
     if change.task.state is State.SKIPPED:
         return "skipped"
@@ -85,6 +88,8 @@ def told(change: Change) -> str:
     if work is not None and work.merged and work.commit:
         files = f"{work.files} file{'' if work.files == 1 else 's'} +{work.insertions} -{work.deletions}"
         words.append(f"merged as {work.commit[:10]}, {files}")
+    elif changed_nothing(change.run):
+        words.append("changed nothing")
     return ", ".join(filter(None, [*words, took(change.task), cost_of([change.task])]))
 
 
@@ -159,15 +164,18 @@ class Picture(Progress):
         shown = running[: max(3, get_terminal_size().lines - WAITING_SHOWN - ENDED_SHOWN - 4)]
         lines = self._last_lines.of(task for task in shown if task.state is not State.CLAIMED)
         width = max((len(task.id) for task in shown), default=0)
+        agents = max((len(task.agent or "") for task in shown), default=0)
         for task in shown:
             doing = self._now_doing(task, lines.get(task.run, ""))
-            yield f"  {MARKS.get(task.state, '◷')} {task.id:{width}}  {took(task):>9}  {clean(doing)}"
+            agent = f"  {clean(task.agent or ''):{agents}}" if agents else ""
+            yield f"  {MARKS.get(task.state, '◷')} {task.id:{width}}{agent}  {took(task):>9}  {clean(doing)}"
         if len(running) > len(shown):
             yield f"    and {len(running) - len(shown)} more"
 
     def _now_doing(self, task: TaskRecord, line: str) -> str:
         if line and line != self._seen.get(task.run):
-            self._seen[task.run] = self._doing[task.run] = line
+            self._seen[task.run] = line
+            self._doing[task.run] = line.removeprefix(f"{MARKS[State.RUNNING]} ")
         waits = task.reason if task.state is State.WAITING else ""
         return waits or self._doing.get(task.run) or task.state.value
 

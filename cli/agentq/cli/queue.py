@@ -8,15 +8,17 @@ from typing import Annotated
 
 import typer
 
+from agentq.cli.confirm import DryRun, Yes, confirm
 from agentq.cli.options import STYLE, Json
-from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.server import Server, note, reach
+from agentq.cli.unknown_names import note_unknown_queues
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, WaitTimedOut
 from agentq.coordinator.events import Events
 from agentq.coordinator.flow import EVERY_QUEUE, Flow, Pause
 from agentq.coordinator.lifecycle import TERMINAL, State
-from agentq.coordinator.moments import duration_ms, spelled
+from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.overview import Overview, QueueRecord
 from agentq.coordinator.shapes import queue_record
 
@@ -38,6 +40,9 @@ def _queue() -> None:
 def ls(ctx: typer.Context, json: Json = False) -> None:
     """List queues: their runs by state, how long the oldest waits, how many come and end in a minute.
 
+    In a pipe there is a column for every state: blocked, scheduled, pending, claimed, running, waiting, completed,
+    failed, cancelled, skipped.
+
     \b
     Example: agentq queue ls
     """
@@ -46,8 +51,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
         for record in records:
             print_json(queue_record(record))
     elif not on_terminal():
-        rows = [(each.queue, state, str(each.counts[state])) for each in records for state in each.counts]
-        print_table([], rows)
+        print_table([], [_row(record, list(State)) for record in records])
     elif records:
         used = [state for state in State if any(state in each.counts for each in records)]
         heads = ["queue", *used, "oldest", "in/min", "out/min", ""]
@@ -65,9 +69,10 @@ def pause(ctx: typer.Context, queues: Queues = None, all_queues: All = False, wh
     Example: agentq queue pause --all
     """
     server, flow = _flow(ctx)
+    note_unknown_queues(server, queues or ())
     for name in _named(queues, all_queues):
         flow.pause(name, _because(why))
-        print(f"{name}  paused")
+        print_row(name, "paused")
     _warn_of_held(server, queues or [])
 
 
@@ -81,7 +86,7 @@ def resume(ctx: typer.Context, queues: Queues = None, all_queues: All = False) -
     _, flow = _flow(ctx)
     for name in _named(queues, all_queues):
         flow.resume(name)
-        print(f"{name}  resumed")
+        print_row(name, "resumed")
 
 
 @queue.command("drain")
@@ -100,8 +105,9 @@ def drain(
     if timeout is not None and not wait:
         raise Invalid("--timeout means nothing without --wait.")
     server, flow = _flow(ctx)
+    note_unknown_queues(server, [name])
     flow.drain(name, _because(why))
-    print(f"{name}  draining", flush=True)
+    print_row(name, "draining")
     if wait:
         _wait_until_empty(server, name, None if timeout is None else wall_ms() + duration_ms(timeout))
 
@@ -111,16 +117,26 @@ def purge(
     ctx: typer.Context,
     name: Queue,
     state: Annotated[list[str] | None, Opt(metavar="STATE", help="Only those pending, scheduled or blocked.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Cancel what waits in a queue; what is held goes on.
+    """Cancel what waits in a queue; what is held goes on. Asks first; where there is no terminal, it needs --yes.
 
     \b
-    Example: agentq queue purge default --state scheduled
+    Example: agentq queue purge default --dry-run
+    Example: agentq queue purge default --state scheduled --yes
     """
     states = [_queued(word) for word in state or ("pending", "scheduled", "blocked")]
-    number = _flow(ctx)[1].purge(name, "its queue was purged", states)
-    _tell(name, "cancelled", number, json=json)
+    server, flow = _flow(ctx)
+    note_unknown_queues(server, [name])
+    waiting = sum(number for _, _, number, _ in server.records.depths([name], states))
+    if dry_run:
+        _tell(name, "would be cancelled", waiting, json=json)
+        return
+    if waiting:
+        confirm(f"{waiting} {'run' if waiting == 1 else 'runs'} of {name} would be cancelled", yes=yes)
+    _tell(name, "cancelled", flow.purge(name, "its queue was purged", states), json=json)
 
 
 @queue.command("move")
@@ -135,7 +151,9 @@ def move(
     \b
     Example: agentq queue move default slow
     """
-    _tell(name, "moved", _flow(ctx)[1].move(name, target), json=json)
+    server, flow = _flow(ctx)
+    note_unknown_queues(server, [name])
+    _tell(name, "moved", flow.move(name, target), json=json)
 
 
 @queue.command("weigh")
@@ -151,7 +169,7 @@ def weigh(
     Example: agentq queue weigh default team-a 3
     """
     _flow(ctx)[1].weigh(name, fair_key, weight)
-    print(f"{name}  {fair_key}  {weight:g}")
+    print_row(name, fair_key, f"{weight:g}")
 
 
 def _flow(ctx: typer.Context) -> tuple[Server, Flow]:
@@ -177,9 +195,9 @@ def _queued(word: str) -> State:
 
 def _tell(name: str, what: str, number: int, *, json: bool) -> None:
     if json:
-        print_json({"queue": name, what: number})
+        print_json({"queue": name, what.replace(" ", "_"): number})
     else:
-        print(f"{name}  {number} {what}")
+        print_row(name, f"{number} {what}")
 
 
 def _warn_of_held(server: Server, queues: list[str]) -> None:
@@ -194,13 +212,17 @@ def _wait_until_empty(server: Server, name: str, deadline_ms: int | None) -> Non
     live = [state for state in State if state not in TERMINAL]
     followed = [Events(server.store, partition) for partition in server.store.partitions()]
     places = [events.last_id() for events in followed]
-    while left := sum(server.records.count(live).get(name, {}).values()):
+    while left := sum(number for _, _, number, _ in server.records.depths([name], live)):
         rest_ms = 1000 if deadline_ms is None else min(1000, deadline_ms - wall_ms())
         if rest_ms <= 0:
             raise WaitTimedOut(f"{left} {'run is' if left == 1 else 'runs are'} left in {name}.")
         for at, events in enumerate(followed):
             heard = events.follow(places[at], max(1, rest_ms // len(followed)))
             places[at] = heard[-1].id if heard else places[at]
+
+
+def _since(at_ms: int) -> str:
+    return spelled(wall_ms() - at_ms) if on_terminal() else iso(at_ms)
 
 
 def _row(record: QueueRecord, used: list[State]) -> list[str]:
@@ -211,8 +233,8 @@ def _row(record: QueueRecord, used: list[State]) -> list[str]:
     notes = [f"{word}: {pause.why}" for word, of in told if (pause := of(record)) is not None]
     return [
         record.queue,
-        *(str(record.counts.get(state, "")) for state in used),
-        "" if record.oldest_ms is None else spelled(wall_ms() - record.oldest_ms),
+        *(str(record.counts.get(state, "" if on_terminal() else 0)) for state in used),
+        "" if record.oldest_ms is None else _since(record.oldest_ms),
         f"{record.submitted_a_minute:.0f}",
         f"{record.ended_a_minute:.0f}",
         ", ".join(notes),

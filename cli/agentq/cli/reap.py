@@ -9,16 +9,18 @@ from agentq.cli.render import print_json
 from agentq.cli.server import reach
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.scheduler import Scheduler
+from agentq.worker.predecessors import take_over_here
 
 REQUEUED = 10
 
 
 def reap(ctx: typer.Context, json: Json = False) -> None:
-    """Requeue the runs of workers that are gone, and run what is due, for cron: first what schedules say; then mark the
-    workers that are missing, wait for the grace time, look again.
+    """Requeue the runs of workers that are gone, and run what is due, for cron.
 
-    Workers do this for each other all the time; from cron it helps when the last one may die. The exit code is 10 if
-    workers were found lost and 0 if not; other codes tell what went wrong.
+    Workers do this for each other all the time; from cron it helps when the last one may die. A worker of this host
+    whose process is dead is lost at once. One elsewhere is lost when its lease is over and it does not come back: the
+    call waits for that, a lease (30s) at the most. The exit code is 10 if workers were found lost and 0 if not; other
+    codes tell what went wrong.
 
     \b
     Example: agentq reap
@@ -26,17 +28,20 @@ def reap(ctx: typer.Context, json: Json = False) -> None:
     """
     server = reach(ctx)
     scheduled = Scheduler(server.store, server.settings.tick_ms).run_fully()
+    dead = take_over_here(server.store, server.settings.namespace)
     reaped = Reaper(server.store, server.settings).reap_fully()
+    lost = sorted({*reaped.lost, *(worker.id for worker in dead)})
+    runs = reaped.runs + sum(len(worker.runs) for worker in dead)
     if json:
-        print_json({"lost": reaped.lost, "runs": reaped.runs, "doubtful": reaped.doubtful, "scheduled": scheduled})
+        print_json({"lost": lost, "runs": runs, "doubtful": reaped.doubtful, "scheduled": scheduled})
     else:
         if scheduled:
             print(f"Schedules made {_runs(scheduled)}.")
-        if reaped.lost:
-            print(f"Lost {', '.join(reaped.lost)}; {_runs(reaped.runs)} requeued.")
+        if lost:
+            print(f"Lost {', '.join(lost)}; {_runs(runs)} requeued.")
         elif not scheduled:
             print("Nothing to do.")
-    raise typer.Exit(REQUEUED if reaped.lost or reaped.runs else 0)
+    raise typer.Exit(REQUEUED if lost or runs else 0)
 
 
 def _runs(number: int) -> str:

@@ -14,14 +14,23 @@ WHAT_CHARACTERS = 200
 
 
 def what(spec: RunSpec) -> str:
-    """What a run is, in a few words: its name, or what it runs."""
+    """What a run is, in a few words: its name, or what it runs; of an agent's run always the agent, too."""
+    if spec.name and spec.kind == "agent":
+        return _short(f"{spec.agent or 'agent'}: {spec.name}")
+    return _short(spec.name) if spec.name else does(spec)
+
+
+def does(spec: RunSpec) -> str:
+    """What a run does, whatever its name is."""
     said = {
         "command": lambda: shlex.join(spec.argv),
         "function": lambda: f"{spec.function}({_arguments(spec)})",
         "agent": lambda: f"{spec.agent or 'agent'}: {first_words(spec.prompt or '')}",
-        "actor": lambda: spec.name or "",
     }[spec.kind]()
-    text = spec.name or said
+    return _short(said)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= WHAT_CHARACTERS else text[: WHAT_CHARACTERS - 1] + "…"
 
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 # What moves the cursor, changes colours, rings, or turns the direction of writing; and halves of broken characters.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL_BUT_LINES = re.compile("(?![\t\n])" + _CONTROL.pattern)
 
+GAP = 2
+"""Blanks between the columns of a table."""
+CUT_TO = 12
+CUT_TO_AT_LEAST = 4
+"""So short a column is cut before another one is left out, and when there is none that could be."""
 COLOURS = {
     "completed": "green",
     "running": "cyan",
@@ -50,25 +54,70 @@ def print_json(value: object) -> None:
     print(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)
 
 
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows under heads on a terminal; in a pipe, lines of columns between tabs, for `cut` and `awk`."""
+def print_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, cut: Set[str] = frozenset(), spare: Sequence[str] = ()
+) -> None:
+    """Rows under heads on a terminal; in a pipe, lines of columns between tabs, for `cut` and `awk`.
+
+    A terminal gets no column that is empty. Where it is too narrow, the columns in `cut` are cut, the last column if
+    there are none, and then the columns in `spare` are left out in their order. All others, such as ids and states,
+    stay whole.
+    """
     cleaned = [[clean(cell) for cell in row] for row in rows]
     if not on_terminal():
         for row in cleaned:
             print("\t".join(row))
     elif cleaned:
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for place, head in enumerate(heads):
-            last = place == len(heads) - 1
-            # Of columns that may wrap, the widest give way first: so only the last does, which is cut all the same.
-            table.add_column(head.upper(), no_wrap=not last, overflow="ellipsis" if last else "fold")
+        widths = _fitted(heads, cleaned, cut or {heads[-1]}, spare)
+        print(bold(_line(widths, [head.upper() for head in heads], paint=str)))
         for row in cleaned:
-            cells = [_coloured(cell) for cell in row]
-            cells[-1].no_wrap = True
-            table.add_row(*cells)
-        _console().print(table)
+            print(_line(widths, row, paint=paint))
+
+
+def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], cut: Set[str], spare: Sequence[str]) -> dict[int, int]:
+    """The columns that are shown, by place, and how wide each is."""
+    from shutil import get_terminal_size
+
+    from rich.cells import cell_len
+
+    room = get_terminal_size().columns
+    filled = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    widths = {at: max(map(cell_len, (heads[at], *(row[at] for row in rows)))) for at in filled}
+    natural = dict(widths)
+    for least, left_out in [*((CUT_TO, head) for head in spare), (CUT_TO_AT_LEAST, "")]:
+        while (excess := sum(widths.values()) + GAP * (len(widths) - 1) - room) > 0:
+            widest = max((at for at in widths if heads[at] in cut), key=lambda at: widths[at], default=None)
+            if widest is None or widths[widest] <= least:
+                break
+            widths[widest] = max(least, widths[widest] - excess)
+        if excess <= 0 or not left_out:
+            break
+        # What is cut may be longer again when another column has gone.
+        widths = {at: natural[at] for at in widths if heads[at] != left_out}
+    return widths
+
+
+def _line(widths: Mapping[int, int], cells: Sequence[str], paint: Callable[[str], str]) -> str:
+    """One line of a table. Characters that take two columns on a terminal count as two."""
+    from rich.cells import cell_len, set_cell_size
+
+    shown = []
+    for at, width in widths.items():
+        cell = cells[at]
+        taken = cell_len(cell)
+        if taken > width:
+            cell, taken = f"{set_cell_size(cell, width - 1)}…", width
+        shown.append(paint(cell) + " " * (width - taken))
+    return (" " * GAP).join(shown).rstrip()
+
+
+def print_row(*cells: str) -> None:
+    """One line about one thing, with columns between tabs in a pipe, as tables have them, else between blanks."""
+    gap, shown = (" " * GAP, paint) if on_terminal() else ("\t", str)
+    cleaned = [clean(cell) for cell in cells]
+    while cleaned and not cleaned[-1]:
+        cleaned.pop()
+    print(gap.join(shown(cell) for cell in cleaned if cell or not on_terminal()), flush=True)
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]], *, indent: int = 0) -> None:
@@ -104,15 +153,3 @@ def _colourful() -> bool:
     import os
 
     return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
-
-
-def _coloured(cell: str) -> Any:
-    from rich.text import Text
-
-    return Text(cell, style=COLOURS.get(cell, ""))

@@ -9,9 +9,12 @@ import typer
 
 from agentq.cli.options import Json
 from agentq.cli.planned import find, plans_of
-from agentq.cli.run import WORKERS, Workers, unfinished
-from agentq.cli.server import note, reach, settings_of
+from agentq.cli.run import SOUGHT, WORKERS, Workers, unfinished
+from agentq.cli.server import Server, note, reach, settings_of
 from agentq.coordinator.errors import NotFound, Refused
+
+NAMED = 5
+"""Other plans that have not ended, of those that are told."""
 
 
 def resume(
@@ -56,4 +59,17 @@ def go_on(ctx: typer.Context, plan: str | None, workers: int | None, *, retry: b
     if record.ended is None and not plan:
         note(f"going on with {record.id}.")
     carrying = Carrying(server, record.id, head, settings_of(ctx))
-    return carrying.carry_out(slots, json=json)
+    code = carrying.carry_out(slots, json=json)
+    if not plan:
+        _tell_of_others(server, record.id)
+    return code
+
+
+def _tell_of_others(server: Server, plan: str) -> None:
+    """After a crash there may be several plans with which nobody goes on."""
+    others = [other.id for other in plans_of(server).ls(limit=SOUGHT)[0] if other.ended is None and other.id != plan]
+    if not others:
+        return
+    named = " and ".join([", ".join(others[:NAMED]), *([f"{len(others) - NAMED} more"] if others[NAMED:] else [])])
+    have = "has" if len(others) == 1 else "have"
+    note(f"{named} {have} not ended either; `agentq resume {others[0]}` goes on with it.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from agentq.cli.options import Json, RunIds
+from agentq.cli.references import all_of
 from agentq.cli.server import reach
 from agentq.cli.verb import say_to_all
 
@@ -16,4 +17,4 @@ def retry(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
     Example: agentq retry RUN
     """
     server = reach(ctx)
-    raise typer.Exit(say_to_all(server.find(run), server.queue.requeue, json=json).code)
+    raise typer.Exit(say_to_all(all_of(server, run), server.queue.requeue, json=json).code)

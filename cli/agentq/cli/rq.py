@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from agentq.cli.options import STYLE, Json
-from agentq.cli.render import print_json
+from agentq.cli.render import print_json, print_row
 from agentq.cli.server import Server, reach
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import TryLater, WrongState
@@ -49,7 +49,7 @@ def export(ctx: typer.Context, queue: Queues = None, json: Json = False) -> None
         print_json(moved)
         return
     for name, number in moved.items():
-        print(f"{name}  {number} {'job' if number == 1 else 'jobs'} back in RQ's list")
+        print_row(name, f"{number} {'job' if number == 1 else 'jobs'} back in RQ's list")
     if not moved:
         print("Nothing was ever adopted from RQ.")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentq.cli.command_lines import is_plan_file, not_a_plan
 from agentq.cli.options import Json
 from agentq.cli.planned import (
     Base,
@@ -24,7 +25,7 @@ from agentq.cli.planned import (
     read,
     submit,
 )
-from agentq.cli.render import print_json
+from agentq.cli.render import print_json, print_row
 from agentq.cli.server import Server, home_of, note, reach, settings_of
 from agentq.coordinator.errors import Invalid, Refused
 
@@ -53,19 +54,28 @@ def run(
     keep_going: KeepGoing = False,
     dry_run: Annotated[bool, Opt("--dry-run", help="Say what would be done, and do nothing.")] = False,
     detach: Annotated[bool, Opt("--detach", help="Leave it to the background, and print its id.")] = False,
+    anew: Annotated[bool, Opt("--anew", help="Do everything again, also what completed and did not change.")] = False,
     yes: Annotated[bool, Opt("--yes", help="Begin anew, though a plan of this file has not ended.")] = False,
     json: Json = False,
 ) -> None:
     """Carry out a plan: its tasks, as soon as what they need has completed, with workers of its own.
 
+    `agentq run -- COMMAND` submits a command instead and follows it, as `agentq submit --follow -- COMMAND` does.
+
     Without an address set it brings a server, too. Ctrl-C lets what runs finish and begins nothing more; a second one
     does not wait. `agentq resume` goes on, also after a crash of anything. With --workers 0, the workers that serve the
     server do it. The exit code is 0 if every task completed, 1 if not, 130 if it was interrupted.
 
+    After a plan has failed, running its file again, edited or not, does only what did not complete, what changed, and
+    what needs either.
+
     \b
     Example: agentq run plan.yaml --workers 2
     Example: agentq run plan.yaml --dry-run
+    Example: agentq run -- make test
     """
+    if not is_plan_file(file):
+        raise Invalid(f"{not_a_plan([file])}.")
     found = read(file, Wanted(var, base, target, update_checkout, fail_fast, keep_going))
     if dry_run:
         _say_what_would_be_done(found, json=json)
@@ -78,6 +88,10 @@ def run(
     server = reach(ctx, start=True)
     if not yes and found.file:
         _refuse_a_second(server, found)
+    found = found if anew or not found.file else _left_to_do(server, found)
+    if not found.compiled.tasks:
+        note("nothing of it is left to do.")
+        return
     plan = submit(server, found, crewed=slots > 0)
     if detach:
         _leave(server, plan, slots)
@@ -88,6 +102,13 @@ def run(
 
     carrying = Carrying(server, plan, head_in(plans_of(server), plan), settings_of(ctx))
     raise typer.Exit(carrying.carry_out(slots, json=json))
+
+
+def _left_to_do(server: Server, found: Read) -> Read:
+    """The plan without what an earlier run of its file has completed."""
+    from agentq.cli.plan_again import without_done
+
+    return without_done(server, found)
 
 
 def _refuse_what_is_not_here(found: Read) -> None:
@@ -163,8 +184,8 @@ def _say_what_would_be_done(found: Read, *, json: bool) -> None:
     from agentq.cli.record import what
 
     for task in compiled.tasks:
-        needs = f"  after {', '.join(task.needs)}" if task.needs else ""
+        needs = f"after {', '.join(task.needs)}" if task.needs else ""
         does = what(task.spec.model_copy(update={"name": None}))
-        print(f"{task.id}  {does}{needs}")
+        print_row(task.id, does, needs)
     if compiled.site:
         note(f"the work would go to {compiled.site.target}, from {compiled.site.base}, in {compiled.site.repository}.")

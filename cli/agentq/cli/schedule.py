@@ -11,10 +11,11 @@ from agentq.cli.asking import check_agents
 from agentq.cli.faults import flag, of_options
 from agentq.cli.options import STYLE, Json, with_options_of
 from agentq.cli.record import what
-from agentq.cli.render import bold, clean, on_terminal, paint, print_json, print_pairs, print_table
+from agentq.cli.render import bold, clean, on_terminal, paint, print_json, print_pairs, print_row, print_table
 from agentq.cli.server import Server, note, reach
 from agentq.cli.specs import fields_of, span_of, spec_of
 from agentq.cli.submit import check_folder, submit
+from agentq.cli.unknown_names import note_unknown_limits
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.moments import iso, moment_ms, spelled
@@ -86,11 +87,12 @@ def add(
     check_folder(ctx, spec.cwd, asked="cwd" in fields)
     server = reach(ctx, start=True)
     check_agents(server, [spec])
+    note_unknown_limits(server, [spec])
     made = Schedules(server.store).add(schedule, rule, spec, overlap=policy, replace=replace)
     if json:
         print_json(schedule_record(made))
     else:
-        print(f"{made.name}  {_next(made, wall_ms())}")
+        print_row(made.name, _next(made, wall_ms()))
 
 
 @schedule.command("ls")
@@ -112,7 +114,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
         )
     if json:
         return
-    print_table(["schedule", "state", "when", "next", "last", "live", "what"], rows)
+    print_table(["schedule", "state", "when", "next", "last", "live", "what"], rows, spare=("live", "last", "when"))
     if not rows and on_terminal():
         note(f"there are no schedules; {EXAMPLE} makes one.")
 
@@ -193,7 +195,7 @@ def rm(ctx: typer.Context, name: Names, json: Json = False) -> None:
         if json:
             print_json({"name": each, "state": "removed"})
         else:
-            print(f"{each}  removed")
+            print_row(each, "removed")
 
 
 # ---- what was typed
@@ -264,7 +266,7 @@ def _tell(found: Schedule, *, json: bool) -> None:
         print_json(schedule_record(found))
     else:
         following = _next(found, wall_ms())
-        print("  ".join(filter(None, (found.name, found.state.value, following))))
+        print_row(found.name, found.state.value, following)
 
 
 def _when(found: Schedule) -> str:

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from agentq.cli.render import clean
 from agentq.coordinator import embedded, tracing
 from agentq.coordinator.errors import Unreachable
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.settings import Layered, Settings, layered
+from agentq.coordinator.url import display
 
 if TYPE_CHECKING:
     from agentq.coordinator.records import Records
+    from agentq.coordinator.references import References
     from agentq.coordinator.store import Store
+
+
+SAID = "agentq.said"
+"""Under which name a command keeps what it has said once."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +45,45 @@ class Server:
 
         return Records(self.store)
 
-    def find(self, ids: list[str]) -> list[str]:
-        """Whole ids for what may be only their beginnings."""
-        return [self.records.find(text) for text in ids]
+    @cached_property
+    def references(self) -> References:
+        from agentq.coordinator.references import References
+
+        return References(self.records)
+
+    def find(self, text: str | None, *, live: bool = False) -> str:
+        """The id of the run that was typed, or of the newest."""
+        return self.references.newest(live=live) if text is None else self.references.run(text)
 
 
 def settings_of(context: typer.Context) -> Layered:
-    """The settings, with the flags that stand before the command."""
-    return layered(context.find_root().obj or {})
+    """The settings, with the flags that stand before the command. Says once what files set that does not count."""
+    root = context.find_root()
+    found = layered(root.obj or {})
+    said = root.meta.setdefault(SAID, set())
+    for source in dict.fromkeys(each.source for each in found.ignored):
+        names = [each.name for each in found.ignored if each.source == source and each.name]
+        what = f"{', '.join(names)} in {source}" if names else source
+        _say_once(said, f"{what} {'do' if names[1:] else 'does'} not count; `agentq config` says why.")
+    return found
+
+
+def say_server(context: typer.Context, found: Layered) -> None:
+    """Say once which file set the server, if a file did: tokens and work go there."""
+    if found.sources["url"].startswith("/"):
+        said = context.find_root().meta.setdefault(SAID, set())
+        _say_once(said, f"the server is {display(found.settings.url)}, set in {found.sources['url']}.")
+
+
+def _say_once(said: set[str], sentence: str) -> None:
+    if sentence not in said:
+        said.add(sentence)
+        note(sentence)
 
 
 def home_of(settings: Settings) -> Path:
     """The folder for what agentq keeps on this machine."""
-    return Path(settings.home).expanduser().absolute() if settings.home else embedded.home()
+    return embedded.home(settings.home)
 
 
 def brought(settings: Settings) -> embedded.Embedded:
@@ -63,7 +96,7 @@ def reach(context: typer.Context, *, start: bool = False) -> Server:
     settings = located(context, start=start)
     if start and tracing.wanted():
         context.call_on_close(tracing.export("agentq"))
-    return Server(settings, Queue.open(settings, bootstrap=start))
+    return Server(settings, Queue.open(settings, client_name="agentq:cli", bootstrap=start))
 
 
 def located(context: typer.Context, *, start: bool = False) -> Settings:
@@ -72,13 +105,36 @@ def located(context: typer.Context, *, start: bool = False) -> Settings:
         from agentq.cli.door import refuse
 
         refuse(context)
-    settings = settings_of(context).settings
+    _used.clear()
+    found = settings_of(context)
+    settings = found.settings
     if settings.url:
+        if start:
+            say_server(context, found)
         return settings
     return settings.model_copy(update={"url": _embedded(brought(settings), start)})
 
 
+def guard_own() -> None:
+    """If this command works with the server that agentq brings, start that again whenever it dies."""
+    for own in _used:
+        from agentq.cli.server_guard import guard
+
+        guard(own, note)
+
+
+_used: list[embedded.Embedded] = []
+"""The server that agentq brings, if this command works with it."""
+
+
+def death_of_own() -> str:
+    """Why the server that agentq brought is gone, if this command worked with it and it has died; else nothing."""
+    died = next((server for server in _used if server.was_killed()), None)
+    return f" The server that agentq brought has died: {died.last_words()}; its log is {died.log}." if died else ""
+
+
 def _embedded(server: embedded.Embedded, start: bool) -> str:
+    _used[:] = [server]
     found = server.find()
     if found is None and start:
         found = server.start()
@@ -90,4 +146,4 @@ def _embedded(server: embedded.Embedded, start: bool) -> str:
 
 def note(text: str) -> None:
     """Something to know that is not what was asked for."""
-    print(f"agentq: {text}", file=sys.stderr)
+    print(f"agentq: {clean(text)}", file=sys.stderr)

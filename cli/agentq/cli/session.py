@@ -11,7 +11,7 @@ from agentq.cli.conversation import print_conversation
 from agentq.cli.faults import of_options
 from agentq.cli.options import STYLE, Json, with_options_of
 from agentq.cli.prompts import prompt_of
-from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
 from agentq.cli.server import Server, note, reach
 from agentq.cli.specs import fields_of, folder_of, spec_of
 from agentq.cli.submit import check_folder, stay, submit
@@ -215,7 +215,7 @@ def close(
         if json:
             print_json(session_record(closed))
             continue
-        print("  ".join(filter(None, (closed.name, "closed", _left(closed.turns, cancel=cancel)))))
+        print_row(closed.name, "closed", _left(closed.turns, cancel=cancel))
 
 
 def _left(turns: int, *, cancel: bool) -> str:

@@ -11,9 +11,11 @@ import typer
 
 from agentq.cli.afar import afar
 from agentq.cli.doings import Teller, shown_width
-from agentq.cli.options import Json, RunIds
-from agentq.cli.record import ending, what
+from agentq.cli.options import Json, RunsOrNewest
+from agentq.cli.record import does, ending, first_words
+from agentq.cli.references import chosen
 from agentq.cli.render import bold, clean, clean_lines, paint, print_json, print_pairs
+from agentq.cli.rq_jobs import titled
 from agentq.cli.server import Server, reach
 from agentq.cli.turns import denied, turn_pairs
 from agentq.coordinator.clock import wall_ms
@@ -33,20 +35,21 @@ SHOWN_CHARACTERS = 200
 MARGIN = 4
 
 
-def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
+def show(ctx: typer.Context, run: RunsOrNewest = None, json: Json = False) -> None:
     """Show all that is known of runs: what they are, where they stand, and each attempt.
 
     \b
+    Example: agentq show
     Example: agentq show RUN
     Example: agentq show RUN --json
     """
     if there := afar(ctx):
-        for run_id in run:
+        for run_id in chosen(there, run):
             found = there.get(run_id)
             print_json(run_record(found)) if json else print_run(found)
         return
     server = reach(ctx)
-    for place, found in enumerate([server.records.get(run_id) for run_id in server.find(run)]):
+    for place, found in enumerate([server.records.get(run_id) for run_id in chosen(server, run)]):
         messages = mail(server.store, found.id)
         if json:
             told = {"mail": [message.record() for message in messages]} if messages else {}
@@ -54,7 +57,7 @@ def show(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
         else:
             if place:
                 print()
-            print_run(found, messages, _story(server, found))
+            print_run(titled(server, found), messages, _story(server, found))
 
 
 def _story(server: Server, run: Run) -> list[str]:
@@ -102,9 +105,12 @@ def print_run(run: Run, messages: Sequence[Message] = (), story: Sequence[str] =
 def _pairs(run: Run) -> Iterator[tuple[str, str]]:
     spec, outcome = run.spec, run.outcome
     yield "name", spec.name or ""
-    yield spec.kind, shlex.join(spec.argv) if spec.kind == "command" else what(spec)
     if spec.kind == "agent":
+        yield "agent", spec.agent or ""
+        yield "prompt", first_words(spec.prompt or "")
         yield from turn_pairs(run)
+    else:
+        yield spec.kind, shlex.join(spec.argv) if spec.kind == "command" else does(spec)
     yield "in", spec.cwd or ""
     yield "environment", ", ".join(sorted(spec.env))
     yield "queue", f"{spec.queue}, priority {spec.priority}"

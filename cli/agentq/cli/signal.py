@@ -36,7 +36,7 @@ def signal(
     def say(run_id: str) -> State:
         return server.queue.signal(run_id, name, told, by=sender())
 
-    raise typer.Exit(say_to_all(server.find([run]), say, json=json, add=kept).code)
+    raise typer.Exit(say_to_all([server.find(run)], say, json=json, add=kept).code)
 
 
 def json_of(text: str, option: str) -> Any:

@@ -19,7 +19,18 @@ from agentq.coordinator.limits import STDIN_BYTES
 from agentq.coordinator.moments import moment_ms
 from agentq.coordinator.run import Caps, RunSpec
 
-AS_IT_IS = ("queue", "priority", "name", "on_failed", "dedupe_key", "if_live", "fair_key", "children")
+AS_IT_IS = (
+    "queue",
+    "priority",
+    "name",
+    "on_failed",
+    "dedupe_key",
+    "if_live",
+    "fair_key",
+    "children",
+    "on_drain",
+    "may_submit",
+)
 DURATIONS = {
     "delay": "delay_ms",
     "expires": "expires_ms",

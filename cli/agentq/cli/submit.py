@@ -12,8 +12,10 @@ from agentq.cli.asking import asked, check_agents
 from agentq.cli.options import Json, with_options_of
 from agentq.cli.planned import in_plan
 from agentq.cli.render import clean, print_json
-from agentq.cli.server import Server, note, reach, settings_of
+from agentq.cli.server import Server, note, reach, say_server, settings_of
 from agentq.cli.specs import fields_of, read_text, spec_of, specs_of_lines
+from agentq.cli.unknown_names import note_unknown_limits
+from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound, Refused
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
@@ -22,6 +24,7 @@ from agentq.coordinator.url import is_coordinator
 if TYPE_CHECKING:
     from agentq.cli.afar import Coordinator
     from agentq.cli.door import Door
+    from agentq.cli.references import Finder
 
 Opt = typer.Option
 HOW = ("durable", "wait", "follow", "json")
@@ -70,6 +73,7 @@ def submit(
     timeout: Annotated[str | None, Opt(metavar="DURATION", help="The longest that one attempt may run.")] = None,
     silence: Annotated[str | None, Opt(metavar="DURATION", help="The longest that it may write nothing.")] = None,
     grace: Annotated[str | None, Opt(metavar="DURATION", help="From SIGTERM to SIGKILL, when it is stopped.")] = None,
+    on_drain: Annotated[str | None, Opt(metavar="SIGNAL", help="Sent to a command when its worker drains.")] = None,
     memory: Annotated[str | None, Opt(metavar="SIZE", help="The most memory, such as 512M or 4G.")] = None,
     cpu_time: Annotated[str | None, Opt(metavar="DURATION", help="The most time on a processor.")] = None,
     nice: Annotated[int | None, Opt(metavar="0-19", help="How much it gives way to others.")] = None,
@@ -98,8 +102,7 @@ def submit(
     Example: agentq submit --function shop:price '[1, "tea"]'
     Example: agentq submit --agent claude "Fix the failing test"
     """
-    given = _given(locals() | others, without={"ctx", "others"})
-    _submit(ctx, given, wait=wait or follow, json=json)
+    _submit(ctx, _given(locals() | others, without={"ctx", "others"}), wait=wait or follow, json=json)
 
 
 def _given(said: dict[str, Any], *, without: set[str]) -> dict[str, Any]:
@@ -128,12 +131,10 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
             asked = spec_of({**fields, "after": after, "parent": parent} if parent else fields)
             raise typer.Exit(_submit_at(door, asked, how, wait=wait, json=json))
         if (there := _coordinator(ctx)) is not None:
-            whole = spec_of({**fields, "after": after, **({"parent": parent} if parent else {})})
+            whole = spec_of(fields | _family(there, after, parent)) if after or parent else spec
             raise typer.Exit(_submit_to(there, [whole], how, wait=wait, json=json))
         server = reach(ctx, start=True)
-        family: dict[str, Any] = {"after": server.find(after)} if after else {}
-        family |= {"parent": server.find([parent])[0]} if parent else {}
-        specs = [spec_of(fields | family) if family else spec]
+        specs = [spec_of(fields | _family(server, after, parent)) if after or parent else spec]
     else:
         specs = _many(path, given)
         if how["follow"] and len(specs) > 1:
@@ -142,6 +143,7 @@ def _submit(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool
             raise typer.Exit(_submit_to(there, specs, how, wait=wait, json=json))
         server = reach(ctx, start=True)
     check_agents(server, specs)
+    note_unknown_limits(server, specs)
     ids, code = _send(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
     if wait:
         code = max(code, stay(server, ids, follow=how["follow"], json=json))
@@ -168,14 +170,16 @@ def _submit_at(door: Door, spec: RunSpec, how: dict[str, Any], *, wait: bool, js
         print(child, flush=True)
     if how["follow"]:
         print_at(door, child, follow=True)
-    return wait_at(door, [child], json=json) if wait else 0
+    return wait_at(door, [child], json=json, submitted=not how["follow"]) if wait else 0
 
 
 def _coordinator(ctx: typer.Context) -> Coordinator | None:
-    if not is_coordinator(settings_of(ctx).settings.url):
+    settings = settings_of(ctx)
+    if not is_coordinator(settings.settings.url):
         return None
     from agentq.cli.afar import Coordinator
 
+    say_server(ctx, settings)
     return Coordinator.here(ctx)
 
 
@@ -184,12 +188,14 @@ def _submit_to(there: Coordinator, specs: list[RunSpec], how: dict[str, Any], *,
     from agentq.cli.logs import print_at
     from agentq.cli.wait import wait_at
 
-    receipts = there.submit(specs, durable=how["durable"])
+    receipts = list(there.submit(specs, durable=how["durable"]))
+    for sentence in dict.fromkeys(sentence for receipt in receipts for sentence in receipt.notes):
+        note(sentence)
     ids, code = _told(specs, receipts, {}, quiet=how["follow"] or (wait and json), json=json)
     if how["follow"] and ids:
         note(ids[0])
         print_at(there, ids[0], follow=True)
-    return max(code, wait_at(there, ids, json=json)) if wait else code
+    return max(code, wait_at(there, ids, json=json, submitted=True)) if wait else code
 
 
 def _parent(given: dict[str, Any]) -> str | None:
@@ -201,6 +207,12 @@ def _parent(given: dict[str, Any]) -> str | None:
     if "AGENTQ_RUN_ID" not in os.environ:
         raise Invalid("--child is said within a run, and this is none; name the parent with --parent.")
     return os.environ["AGENTQ_RUN_ID"]
+
+
+def _family(place: Finder, after: list[str], parent: str | None) -> dict[str, Any]:
+    """The runs that it comes after, and the one whose child it is."""
+    found: dict[str, Any] = {"after": [place.find(text) for text in after]} if after else {}
+    return found | ({"parent": place.find(parent)} if parent else {})
 
 
 def _many(path: str, given: dict[str, Any]) -> list[RunSpec]:
@@ -255,13 +267,15 @@ def _lacks(server: Server, specs: list[RunSpec]) -> dict[str, list[str]]:
     if not demanding:
         return {}
     from agentq.coordinator.demands import spelled
+    from agentq.coordinator.explanation_of_agents import shut_gates
     from agentq.coordinator.fitting import lack_of
+    from agentq.coordinator.flow import Flow
 
-    workers = server.records.workers()
+    workers, flow = server.records.workers(), Flow(server.store)
     found = {}
     for lane, spec in list(demanding.items())[:LOOKED_AT]:
         lack = lack_of(workers, spec.queue, spec.demands, lane)
-        if lack is not None:
+        if lack is not None and (not lack.shut_agent or shut_gates(flow, lack.shut_agent, wall_ms())):
             found[lane] = spelled(lack.demands)
             note(f"{lack.because} {lack.remedy}")
     return found
@@ -292,7 +306,7 @@ def stay(server: Server, ids: list[str], *, follow: bool, json: bool) -> int:
             end = ", ".join(filter(None, (run.state.value, ending(run))))
             note(f"{ids[0]} {end}{': ' if why else '.'}{clean(why or '')}")
             return exit_code(run)
-        return wait_for(server, ids, json=json)
+        return wait_for(server, ids, json=json, submitted=True)
     except KeyboardInterrupt:
         note(f"{', '.join(ids[:3])} {'goes' if len(ids) == 1 else 'go'} on; `agentq cancel` ends a run.")
         raise
@@ -301,6 +315,8 @@ def stay(server: Server, ids: list[str], *, follow: bool, json: bool) -> int:
 def _say_if_nobody_works(server: Server, ids: list[str]) -> None:
     """Who waits for runs that nobody will begin should know."""
     served = {queue for worker in server.records.workers() for queue in worker.identity.queues}
-    queues = {server.records.get(run_id).spec.queue for run_id in ids[:LOOKED_AT]}
+    specs = [server.records.get(run_id).spec for run_id in ids[:LOOKED_AT]]
+    # What no worker offers was said when these were submitted, and a run of an agent demands it.
+    queues = {spec.queue for spec in specs if not spec.demands and spec.kind != "agent"}
     for queue in sorted(queues - served):
         note(f"no worker serves the queue {queue} yet; start one with `agentq worker --queue {queue}`.")

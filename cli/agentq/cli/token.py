@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from agentq.cli.door import refuse
 from agentq.cli.faults import duration_of
 from agentq.cli.options import STYLE, Json
-from agentq.cli.render import on_terminal, print_json, print_table
-from agentq.cli.server import note, reach
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
+from agentq.cli.server import home_of, note, reach, settings_of
+from agentq.coordinator import local_token
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.moments import iso, spelled
@@ -67,6 +69,22 @@ def new(
         note(f"this is {made.id}, which can {_told(made)}; it is not shown again.")
 
 
+@token.command("show")
+def show(
+    ctx: typer.Context,
+    header: Annotated[bool, Opt("--header", help="As the header of a request, for curl -H @FILE.")] = False,
+) -> None:
+    """Print the token of this machine, which servers on loopback take. Who has it may do everything.
+
+    \b
+    Example: agentq token show
+    Example: curl -H @<(agentq token show --header) http://127.0.0.1:8765/runs
+    """
+    refuse(ctx)
+    text = local_token.make(home_of(settings_of(ctx).settings))
+    print(f"Authorization: Bearer {text}" if header else text)
+
+
 @token.command("ls")
 def ls(ctx: typer.Context, json: Json = False) -> None:
     """List tokens: what each may do, until when, and when it was last used.
@@ -105,7 +123,7 @@ def revoke(
         if json:
             print_json({"id": each, "state": "revoked"})
         else:
-            print(f"{each}  revoked")
+            print_row(each, "revoked")
 
 
 def _told(made: Token) -> str:

@@ -14,7 +14,7 @@ def up(ctx: typer.Context, slots: Slots = None, queue: Queues = None, label: Lab
     """Run a worker here, and the server that agentq brings, until Ctrl-C.
 
     With an address set, it works for that server and starts none. Without --slots it has one for each processor. The
-    server stays when the worker ends; `agentq down` stops it.
+    server is started again if it dies, and stays when the worker ends; `agentq down` stops it.
 
     \b
     Example: agentq up

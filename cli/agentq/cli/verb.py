@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from agentq.cli.render import paint, print_json
+from agentq.cli.render import print_json, print_row
 from agentq.cli.server import note
 from agentq.coordinator.errors import NotFound, Refused, TryLater
 from agentq.coordinator.lifecycle import HELD, State
@@ -39,5 +39,5 @@ def say_to_all(
         if json:
             print_json({"id": run_id, "state": state.value})
         else:
-            print("  ".join(filter(None, (run_id, paint(state.value), add(state)))))
+            print_row(run_id, state.value, add(state))
     return Told(code, done)

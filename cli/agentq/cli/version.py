@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version as installed_version
-
 from agentq.cli.options import Json
-from agentq.cli.render import print_json
+from agentq.coordinator.release import installed_version
 
 
 def version(json: Json = False) -> None:
@@ -15,8 +12,11 @@ def version(json: Json = False) -> None:
     \b
     Example: agentq version
     """
-    number = installed_version("agentq")
-    if json:
-        print_json({"agentq": number, "python": platform.python_version()})
-    else:
-        print(f"agentq {number}")
+    if not json:
+        print(f"agentq {installed_version()}")
+        return
+    import platform
+
+    from agentq.cli.render import print_json
+
+    print_json({"agentq": installed_version(), "python": platform.python_version()})

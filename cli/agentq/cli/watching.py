@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from agentq.cli.plan_works import Works
 from agentq.cli.planned import plans_of
 from agentq.cli.server import Server
 from agentq.coordinator.clock import monotonic_ms
@@ -50,6 +51,7 @@ class Watch:
         self._plans = plans_of(self.server)
         self._events = Events(self.server.store, self._plans.partition(self.plan))
         self._priced_ms = monotonic_ms()
+        self.works = Works()
         self._read_all()
 
     def _read_all(self) -> list[Change]:
@@ -117,7 +119,11 @@ class Watch:
         return Change(task, event.event, event.at_ms, event.detail, run)
 
     def _ended(self, task: TaskRecord) -> Run | None:
-        return self.server.records.get(task.run) if task.state in TERMINAL else None
+        if task.state not in TERMINAL:
+            return None
+        run = self.server.records.get(task.run)
+        self.works.note(run)
+        return run
 
     def in_state(self, *states: State) -> list[TaskRecord]:
         """The tasks in some states, in the order of the plan."""

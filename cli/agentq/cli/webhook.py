@@ -8,13 +8,14 @@ import typer
 
 from agentq.cli.faults import duration_of
 from agentq.cli.options import STYLE, Json
-from agentq.cli.render import on_terminal, print_json, print_table
-from agentq.cli.server import note, reach
-from agentq.coordinator.errors import WaitTimedOut
+from agentq.cli.references import all_of
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
+from agentq.cli.server import note, reach, settings_of
+from agentq.coordinator.errors import Invalid, WaitTimedOut
 from agentq.coordinator.interest import Interest
 from agentq.coordinator.limits import DELIVERIES_KEPT, SECRET_OVERLAP_MS
 from agentq.coordinator.moments import iso
-from agentq.coordinator.webhooks import Delivery, Webhook, Webhooks
+from agentq.coordinator.webhooks import HTTPS_ONLY, Delivery, Webhook, Webhooks
 
 Opt = typer.Option
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a webhook.")]
@@ -47,13 +48,17 @@ def add(
     \b
     Example: agentq webhook add https://example.com/agentq --event failed --queue builds
     """
-    parts = {"event": event, "queue": queue, "plan": plan, "session": session, "run": run, "state": state}
+    if url.startswith("http://") and not settings_of(ctx).server.webhook_http:
+        raise Invalid(HTTPS_ONLY)
+    server = reach(ctx, start=True)
+    runs = None if run is None else all_of(server, run)
+    parts = {"event": event, "queue": queue, "plan": plan, "session": session, "run": runs, "state": state}
     interest = Interest.asked({part: names for part, names in parts.items() if names})
-    made, secret = Webhooks(reach(ctx, start=True).store).add(name, url, interest)
+    made, secret = Webhooks(server.store).add(name, url, interest)
     if json:
         print_json({**_record(made), "secret": secret})
         return
-    print(f"{made.name}  {secret}")
+    print_row(made.name, secret)
     note(f"keep the secret: it is not shown again, and the receiver needs it. It is told of {interest}.")
 
 
@@ -70,7 +75,7 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
             print_json(_record(each))
         return
     rows = [[each.name, each.state, each.url, str(each.filter), _standing(each)] for each in found]
-    print_table(["webhook", "state", "url", "told of", "standing"], rows)
+    print_table(["webhook", "state", "url", "told of", "standing"], rows, cut={"url", "told of", "standing"})
     if not found and on_terminal():
         note("there are no webhooks; `agentq webhook add URL` makes one.")
 
@@ -83,7 +88,7 @@ def rm(ctx: typer.Context, name: Name) -> None:
     Example: agentq webhook rm WEBHOOK
     """
     Webhooks(reach(ctx).store).remove(name)
-    print(f"{name}  removed")
+    print_row(name, "removed")
 
 
 @webhook.command("pause")
@@ -97,7 +102,7 @@ def pause(
     \b
     Example: agentq webhook pause WEBHOOK --why 'the receiver moves'
     """
-    print(f"{name}  {Webhooks(reach(ctx).store).pause(name, why).state}")
+    print_row(name, Webhooks(reach(ctx).store).pause(name, why).state)
 
 
 @webhook.command("resume")
@@ -107,7 +112,7 @@ def resume(ctx: typer.Context, name: Name) -> None:
     \b
     Example: agentq webhook resume WEBHOOK
     """
-    print(f"{name}  {Webhooks(reach(ctx).store).resume(name).state}")
+    print_row(name, Webhooks(reach(ctx).store).resume(name).state)
 
 
 @webhook.command("rotate")
@@ -122,7 +127,7 @@ def rotate(
     Example: agentq webhook rotate WEBHOOK --overlap 1h
     """
     overlap_ms = SECRET_OVERLAP_MS if overlap is None else duration_of(overlap, "--overlap")
-    print(f"{name}  {Webhooks(reach(ctx).store).rotate(name, overlap_ms=overlap_ms)}")
+    print_row(name, Webhooks(reach(ctx).store).rotate(name, overlap_ms=overlap_ms))
 
 
 @webhook.command("deliveries")
@@ -180,7 +185,7 @@ def _show(hooks: Webhooks, name: str, message: str, before: str) -> None:
     found = hooks.awaited(name, message, before, TEST_MS)
     if found is None:
         raise WaitTimedOut(f"Nobody has delivered {message} yet; it is `agentq serve` that does, so have one run.")
-    print(f"{found.message}  {_told(found)}")
+    print_row(found.message, _told(found))
     if not found.ok:
         raise typer.Exit(1)
 
@@ -193,7 +198,8 @@ def _standing(found: Webhook) -> str:
     if found.state != "active":
         return found.why
     if found.failures:
-        return f"{found.failures} tries failed since {iso(found.failing_since_ms or 0)}: {found.why}"
+        tries = "1 try" if found.failures == 1 else f"{found.failures} tries"
+        return f"{tries} failed since {iso(found.failing_since_ms or 0)}: {found.why}"
     return "" if found.delivered_at_ms is None else f"taken {iso(found.delivered_at_ms)}"
 
 

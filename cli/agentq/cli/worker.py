@@ -12,9 +12,10 @@ import typer
 from agentq.cli.faults import flag, of_options
 from agentq.cli.options import STYLE, Json
 from agentq.cli.pairs import pairs_of
-from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs, print_table
-from agentq.cli.server import Server, home_of, located, note, reach, settings_of
+from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs, print_row, print_table
+from agentq.cli.server import Server, guard_own, home_of, located, note, reach, settings_of
 from agentq.cli.specs import size_of
+from agentq.coordinator import program_log
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.demands import is_built_in
 from agentq.coordinator.errors import Invalid, NotFound
@@ -22,7 +23,7 @@ from agentq.coordinator.lease import order_drain
 from agentq.coordinator.moments import duration_ms, iso, spelled
 from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.settings import Layered, Settings
-from agentq.coordinator.shapes import everyone, worker_record, worker_state
+from agentq.coordinator.shapes import everyone, everyone_lately, silence_of, worker_record, worker_state
 from agentq.coordinator.turn import AGENT_LABEL, READY
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer 
 TO_A_COORDINATOR = ("connect", "token_file", "ca_file", "plain_http")
 AS_IT_IS = (
     *("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs"),
-    *TO_A_COORDINATOR,
+    *("log_level", "log_json", *TO_A_COORDINATOR),
 )
 FIXED = (
     *("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", "worktree_idle"),
-    *TO_A_COORDINATOR,
+    *("log_level", "log_json", *TO_A_COORDINATOR),
 )
 """What of a worker's settings cannot change while it works."""
 OPTIONS = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
@@ -86,12 +87,17 @@ def run_worker(
     ] = None,
     ca_file: Annotated[str | None, Opt(metavar="FILE", help="Certificates to trust there, as PEM.")] = None,
     plain_http: Annotated[bool, Opt("--plain-http", help="Go there unencrypted, on a private network.")] = False,
+    log_level: Annotated[
+        str | None,
+        Opt(metavar="LEVEL", help="debug, info (each run that starts and ends), warning or error; warning."),
+    ] = None,
+    log_json: Annotated[bool, Opt("--log-json", help="Write that as lines of JSON.")] = False,
 ) -> None:
     """Run a worker here, or, with a command, look after those that run.
 
     SIGTERM or Ctrl-C: it claims nothing more, lets its runs finish for a while, hands the rest back, and ends. A second
     one does not wait. SIGHUP: it reads its settings again. What is not given here may stand in the table [worker] of
-    agentq.toml.
+    a settings file.
     """
     given = {name: value for name, value in locals().items() if value is not None and value is not False}
     del given["ctx"]
@@ -109,6 +115,8 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
 
     before = settings_of(ctx)
     options = _options(before, given, slots)
+    program_log.keep_of_worker(options.log_level, as_json=options.log_json)
+    say = program_log.SENTENCES.info if options.log_json else note
 
     def reread() -> Fresh:
         now = settings_of(ctx)
@@ -129,13 +137,20 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
 
         check_serializer(given["rq_serializer"])
     if options.connect is not None:
-        return _through(before.settings, options, Reload(reread, note), rq="rq" in given)
+        source = "" if "connect" in given else before.sources["worker.connect"]
+        place = f", set in {source}" if source.startswith("/") else ""
+        return _through(before.settings, options, Reload(reread, say), place, rq="rq" in given)
     if stray := sorted(set(TO_A_COORDINATOR) & given.keys()):
         raise Invalid(f"{flag(stray[0])} means nothing without --connect.")
     settings = located(ctx, start=True)
+    if "rq" in given:
+        from agentq.worker.rq.clients import check_address
+
+        check_address(settings.url)
+    guard_own()
     many = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
-    note(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
-    reload = Reload(reread, note)
+    say(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
+    reload = Reload(reread, say)
     if "rq" in given:
         from agentq.worker.rq import adopting
         from agentq.worker.rq.names import names_in
@@ -145,16 +160,16 @@ def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
     return worker.serve(Straight(settings), options, home_of(settings), reload)
 
 
-def _through(settings: Settings, options: WorkerOptions, reload: Reload, *, rq: bool) -> int:
+def _through(settings: Settings, options: WorkerOptions, reload: Reload, place: str, *, rq: bool) -> int:
     """Run a worker that reaches nothing but a coordinator."""
     from agentq.worker import worker
     from agentq.worker.reaching import TOKEN, Through
 
     if rq:
         raise Invalid("--rq needs Redis itself, where RQ's queues are; it cannot be said with --connect.")
-    reach = Through(options)
+    reach = Through(options, home=home_of(settings))
     os.environ.pop(TOKEN, None)
-    note(f"a worker for {', '.join(options.queues)} through {options.connect}; Ctrl-C ends it.")
+    reload.say(f"a worker for {', '.join(options.queues)} through {options.connect}{place}; Ctrl-C ends it.")
     return worker.serve(reach, options, home_of(settings), reload)
 
 
@@ -189,13 +204,19 @@ def _one_name(queue: str) -> str:
 
 
 @worker.command("ls")
-def ls(ctx: typer.Context, json: Json = False) -> None:
+def ls(
+    ctx: typer.Context,
+    all_: Annotated[bool, Opt("--all", help="Also those that left or were lost within the hour.")] = False,
+    json: Json = False,
+) -> None:
     """List the workers that are registered.
 
     \b
     Example: agentq worker ls
+    Example: agentq worker ls --all
     """
-    found = everyone(reach(ctx).records.workers())
+    server = reach(ctx)
+    found = everyone_lately(server.records) if all_ else everyone(server.records.workers())
     if json:
         for records in found.values():
             print_json(worker_record(records))
@@ -207,8 +228,14 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
         given = {name: value for name, value in described.labels.items() if not is_built_in(name)}
         labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
         queues = ",".join(described.queues)
-        rows.append([name, worker_state(records), taken, _heard(records), queues, _agents(described.labels), labels])
-    print_table(["worker", "state", "slots", "heard", "queues", "agents", "labels"], rows)
+        ended = [_ended(records)] if all_ else []
+        agents = _agents(described.labels)
+        rows.append([name, worker_state(records), taken, _heard(records), *ended, queues, agents, labels])
+    head = ["worker", "state", "slots", "heard", *(["ended"] if all_ else []), "queues", "agents", "labels"]
+    print_table(head, rows, cut={"queues", "agents", "labels"})
+    for name, records in found.items():
+        if silence := silence_of(records, server.store.time_ms(), server.settings.reap_grace_ms):
+            note(f"{name} {silence}.")
     if not rows and on_terminal():
         note("no worker is registered; start one with `agentq worker`.")
 
@@ -217,10 +244,13 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
 def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
     """Show all that is known of workers, and what they hold.
 
+    For an hour after a worker has left or was lost, it tells how it ended.
+
     \b
     Example: agentq worker show WORKER
     """
-    found = everyone(reach(ctx).records.workers())
+    server = reach(ctx)
+    found = everyone_lately(server.records)
     for name in [_find(found, text) for text in worker]:
         records = found[name]
         if json:
@@ -238,7 +268,11 @@ def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
                 ("labels", ", ".join(f"{key}={value}" for key, value in _others(described.labels))),
                 ("takes", "only what demands a label of it" if described.only_matching else ""),
                 ("about", ", ".join(f"{key} {value}" for key, value in sorted(described.about.items()))),
+                ("registered", _moment(records[0].registered_at_ms)),
+                ("runs ended", str(sum(record.runs_ended for record in records))),
                 ("heard", _heard(records)),
+                ("ended", ": ".join(filter(None, (_ended(records), records[0].ended_why)))),
+                ("silent", silence_of(records, server.store.time_ms(), server.settings.reap_grace_ms)),
                 ("holds", ", ".join(run for record in records for run in sorted(record.runs))),
             ],
             indent=2,
@@ -280,7 +314,7 @@ def _send_away(server: Server, workers: list[str], json: bool, *, hurry: bool) -
         if json:
             print_json({"id": name, "state": "draining"})
         else:
-            print(f"{name}  draining")
+            print_row(name, "draining")
 
 
 def _find(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
@@ -288,15 +322,25 @@ def _find(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
         return text
     candidates = [name for name in everyone if text and name.startswith(text)]
     if not candidates:
-        raise NotFound(f"There is no worker {text[:80]!r}; `agentq worker ls` shows those that there are.")
+        raise NotFound(f"There is no worker {text[:80]!r}; `agentq worker ls --all` shows those that there are.")
     if len(candidates) > 1:
         raise Invalid(f"Several workers have an id that begins so: {', '.join(candidates[:10])}; write more of it.")
     return candidates[0]
 
 
 def _heard(records: list[WorkerRecord]) -> str:
-    seen_ms = min(record.seen_at_ms for record in records)
-    return f"{spelled(wall_ms() - seen_ms)} ago" if on_terminal() else iso(seen_ms)
+    return _moment(min(record.seen_at_ms for record in records))
+
+
+def _ended(records: list[WorkerRecord]) -> str:
+    return _moment(records[0].ended_at_ms)
+
+
+def _moment(at_ms: int | None) -> str:
+    """How long ago, for a person; when, for a program."""
+    if at_ms is None:
+        return ""
+    return f"{spelled(wall_ms() - at_ms)} ago" if on_terminal() else iso(at_ms)
 
 
 def _others(labels: Mapping[str, str]) -> list[tuple[str, str]]:

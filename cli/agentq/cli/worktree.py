@@ -11,16 +11,17 @@ import typer
 
 from agentq.cli.options import STYLE, Json
 from agentq.cli.render import on_terminal, print_json, print_table
-from agentq.cli.server import home_of, note, settings_of
+from agentq.cli.server import home_of, note, reach, settings_of
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound
 from agentq.coordinator.moments import duration_ms, iso, spelled
+from agentq.coordinator.references import matches
 
 if TYPE_CHECKING:
     from agentq.worker.workspace.keeping import Found
 
 Opt = typer.Option
-Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or a beginning that only one has.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run: its id, the beginning or end of it, or PLAN/TASK.")]
 
 worktree = typer.Typer(**STYLE, no_args_is_help=True, help="Look after the worktrees of runs on this machine.")
 
@@ -81,7 +82,7 @@ def open_(
     """
     if shell and editor:
         raise Invalid("--shell and --editor do not go together.")
-    each = _one(_found(ctx), run)
+    each = _one(_found(ctx), reach(ctx).find(run) if "/" in run else run)
     if not shell and not editor:
         print(each.note.path)
         return
@@ -138,9 +139,9 @@ def _found(ctx: typer.Context, *, sizes: bool = False) -> list[Found]:
 
 
 def _one(found: list[Found], text: str) -> Found:
-    """The worktree of a run, by its id or the beginning of it."""
+    """The worktree of a run, by its id, or by the beginning or end of it."""
     there = [each for each in found if each.note.run and each.note.run == text]
-    there = there or [each for each in found if each.note.run and _begins(each.note.run, text)]
+    there = there or [each for each in found if each.note.run and matches(each.note.run, text)]
     if not there:
         raise NotFound(
             f"There is no worktree of {text[:80]!r} on this machine; `agentq worktree ls` shows those that there are. "
@@ -148,12 +149,10 @@ def _one(found: list[Found], text: str) -> Found:
         )
     names = {each.note.run for each in there}
     if len(names) > 1:
-        raise Invalid(f"Several runs begin so: {', '.join(sorted(names)[:10])}; write more of it.")
+        raise Invalid(
+            f"{text[:80]!r} begins or ends the ids of several runs: {', '.join(sorted(names)[:10])}; write more."
+        )
     return there[-1]
-
-
-def _begins(run: str, text: str) -> bool:
-    return bool(text) and (run.startswith(text) or run.removeprefix("run_").startswith(text))
 
 
 def _program(what: str) -> list[str]:

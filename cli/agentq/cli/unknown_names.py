@@ -1,0 +1,42 @@
+"""Notes about names that nothing has yet: most of the time they are typing errors, and what they mean has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from agentq.cli.server import Server, note
+
+if TYPE_CHECKING:
+    from agentq.coordinator.run import RunSpec
+
+
+def note_unknown_limits(server: Server, specs: Iterable[RunSpec], *, but: Collection[str] = ()) -> None:
+    """Name the limits of runs that nobody has set, each once; `but` are those that are about to be set."""
+    keys = {key for spec in specs for key in spec.limits} - set(but)
+    if not keys:
+        return
+    from agentq.coordinator.flow import Flow, notes_on_limits
+
+    for sentence in notes_on_limits(Flow(server.store), keys):
+        note(sentence)
+
+
+def note_unknown_queues(server: Server, names: Iterable[str]) -> None:
+    """Name the queues that have had no run yet and that no worker serves."""
+    from agentq.coordinator.flow import Flow
+
+    flow, wanted = Flow(server.store), list(names)
+    known = {*server.records.queues(), *flow.paused(), *flow.drained()}
+    if not known.issuperset(wanted):
+        known |= {queue for worker in server.records.workers() for queue in worker.identity.queues}
+    for name in wanted:
+        if name not in known:
+            meant = _nearest(name, known)
+            note(f"no queue is called {name}{f'; {meant}' if meant else ' yet.'}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    return next((f"did you mean {close}?" for close in get_close_matches(name, list(known), n=1)), "")
