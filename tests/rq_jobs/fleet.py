@@ -7,8 +7,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rq.job import Job, JobStatus
 from rq_jobs.adoption import Adoption
@@ -16,8 +17,10 @@ from support.generated_docs import ROOT
 from support.servers import Server, until
 
 from agentq.coordinator.settings import Settings
+from agentq.worker.rq.bridge import AHEAD
 
 Process = subprocess.Popen[bytes]
+Seen = TypeVar("Seen")
 TIMES = {"heartbeat_ms": 800, "lease_ms": 4000, "reap_grace_ms": 400, "forget_ms": 4000, "tick_ms": 500}
 """A lease that runs out while a test waits: RQ's own workers and tools are told of no other end."""
 
@@ -104,12 +107,27 @@ class Fleet(Adoption):
     def until_traced(self, *traces: str, timeout_s: float = 30) -> None:
         until(lambda: set(traces) <= set(self.traces()), f"{traces}", timeout_s)
 
-    def until_taken_in(self) -> None:
-        """Wait until nothing is left to be taken in, so that the next look for room is at what comes then."""
+    def backlog(self) -> tuple[list[str], int]:
+        """The jobs that RQ itself has in its list, the next one first, and how many wait in the lane."""
+        return self.queue().job_ids, self.lanes().waiting()
+
+    def until_full(self) -> None:
+        """Wait until a worker with one job in hand and more than enough to do has as many as it may."""
         until(
-            lambda: any(each["cmd"] == "blmove" and "b" in each["flags"] for each in self.client.client_list()),
-            "the inbox to wait for jobs",
+            lambda: self.lanes().held() + self.lanes().waiting() >= AHEAD,
+            "as many to be taken in as there is room for",
         )
+
+    def unmoved(self, seen: Callable[[], Seen]) -> tuple[Seen, tuple[list[str], int]]:
+        """Look while the backlog does not change; what is seen, and the backlog.
+
+        A full worker that claims one more while its inbox counts takes in one more than there is room for.
+        """
+        while True:
+            before = self.backlog()
+            view = seen()
+            if self.backlog() == before:
+                return view, before
 
     def close(self) -> None:
         for process in self.processes:

@@ -27,20 +27,16 @@ def test_rq_info_shows_the_backlog_the_worker_and_what_it_does(fleet: Fleet) -> 
     fleet.worker_of_ours()
     busy = fleet.queue().enqueue(errands.held_up)
     fleet.until_traced("begun 1")
-    fleet.until_taken_in()
     for number in range(20):
         fleet.queue().enqueue(errands.add, number, 0)
-    until(lambda: fleet.lanes().left() == 13, "some to be taken in")
-
-    info = fleet.info()
+    fleet.until_full()
 
     (worker,) = fleet.rq_workers()
-    assert info["workers"] == {worker.removeprefix("rq:worker:"): "busy"}
-    in_list = fleet.client.llen("rq:queue:default")
-    assert info["queues"] == {"default": in_list}
-    assert in_list in (20 - 7, 20 - 8), "all but the few that are about to run, or on their way"
-    ours = fleet.info(RQ_QUEUE_CLASS="agentq.worker.rq.Queue")
-    assert ours["queues"]["default"] == in_list + fleet.lanes().waiting(), "and with our class, those in the lane"
+    assert fleet.info()["workers"] == {worker.removeprefix("rq:worker:"): "busy"}
+    shown, (in_list, _) = fleet.unmoved(fleet.info)
+    assert shown["queues"] == {"default": len(in_list)}
+    ours, (in_list, in_lane) = fleet.unmoved(lambda: fleet.info(RQ_QUEUE_CLASS="agentq.worker.rq.Queue"))
+    assert ours["queues"]["default"] == len(in_list) + in_lane, "and with our class, those in the lane"
     fleet.client.rpush("gate", "open")
     fleet.ended(busy)
     until(lambda: list(fleet.info()["workers"].values()) == ["idle"], "the worker to be idle")
@@ -115,16 +111,14 @@ def test_the_dashboard_shows_what_is_so_and_its_button_queues_a_job_again(fleet:
     fleet.ended(good, bad)
     busy = fleet.queue().enqueue(errands.held_up)
     fleet.until_traced("begun 1")
-    fleet.until_taken_in()
     waiting = [fleet.queue().enqueue(errands.add, number, 2) for number in range(20)]
-    until(lambda: fleet.lanes().left() == 13, "all to be taken in but those that it has no room for")
-    in_list = fleet.queue().job_ids
+    fleet.until_full()
 
-    (queue,) = dashboard.get("/0/data/queues.json")["queues"]
-    (worker,) = dashboard.get("/0/data/workers.json")["workers"]
-
+    (queue,), (in_list, _) = fleet.unmoved(lambda: dashboard.get("/0/data/queues.json")["queues"])
     assert queue["count"] == len(in_list)
-    assert dashboard.ids("queued") == in_list == [job.id for job in waiting[-len(in_list) :]]
+    queued, (in_list, _) = fleet.unmoved(lambda: dashboard.ids("queued"))
+    assert queued == in_list == [job.id for job in waiting[-len(in_list) :]]
+    (worker,) = dashboard.get("/0/data/workers.json")["workers"]
     assert dashboard.ids("finished") == [good.id]
     assert dashboard.ids("failed") == [bad.id]
     assert dashboard.ids("started") == [busy.id]
