@@ -67,8 +67,8 @@ class Model(Projects):
             f"{heard.script} took {event.run} from {source} to {event.state} with {event.event!r}: no such arrow"
         )
         verb = verbs[0]
-        if life is not None and {"skip", "expire"} <= set(verbs):
-            verb = "skip" if life.doomed and life.on_failed == "fail" else "expire"
+        if {"skip", "expire"} <= set(verbs):
+            verb = "skip" if event.detail.startswith("dependency ") else "expire"
         if {"promote", "wake"} <= set(verbs):
             verb = "wake" if event.detail.startswith("child ") else "promote"
         heard.changed.add(event.run)
