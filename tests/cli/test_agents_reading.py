@@ -123,7 +123,7 @@ def test_show_tells_who_works_in_which_conversation_and_what_it_cost(cli: Cli, r
     assert "  It was not allowed to use WebFetch, Bash (2 times).\n" in shown
     assert shown.endswith("  the last it said and did\n" + "".join(f"    {line}\n" for line in STORY))
     assert "agent.claude" not in shown
-    assert "raw" not in shown
+    assert '"raw"' not in shown
     record = json.loads(cli("show", claim.id, "--json").out)["agent"]
     assert record == {
         "name": "claude", "model": "opus", "account": "work", "session": None, "agent_session": "s-1", "host": "here",

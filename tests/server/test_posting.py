@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from support.servers import until
 from support.webhook_receiver import Receiver, receiving
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
@@ -156,6 +157,7 @@ def test_whatever_a_receiver_does_has_an_end_and_a_name(
 ) -> None:
     with receiving() as receiver:
         verdict = posted(receiver, answer)
+        until(lambda: receiver.got, "the request to be read")
 
     assert (verdict.ok, verdict.status, verdict.error) == (ok, status, error)
     assert verdict.gone is (status == 410)
