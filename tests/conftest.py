@@ -25,7 +25,7 @@ from agentq.coordinator.connection import Connection
 
 MakeWorld = Callable[..., World]
 
-pytest_plugins = ("support.lanes", "simulation.seeds")
+pytest_plugins = ("support.lanes", "support.golden_files", "simulation.seeds")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
