@@ -36,7 +36,7 @@ PLAN = """
 name: shop
 tasks:
 - {id: a, command: make}
-- {id: b, needs: a, command: make b, labels: {team: z}, retries: 2}
+- {id: b, needs: a, command: make b, labels: {team: z}, retries: 2, retry: {delay: 1h}}
 """
 FULL = (
     "submit --json --name nightly --queue night --priority 3 --timeout 10m --retries 2 --delay 1h --expires 1d "
