@@ -33,6 +33,7 @@ from agentq.coordinator.server_settings import ServerSettings
 from agentq.coordinator.settings import NEARBY, PREFIX, SERVER, WORKER, Settings, WorkerSettings
 from agentq.coordinator.store import Store
 from agentq.coordinator.transport import grants, messages
+from agentq.worker.requests import Request
 
 ADDRESS = "redis://localhost"
 """Of no server that is asked for anything."""
@@ -131,6 +132,13 @@ def worker_frames() -> Iterator[str]:
     patterns = grants.PATTERNS.items()
     yield from titled("words of calls", sorted(f"{name}: {pattern.pattern}" for name, pattern in patterns))
     yield from titled("words of calls that are checked otherwise", sorted(grants.CHECKS))
+
+
+def run_requests() -> Iterator[str]:
+    """The socket within a run: what its processes may ask there."""
+    for request in get_args(get_args(Request)[0]):
+        (verb,) = get_args(request.model_fields["verb"].annotation)
+        yield from titled(f"ask {verb}", outline(fields(request)))
 
 
 def events() -> Iterator[str]:

@@ -61,6 +61,10 @@ def test_the_frames_of_the_workers_websocket(golden: Golden) -> None:
     golden("worker_frames", parts.worker_frames())
 
 
+def test_the_requests_of_the_socket_within_a_run(golden: Golden) -> None:
+    golden("run_requests", parts.run_requests())
+
+
 def test_the_events_and_their_fields(golden: Golden) -> None:
     golden("events", parts.events())
 
