@@ -18,14 +18,17 @@ import pytest
 from cli.conftest import Cli
 from support.generated_docs import every_command
 from support.golden_files import compare
+from support.http_servers import MakeServing
 from support.repositories import ALONE
 from support.servers import Server
 from support.world import World
-from surface import named, parts, scenario, signatures
+from surface import named, parts, scenario, signatures, streams
 
 from agentq import sdk, testing
 
 GOLDEN = Path(__file__).parent / "golden"
+PATIENT = {"heartbeat_ms": 1000, "lease_ms": 600_000, "forget_ms": 600_000}
+"""Times in which no worker is lost, however slow a machine is."""
 Golden = Callable[[str, Iterable[str]], None]
 
 
@@ -111,6 +114,10 @@ def test_what_verbs_print_as_json(act: str, scene: scenario.Scene, golden: Golde
     scenario.ACTS[act](scene)
 
     golden(f"json_{act}", scene.lines())
+
+
+def test_what_is_sent_while_something_is_followed(make_serving: MakeServing, valkey: Server, golden: Golden) -> None:
+    golden("streams", streams.streams(make_serving(valkey, **PATIENT)))
 
 
 def test_every_verb_that_knows_json_is_said() -> None:
