@@ -25,7 +25,7 @@ from agentq.coordinator.connection import Connection
 
 MakeWorld = Callable[..., World]
 
-pytest_plugins = ("support.lanes", "support.temporary_root", "simulation.seeds")
+pytest_plugins = ("support.golden_files", "support.lanes", "support.temporary_root", "simulation.seeds")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
