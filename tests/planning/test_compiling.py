@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +359,6 @@ def test_a_large_plan_is_read_in_time_that_grows_with_it(plan: Plan) -> None:
 def test_reading_a_submit_imports_nothing_of_plans() -> None:
     found = "[m for m in sys.modules if 'yaml' in m or 'planning' in m]"
     program = f"import sys, agentq.cli.submit, agentq.cli.main; print({found})"
-    done = subprocess.run(["python", "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"

@@ -32,3 +32,24 @@ tasks:
     assert "there is no task 'nowhere'" in said
     assert "there is no key 'promt'" in said
     assert "there is no task 'broken'" not in said
+
+
+def test_the_needs_of_a_task_with_another_fault_are_looked_up_too(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        """
+tasks:
+- {id: a, command: "true", needs: [c]}
+- {id: b, comand: "true", needs: [a, nowhere]}
+- {id: c, command: "true", timeout: soon, needs: [a]}
+"""
+    )
+
+    with pytest.raises(Invalid) as told:
+        expand(str(path))
+
+    said = str(told.value)
+    assert "there is no key 'comand'" in said
+    assert f"{path}:4" in said
+    assert "there is no task 'nowhere'" in said
+    assert "these tasks wait for each other: a → c → a" in said

@@ -162,12 +162,42 @@ def test_a_killed_workers_runs_go_on_with_another_when_its_lease_is_over(serving
     until(lambda: crew.effects("begin").total() == 2, "both to begin")
 
     first.kill()
-    crew.worker_through(serving.url, slots=2, queue="lost")
+    elsewhere = {"AGENTQ_HOME": str(crew.folder / "elsewhere")}
+    crew.worker_through(serving.url, elsewhere, slots=2, queue="lost")
     until(lambda: end_lease(serving.store, name) and crew.effects("begin").total() == 4, "both to begin again")
     crew.wait(runs)
 
     assert {crew.records.get(run).crashes for run in runs} == {1}
     crew.check()
+
+
+@pytest.mark.full("takes 4 s")
+def test_p3_the_runs_of_a_killed_worker_go_on_when_the_next_one_starts_on_its_host(
+    serving: Serving, crew: Crew, folder: Path
+) -> None:
+    """Its lease lasts for half a minute more. One that leaves properly leaves nothing to take over."""
+    gate = folder / "gate"
+    first = crew.worker_through(serving.url, queue="killed")
+    name = crew.name_of(first)
+    run = crew.submit(f"until [ -e {gate} ]; do sleep 0.05; done", queue="killed")
+    until(lambda: crew.effects("begin")[run] == 1, "it to begin")
+    notes = list((crew.folder / "home" / "connected").rglob("*.json"))
+    first.kill()
+    first.wait()
+
+    second = crew.worker_through(serving.url, queue="killed")
+    until(lambda: crew.effects("begin")[run] == 2, "it to begin again")
+
+    assert serving.store.connection.command("EXISTS", serving.store.key(partition_of(run), "alive", name)) == 0
+    gate.touch()
+    crew.wait([run])
+    lost, _ = crew.records.get(run).attempts
+    assert lost.outcome is not None
+    assert lost.outcome.error == "its worker's process is dead"
+    second.terminate()
+    assert second.wait(30) == 0
+    assert [note.name for note in notes] == [f"{name}.json"]
+    assert not list((crew.folder / "home" / "connected").rglob("*.json"))
 
 
 @pytest.mark.full("takes 7 s")

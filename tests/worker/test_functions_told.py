@@ -54,6 +54,24 @@ def leased(server: Server, calls: int) -> Iterator[tuple[Lease, list[Claim]]]:
     queue.store.connection.close()
 
 
+def test_room_that_comes_while_the_last_end_is_told_is_filled_at_once(world: World) -> None:
+    """Who sees the room then leaves it to the exchange, which is speaking to the server."""
+    list(world.queue.submit_many(RunSpec(kind="function", function="support.functions:nothing") for _ in range(2)))
+    lease, room = world.worker("w1"), [0]
+    (claim,) = lease.claim(0, 1)
+    told = Told(lease, lambda: room[0])
+    told.exchange.feed()
+
+    def seen() -> None:
+        room[0] = 0 if told.ended else 1
+
+    told.before = seen
+    told.exchange.tell([Ended(claim, "ok", OK)])
+
+    until(lambda: told.claims, "the next call to be claimed")
+    assert told.exchange.close(10_000)
+
+
 def test_the_threads_together_ask_for_no_more_than_there_is_room_for(world: World) -> None:
     list(world.queue.submit_many(RunSpec(kind="function", function="support.functions:nothing") for _ in range(100)))
     lease, asked = world.worker("w1"), threading.Semaphore(0)

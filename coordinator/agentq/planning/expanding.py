@@ -20,7 +20,7 @@ from agentq.planning.document import kind_of
 from agentq.planning.expanded import Expanded, Instance
 from agentq.planning.faults import Fault, Faulty, nearest, shown
 from agentq.planning.filling import EXPRESSION, Filling
-from agentq.planning.graph import Lookup, links_of
+from agentq.planning.graph import Linked, Lookup, linked, links_of
 from agentq.planning.including import Gathered, gather, read_prompt
 from agentq.planning.model import FOR_AGENTS, Fragment, Plan, Task, Working
 from agentq.planning.reading_yaml import resolved
@@ -42,12 +42,13 @@ def expand(path: str, given: Mapping[str, str] | None = None, *, format_: str | 
     for file in files:
         found.read(file)
     if faults:
-        known = (*found.broken, *found.empty)
-        raise Faulty([*faults, *links_of(found.tasks, Lookup(found.tasks, known, found.empty))[1]])
-    tasks = [each for each in found.tasks if each.task.state != COMPLETED]
+        known = (*(each.id for each in found.broken), *found.groups, *found.empty)
+        tasks = [*linked(found.tasks), *found.broken]
+        raise Faulty([*faults, *links_of(tasks, Lookup(found.tasks, known, found.empty))[1]])
+    live = [each for each in found.tasks if each.task.state != COMPLETED]
     done = frozenset(each.task.id for each in found.tasks if each.task.state == COMPLETED)
     empty = frozenset(found.empty)
-    return Expanded(plan, files[0].table, tasks, files[0].folder, plan.name or name, done, empty, found.sample())
+    return Expanded(plan, files[0].table, live, files[0].folder, plan.name or name, done, empty, found.sample())
 
 
 def _name(path: str) -> str:
@@ -122,8 +123,10 @@ class _Tasks:
         self._bytes = 0
         self.tasks: list[Instance] = []
         self.empty: list[str] = []
-        self.broken: list[str] = []
-        """Ids of tasks with which something is wrong."""
+        self.broken: list[Linked] = []
+        """Tasks with which something is wrong."""
+        self.groups: list[str] = []
+        """Their ids, as they are written."""
 
     def sample(self) -> Instance | None:
         """See `Expanded`; None if the defaults make no sense without a matrix."""
@@ -206,7 +209,8 @@ class _Tasks:
             filled["id"] = id_of(group, copy)
         made = checked(Task, filled, self._faults)
         if made is None:
-            self.broken += [text_of(filled.get("id", "")), group]
+            self.broken.append(Linked(text_of(filled.get("id", "")), filled, _needs(filled)))
+            self.groups.append(group)
             return
         self._bytes += len(made.prompt or "")
         if self._bytes > PLAN_BYTES:
@@ -219,6 +223,12 @@ class _Tasks:
             return
         self._places[made.id] = at
         self.tasks.append(Instance(made, filled, group, copy.values))
+
+
+def _needs(task: Table) -> list[str]:
+    """What a task needs, as far as that can be read."""
+    said = task.get("needs", [])
+    return [each for each in said if isinstance(each, str)] if isinstance(said, Row) else []
 
 
 def merged(table: Table, below: Table) -> Table:

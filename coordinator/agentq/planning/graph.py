@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentq.coordinator.limits import PLAN_EDGES
 from agentq.planning.expanded import Expanded, Instance
 from agentq.planning.faults import Fault, Faulty, nearest, shown
-from agentq.planning.tree import place_of
+from agentq.planning.tree import Table, place_of
 
 CYCLE_SHOWN = 12
 """Tasks of a cycle that are named."""
@@ -35,6 +35,14 @@ class Graph(NamedTuple):
     def order(self) -> list[str]:
         """The tasks, each after those that it needs, and else as they are written."""
         return [task for task in _walk(self.needs) if task in self.needs]
+
+
+class Linked(NamedTuple):
+    """A task with what it says that it needs, whether or not the rest of it makes sense."""
+
+    id: str
+    table: Table
+    needs: Sequence[str]
 
 
 class Lookup:
@@ -71,14 +79,19 @@ class Lookup:
 def graph_of(whole: Expanded, live: Iterable[str] = ()) -> Graph:
     """The graph of a plan's tasks; those that are done need no waiting for, those that live are in the plan already."""
     lookup = Lookup(whole.tasks, {*whole.done, *live}, whole.empty)
-    needs, faults = links_of(whole.tasks, lookup, whole.done)
+    needs, faults = links_of(linked(whole.tasks), lookup, whole.done)
     if faults:
         raise Faulty(faults)
     return Graph(needs)
 
 
+def linked(tasks: Sequence[Instance]) -> list[Linked]:
+    """Tasks with nothing wrong with them."""
+    return [Linked(each.task.id, each.table, each.task.needs) for each in tasks]
+
+
 def links_of(
-    tasks: Sequence[Instance], lookup: Lookup, finished: Container[str] = ()
+    tasks: Sequence[Linked], lookup: Lookup, finished: Container[str] = ()
 ) -> tuple[dict[str, tuple[str, ...]], list[Fault]]:
     """What each task needs, and all that is wrong with that: needs that are no task, and a cycle."""
     faults: list[Fault] = []
@@ -86,20 +99,20 @@ def links_of(
     edges = 0
     for each in tasks:
         found: dict[str, None] = {}
-        for number, text in enumerate(each.task.needs):
+        for number, text in enumerate(each.needs):
             ids = lookup.find(text)
             if ids is None:
                 place, path = place_of(each.table, ("needs", number))
                 faults.append(Fault(place, path, f"there is no task {shown(text)}", lookup.nearest(text)))
             else:
                 found |= dict.fromkeys(each for each in ids if each not in finished)
-        needs[each.task.id] = tuple(found)
+        needs[each.id] = tuple(found)
         edges += len(found)
         if edges > PLAN_EDGES:
             raise Faulty([Fault(each.table.at, each.table.path, f"a plan has {PLAN_EDGES} needs at the most")])
     cycle = cycle_in(needs)
     if cycle:
-        first = next(each for each in tasks if each.task.id == cycle[0])
+        first = next(each for each in tasks if each.id == cycle[0])
         place, path = place_of(first.table, ("needs",))
         hint = "Take one of these needs away"
         faults.append(Fault(place, path, f"these tasks wait for each other: {_path(cycle)}", hint))

@@ -1,5 +1,5 @@
 """What runs leave in the worker's folder, and when it goes: logs, worktrees, channels of workers that were killed,
-and what workers could not report."""
+what workers could not report, and notes of workers from before a reboot."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.limits import KEEP_MS
 from agentq.worker.options import WorkerOptions
+from agentq.worker.predecessors import tidy_notes
 
 HOUSEKEEPING_MS = 3_600_000
 
@@ -34,6 +35,7 @@ def tidy_home(home: Path) -> int:
     ]
     for folder in stale:
         shutil.rmtree(folder, ignore_errors=True)
+    tidy_notes(home, oldest_ms)
     return len(stale)
 
 

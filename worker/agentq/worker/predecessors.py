@@ -9,11 +9,15 @@ one of another user, one on a machine without /proc.
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from agentq.coordinator.lease import oust
 from agentq.coordinator.records import Records, WorkerRecord
@@ -26,6 +30,8 @@ PROCESS = "process"
 WHY = "its worker's process is dead"
 
 Sweep = Callable[[], Awaitable[object]]
+
+log = logging.getLogger("agentq.worker")
 
 _BOOT = "sys/kernel/random/boot_id"
 _NAMESPACES = ("pid", "time", "user")
@@ -45,6 +51,11 @@ def is_dead(mark: str) -> bool:
         return False
     one = proc.stat(int(pid))
     return not proc.exists(int(pid)) if one is None else not one.alive or one.began != int(began)
+
+
+def is_alive(mark: str) -> bool:
+    """Whether the process with this mark runs here."""
+    return bool(_host()) and mark.startswith(f"{_host()}/") and not is_dead(mark)
 
 
 @cache
@@ -85,3 +96,72 @@ def take_over_here(store: Store, namespace: str) -> list[WorkerRecord]:
 def _oust(store: Store, dead: list[WorkerRecord]) -> None:
     for worker in dead:
         oust(store, worker.partition, worker.id, worker.epoch, WHY)
+
+
+class Noted(NamedTuple):
+    """A worker that was registered through a coordinator, with its epoch in each partition."""
+
+    id: str
+    epochs: Sequence[str]
+
+    def oust(self, store: Store) -> None:
+        """End its lease, on a connection that speaks for it."""
+        for partition, epoch in enumerate(self.epochs):
+            oust(store, partition, self.id, epoch, WHY)
+
+
+class Notes:
+    """The workers of one home that are registered through a coordinator, which shows no worker the record of another.
+
+    Each has a file with the mark of its process and its epochs, until it leaves.
+    """
+
+    def __init__(self, home: Path, coordinator: str) -> None:
+        self._folder = home / "connected" / sha256(coordinator.encode()).hexdigest()[:16]
+
+    def keep(self, worker: str, epochs: Sequence[str]) -> None:
+        """Note the present life of a worker of this process; without epochs it has left."""
+        if not epochs:
+            self.forget(worker)
+            return
+        told = {"process": process_mark().get(PROCESS, ""), "epochs": list(epochs)}
+        file = self._file(worker)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            written = file.with_name(f"{worker}.new")
+            written.write_text(json.dumps(told))
+            written.replace(file)
+        except OSError as error:
+            log.warning("if this worker dies, its runs go on when its lease has ended: %s cannot be written", error)
+
+    def forget(self, worker: str) -> None:
+        self._file(worker).unlink(missing_ok=True)
+
+    def dead(self) -> list[Noted]:
+        """Those whose process has ended."""
+        found: list[Noted] = []
+        for file in sorted(self._folder.glob("*.json")):
+            mark, epochs = _read(file)
+            if is_dead(mark):
+                found.append(Noted(file.name.removesuffix(".json"), epochs))
+        return found
+
+    def _file(self, worker: str) -> Path:
+        return self._folder / f"{worker}.json"
+
+
+def tidy_notes(home: Path, oldest_ms: int) -> None:
+    """Remove the notes from before that time of which nobody here can make use: of before a reboot, or elsewhere."""
+    for file in (home / "connected").glob("*/*"):
+        with suppress(FileNotFoundError):
+            if file.stat().st_mtime_ns // 1_000_000 < oldest_ms and not is_alive(_read(file)[0]):
+                file.unlink()
+
+
+def _read(file: Path) -> tuple[str, list[str]]:
+    """The mark of the process, and the epochs, of a note; of none that can be read they are empty."""
+    try:
+        told = json.loads(file.read_text())
+        return str(told["process"]), [str(epoch) for epoch in told["epochs"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", []

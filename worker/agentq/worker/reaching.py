@@ -6,6 +6,8 @@ coordinator does them.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import random
 import ssl
@@ -26,18 +28,17 @@ from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachabl
 from agentq.coordinator.lease import Identity, Lease
 from agentq.coordinator.offspring import Kin
 from agentq.coordinator.queue import Queue
-from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.settings import Settings
 from agentq.coordinator.store import Store
 from agentq.coordinator.url import is_loopback
 from agentq.worker.options import WorkerOptions
-from agentq.worker.predecessors import Sweep, take_over
+from agentq.worker.predecessors import Noted, Notes, Sweep, take_over
 
 TOKEN = "AGENTQ_WORKER_TOKEN"
 """The variable that holds the token of a worker, where no file does. It is taken out of the environment when it is
 read, so that no child has it."""
 SCHEMES = {"https": "wss", "wss": "wss", "http": "ws", "ws": "ws"}
-
+log = logging.getLogger("agentq.worker")
 
 Waits = Callable[[AgentqError], None]
 """Who hears, once, why a worker waits for the server before it begins."""
@@ -61,8 +62,8 @@ class Reach(Protocol):
     def kin(self, queue: Queue) -> Kin:
         """The children of what it holds."""
 
-    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[WorkerRecord]:
-        """Requeue what dead workers of this host held, after what still runs of it was ended; who they were."""
+    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[str]:
+        """Requeue what dead workers of this host held, after what still runs of it was ended; their ids."""
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
         """What the worker does beside runs; `lost` hears which workers were found dead."""
@@ -96,8 +97,8 @@ class Straight:
     def kin(self, queue: Queue) -> Kin:
         return Kin(queue)
 
-    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[WorkerRecord]:
-        return await take_over(queue.store, end_processes)
+    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[str]:
+        return list(dict.fromkeys(worker.id for worker in await take_over(queue.store, end_processes)))
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:
         store, tick_ms = queue.store, self.settings.tick_ms
@@ -131,6 +132,7 @@ class Through:
             tls=_tls(self._url, options),
             direct=is_loopback(host),
         )
+        self._notes = None if home is None else Notes(home, address)
         self.settings = Settings(url=self._url)
 
     def open(self, worker: str, waits: Waits | None) -> Queue:
@@ -144,7 +146,10 @@ class Through:
     def lease(self, queue: Queue, identity: Identity) -> Lease:  # noqa: ARG002 - it is of our own making
         from agentq.coordinator.transport.remote import RemoteLease
 
-        return RemoteLease(self._store, identity, self.settings)
+        notes = self._notes
+        if notes is None:
+            return RemoteLease(self._store, identity, self.settings)
+        return RemoteLease(self._store, identity, self.settings, lambda epochs: notes.keep(identity.id, epochs))
 
     @contextmanager
     def as_worker(self, queue: Queue, worker: str) -> Iterator[Queue]:  # noqa: ARG002 - a connection is of one worker
@@ -163,8 +168,27 @@ class Through:
 
         return RemoteKin(self._store)
 
-    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[WorkerRecord]:  # noqa: ARG002
-        return []  # a token speaks for one worker alone; the coordinator's reaper goes by the lease
+    async def take_over(self, queue: Queue, end_processes: Sweep) -> list[str]:
+        """Each speaks for itself, on a connection of its own, with the token that this one has."""
+        dead = [] if self._notes is None else await asyncio.to_thread(self._notes.dead)
+        if dead:
+            await end_processes()
+        return [worker.id for worker in dead if await asyncio.to_thread(self._oust, queue, worker)]
+
+    def _oust(self, queue: Queue, worker: Noted) -> bool:
+        """Whether it could be: a coordinator that is away is asked again, and its note stays."""
+        assert self._notes is not None
+        refused: AgentqError | None = None
+        try:
+            with self.as_worker(queue, worker.id) as its:
+                worker.oust(its.store)
+        except (TryLater, Unreachable):
+            raise
+        except AgentqError as error:
+            refused = error  # it came with another token, say: the coordinator's reaper goes by the lease
+            log.warning("what the dead worker %s held goes on when its lease has ended: %s", worker.id, error)
+        self._notes.forget(worker.id)
+        return refused is None
 
     def duties(self, queue: Queue, lost: Callable[[str], None]) -> list[Duty]:  # noqa: ARG002 - the coordinator does them
         return []

@@ -200,7 +200,7 @@ class Worker:
             # Before the leases of dead workers end: these outcomes are refused once their runs have gone on.
             await asyncio.to_thread(self._report_unreported)
             for worker in await self.reach.take_over(self.queue, self.sweeping.once):
-                self._say(f"the process of worker {worker.id} is dead; what it held goes on.")
+                self._say(f"the process of worker {worker} is dead; what it held goes on.")
             self.lease.register()
         except (TryLater, Unreachable):
             if self.options.is_bounded or self._draining.is_set():

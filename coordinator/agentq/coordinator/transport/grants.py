@@ -39,7 +39,7 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 OF_A_WORKER = frozenset(
     (
-        *("register", "heartbeat", "drain", "deregister"),
+        *("register", "heartbeat", "drain", "deregister", "oust"),
         *("lanes", "claim", "adopt", "exchange", "start", "finish", "fail", "defer", "release", "park", "receive"),
         *("report", "log", "converse", "bind", "spend", "carry", "carried", "gate", "limits"),
         *("intend", "intended", "pin", "line_up", "step_aside"),

@@ -175,9 +175,26 @@ class RemoteLease(Lease):
 
     store: RemoteStore
 
-    def __init__(self, store: RemoteStore, identity: Identity, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: RemoteStore,
+        identity: Identity,
+        settings: Settings,
+        registered: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
+        """`registered` hears the epochs of each life of the worker, by partition; none when it has left."""
         super().__init__(store, identity, settings)
+        self._registered = registered
         store.on_times(self._take_over)
+
+    def register(self) -> list[tuple[str, str]]:
+        held = super().register()
+        self._registered([seat.epoch for seat in self._seats])
+        return held
+
+    def deregister(self) -> None:
+        super().deregister()
+        self._registered([])
 
     def reader(self) -> RemoteReader:
         return self.store.reader()

@@ -146,7 +146,7 @@ class Exchange:
                     self._sending[way] = []
                     self._telling -= 1
                     self._asked -= calls
-            if calls and not self.hungry and self._wanted() > self._asked:
+            if not self.hungry and self._wanted() > self._asked:
                 with self._changed:
                     self._look = True
                     self._changed.notify()
