@@ -24,13 +24,15 @@ from agentq.coordinator.server.foreign.examples import EXAMPLES
 CLIENT_TIMEOUT_S = 35
 ERRORS_MAX = 3
 DETAILS = {"hostname": "host-1", "project_dir": "/srv/project"}
-PROFILE = {**DETAILS, "executor_profile": "coding", "executor": {"type": "autonomous", "command": "executors/echo"}}
+EXECUTOR = {"type": "autonomous", "command": "executors/echo"}
+PROFILE = {**DETAILS, "executor_profile": "coding", "executor": {**EXECUTOR, "lifecycle": "persistent"}}
 BODIES: dict[str, dict[str, Any]] = {
     "a": {},
     "b": {**DETAILS, "executor_type": "claude-code", "tags": ["python"]},
+    "v0.1-v0.6": {**PROFILE, "executor": EXECUTOR},
     "c": PROFILE,
 }
-Dialect = Literal["a", "b", "c"]
+Dialect = Literal["a", "b", "v0.1-v0.6", "c"]
 Party = TypeVar("Party", "Client", "Hand", "OldRunner")
 
 
@@ -80,6 +82,7 @@ def said(dialect: Dialect, prompt: str) -> dict[str, Any]:
     bodies: dict[Dialect, dict[str, Any]] = {
         "a": {"session_name": name, "prompt": prompt},
         "b": {"prompt": prompt},
+        "v0.1-v0.6": {"parameters": {"prompt": prompt}},
         "c": {"parameters": {"prompt": prompt}},
     }
     return bodies[dialect]

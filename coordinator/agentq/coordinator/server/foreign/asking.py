@@ -24,7 +24,8 @@ from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.demanding import Wanted
-from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Dialect, Said
+from agentq.coordinator.server.foreign.dialects import Dialect, of_request
+from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Said
 from agentq.coordinator.server.foreign.shelf import Blueprint, Hook, Shelf
 from agentq.coordinator.server.foreign.speaking import NOTES, START, Notes
 from agentq.coordinator.server.foreign.timing import Timing
@@ -64,9 +65,7 @@ class Asked(BaseModel):
 
     @property
     def dialect(self) -> Dialect:
-        if self.session_name is not None:
-            return "a"
-        return "b" if self.parameters is None else "c"
+        return of_request(self.model_dump(exclude_none=True, include={"session_name", "parameters", "prompt"}))
 
     @property
     def names_session(self) -> str | None:
@@ -101,7 +100,7 @@ class Accepted:
     @property
     def status(self) -> int:
         """The code that clients of the dialect are used to."""
-        return 200 if self.dialect == "a" else 201
+        return self.dialect.accepted
 
 
 class Made(NamedTuple):
@@ -174,7 +173,7 @@ class Asking:
             project_dir=asked.project_dir or "",
             agent_name=asked.agent_name or "",
             parent=parent or "",
-            dialect=asked.dialect,
+            dialect=asked.dialect.name,
         )
         try:
             return self._put(asked, spec, made, blueprint)
@@ -281,7 +280,7 @@ class Asking:
     ) -> RunSpec:
         finish = blueprint.hooks.on_run_finish if blueprint is not None and blueprint.hooks is not None else None
         notes = Notes(
-            dialect=asked.dialect,
+            dialect=asked.dialect.name,
             type=asked.type,
             mode=asked.execution_mode,
             agent=asked.agent_name,

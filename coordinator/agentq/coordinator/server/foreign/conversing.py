@@ -26,6 +26,7 @@ from agentq.coordinator.link import fields_of
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.records import Filter, Records
 from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.registration import is_runner_id
 from agentq.coordinator.server.foreign.speaking import moment, result_fields, result_of
 from agentq.coordinator.sessions import Session, Sessions, partition_of_session
@@ -271,7 +272,7 @@ class Conversing:
             return found
         if status in (FINISHED, IDLE) or run is not None:
             raise NotFound("No result found")
-        raise Unfinished("Session not finished" if about.get("dialect") == "a" else "Session not finished or idle")
+        raise Unfinished(dialect(about.get("dialect")).unfinished)
 
     # ---- an end to it
 

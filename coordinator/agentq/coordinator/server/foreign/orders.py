@@ -29,8 +29,8 @@ from agentq.coordinator.queue import Claim
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, spec_from_wire
 from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
+from agentq.coordinator.server.foreign.dialects import STOP_RUNS, Dialect
 from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
-from agentq.coordinator.server.foreign.registration import Dialect
 from agentq.coordinator.server.foreign.roster import ACTIVE_MS, NotRegistered, Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, lone_session, session_of
@@ -122,7 +122,7 @@ class Orders:
 
     def _is_plain(self, look: Look) -> bool:
         """Whether there is nothing to tell a runner but a run."""
-        knows = look.dialect != "c" or look.fields.get("scripts", "0") == look.shelf
+        knows = not look.dialect.fetches_scripts or look.fields.get("scripts", "0") == look.shelf
         free = knows and look.registered and not (look.leaving or look.draining or look.holds or look.given)
         return free and not self.roster.is_worn(look) and len(look.epochs) == 1
 
@@ -179,7 +179,8 @@ class Orders:
         runs, sessions = {hold.claim.id for hold in held}, {hold.session for hold in held}
         lost = [each for each in look.given if each.run not in runs]
         # A later turn of the same conversation has taken its place there; a stop would hit that one.
-        over = [each for each in lost if each.times >= TIMES or (look.dialect == "c" and each.session in sessions)]
+        by_session = STOP_RUNS not in look.dialect.stops
+        over = [each for each in lost if each.times >= TIMES or (by_session and each.session in sessions)]
         if over:
             self.roster.note(look.runner, **{f"{GIVEN}{each.run}": "" for each in over})
         return [each for each in lost if each not in over]
@@ -206,8 +207,8 @@ class Orders:
         return Told(_stop_body(look.dialect, due))
 
     def _scripts(self, look: Look) -> Told | None:
-        """What has changed of the scripts since the runner was last told; only runners of dialect C know of any."""
-        if look.dialect != "c":
+        """What has changed of the scripts since the runner was last told; only some dialects know of any."""
+        if not look.dialect.fetches_scripts:
             return None
         if look.fields.get("scripts", "0") == look.shelf:
             return None
@@ -325,6 +326,6 @@ def parsed(said: JsonValue) -> dict[str, JsonValue]:
 
 
 def _stop_body(dialect: Dialect, due: list[Given]) -> Body:
-    if dialect == "c":
-        return {"stop_sessions": list(dict.fromkeys(each.session for each in due))}
-    return {"stop_runs": [each.run for each in due]}
+    """What is to stop, in each spelling of the dialect; which of them a runner reads is its own affair."""
+    named = {"run": [each.run for each in due], "session": list(dict.fromkeys(each.session for each in due))}
+    return {stop.key: named[stop.names] for stop in dialect.stops}

@@ -1,8 +1,7 @@
 """What a foreign runner says of itself when it registers, in any dialect, and the worker that it is to us.
 
-    A   all fields optional, an empty body too                 id by chance: `rnr_` and 12 digits
-    B   hostname, project_dir, executor_type, tags             id from these
-    C   hostname, project_dir, executor_profile, executor, …   id from these and the executor's command
+Which fields tell the dialect, and what its id is made of, stands in dialects.py. A runner that lacks a part of its
+identity gets an id by chance, `rnr_` and 12 digits.
 
 A runner that cannot say more than its program lets it can still say it in its tags: `slots=4` that it takes four runs
 at a time, `queue=nightly` which queue it serves.
@@ -13,7 +12,7 @@ from __future__ import annotations
 import re
 import secrets
 from hashlib import blake2b, sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -21,10 +20,10 @@ from agentq.coordinator.demands import HOST
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.fitting import EXECUTOR_TYPE
+from agentq.coordinator.server.foreign.dialects import Dialect, of_registration
 from agentq.coordinator.serving import Identity
 from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY
 
-Dialect = Literal["a", "b", "c"]
 Said = Annotated[str, Field(max_length=4096)]
 
 HOSTNAME, PROJECT, PROFILE, TAG, OWNS = "hostname", "project_dir", "executor_profile", "tag.", "owns."
@@ -36,6 +35,8 @@ YES = "yes"
 SLOTS, QUEUE = "slots=", "queue="
 """What tags begin with that say more."""
 PROCEDURAL, AUTONOMOUS = "procedural", "autonomous"
+IDENTIFYING = 3
+"""Parts of an identity without which a runner has none: where it is, and what it executes with."""
 TAGS = 32
 SLOTS_MAX = 1000
 
@@ -102,19 +103,22 @@ class Registration(BaseModel):
 
     @property
     def dialect(self) -> Dialect:
-        if self.executor_profile is not None:
-            return "c"
-        return "b" if self.tags and self.hostname is not None else "a"
+        """Its dialect, known from the fields that it has."""
+        fields = self.model_dump(exclude_none=True)
+        return of_registration(fields, fields.get("executor", {}))
 
     def runner_id(self) -> str:
-        """The id that it has: the same for the same identity, where the dialect has one."""
-        if self.dialect == "a":
+        """Its id: the same for the same identity, where it says all that its dialect makes one of."""
+        parts = [self._part(name) for name in self.dialect.identity]
+        if None in parts[:IDENTIFYING]:
             return f"rnr_{secrets.token_hex(6)}"
-        command = (self.executor.command if self.executor is not None else None) or ""
-        profile = self.executor_profile if self.dialect == "c" else self.executor_type
-        parts = [self.hostname or "", self.project_dir or "", profile or ""]
-        parts += [command] if self.dialect == "c" else []
-        return "lnch_" + sha256(":".join(parts).encode()).hexdigest()[:12]
+        return "lnch_" + sha256(":".join(part or "" for part in parts).encode()).hexdigest()[:12]
+
+    def _part(self, name: str) -> str | None:
+        if name == "executor.command":
+            return self.executor.command if self.executor is not None else None
+        found: str | None = getattr(self, name)
+        return found
 
     @property
     def concurrency(self) -> int:
@@ -143,7 +147,7 @@ class Registration(BaseModel):
                 slots=self.concurrency,
                 only_matching=self.require_matching_tags,
                 only_agents=True,
-                about={"host": self.hostname, "runner": self.dialect},
+                about={"host": self.hostname, "runner": self.dialect.name},
             )
         except ValidationError as error:
             raise Invalid(one_sentence(error)) from error

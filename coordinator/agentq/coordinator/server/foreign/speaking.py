@@ -27,7 +27,8 @@ from agentq.coordinator.limits import ANSWER_BYTES
 from agentq.coordinator.moments import utc
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
-from agentq.coordinator.server.foreign.registration import TYPE, Dialect
+from agentq.coordinator.server.foreign import dialects
+from agentq.coordinator.server.foreign.registration import TYPE
 
 NOTES = "foreign"
 START, RESUME = "start_session", "resume_session"
@@ -59,7 +60,7 @@ class Notes(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    dialect: Dialect = "c"
+    dialect: dialects.Name = "c"
     type: Literal["start_session", "resume_session"] = "start_session"
     mode: Literal["sync", "async_poll", "async_callback"] = "sync"
     agent: str | None = None
