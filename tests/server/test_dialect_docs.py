@@ -39,12 +39,12 @@ def test_a_client_of_dialect_b_and_its_runner_are_spoken_to_in_their_way(parties
 @pytest.mark.parametrize(
     ("body", "dialect", "slots"),
     [
-        (None, "a", 1),
-        ({"hostname": "h", "project_dir": "/p", "executor_type": "claude-code"}, "b", 1),
+        (None, "a", 1000),
+        ({"hostname": "h", "project_dir": "/p", "executor_type": "claude-code"}, "b", 1000),
         ({"hostname": "h", "project_dir": "/p", "executor_type": "x", "tags": ["x", "slots=3"]}, "b", 3),
         ({"hostname": "h", "project_dir": "/p", "executor_profile": "x", "slots": 2}, "v0.1-v0.6", 2),
         ({"hostname": "h", "executor_profile": "x", "executor": {"lifecycle": "one_shot"}, "slots": 2}, "c", 2),
-        ({"tags": ["slots=0"]}, "a", 1),
+        ({"tags": ["slots=0"]}, "a", 1000),
     ],
 )
 def test_a_registration_tells_its_dialect(body: dict[str, Any] | None, dialect: str, slots: int) -> None:

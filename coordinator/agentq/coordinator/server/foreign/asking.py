@@ -22,12 +22,14 @@ from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.demanding import Wanted
-from agentq.coordinator.server.foreign.dialects import Dialect, of_request
+from agentq.coordinator.server.foreign.dialects import Dialect, dialect, of_request
 from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Said
+from agentq.coordinator.server.foreign.session_status import FAILED, STOPPED, is_begun
 from agentq.coordinator.server.foreign.shelf import Blueprint, Hook, Shelf
-from agentq.coordinator.server.foreign.speaking import NOTES, START, Notes
+from agentq.coordinator.server.foreign.speaking import NOTES, START, Mode, Notes, beside_prompt, is_prompted, prompt_of
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, check_parameters
 from agentq.coordinator.sessions import Sessions, partition_of_session
@@ -49,7 +51,7 @@ class Asked(BaseModel):
     project_dir: Said | None = None
     parent_session_name: Name | None = None
     parent_session_id: Name | None = None
-    execution_mode: Literal["sync", "async_poll", "async_callback"] = "sync"
+    execution_mode: Mode = "sync"
     additional_demands: dict[str, JsonValue] | None = None
     scope: dict[str, JsonValue] | None = None
     queue: Name = "default"
@@ -119,8 +121,9 @@ class Absent(Invalid):
 class Asking:
     """Takes in what clients ask for."""
 
-    def __init__(self, store: Store, timing: Timing, shelf: Shelf, conversing: Conversing) -> None:
+    def __init__(self, store: Store, timing: Timing, shelf: Shelf, conversing: Conversing, children: Children) -> None:
         self.store = store
+        self.children = children
         self.timing = timing
         self.shelf = shelf
         self.conversing = conversing
@@ -161,7 +164,7 @@ class Asking:
         except Duplicate as taken:
             # What was promised may have been begun before, by a request that broke off.
             own = not asked.names_session or self.conversing.about(session).get("promised") == made.run
-            if not (promised and own):
+            if not (promised and own) and not self._never_begun(session):
                 raise Duplicate(
                     f"Session '{session}' already exists. Please use a different session name."
                     if asked.session_name is not None
@@ -174,6 +177,7 @@ class Asking:
             agent_name=asked.agent_name or "",
             parent=parent or "",
             dialect=asked.dialect.name,
+            execution_mode=asked.execution_mode,
         )
         try:
             return self._put(asked, spec, made, blueprint)
@@ -182,6 +186,12 @@ class Asking:
         except AgentqError:
             self.conversing.discard(session)
             raise
+
+    def _never_begun(self, session: str) -> bool:
+        """Whether a session's only trace is runs that failed before their executor made it: its name is free there."""
+        about = self.conversing.about(session)
+        status = self.conversing.status_of(session, about)
+        return not is_begun(about, status) and status in (FAILED, STOPPED)
 
     def _check_hooks(self, blueprint: Blueprint | None) -> None:
         """Refuse a blueprint whose hooks are no agents, before anything is made."""
@@ -225,6 +235,9 @@ class Asking:
             spec = self._behind(spec, start, made)
         if spec.notes and _owes(spec):
             self.conversing.owe(made.run)
+        parent = Notes.of(spec).parent
+        if parent is not None:
+            self.children.add(parent, made.run)
         receipt = self.queue.submit(spec, run_id=made.run)
         return Accepted(receipt.id, made.session, asked.dialect)
 
@@ -262,8 +275,8 @@ class Asking:
             timeout_ms=round(hook.timeout_seconds * 1000),
             notes=Notes(
                 agent=hook.agent_name,
-                parameters=_beside_prompt(parameters),
-                prompted=_is_prompted(parameters),
+                parameters=beside_prompt(parameters),
+                prompted=is_prompted(parameters),
             ).kept(),
         )
         return self.queue.submit(spec, run_id=run_id or new_run_id(partition)).id
@@ -282,10 +295,10 @@ class Asking:
         notes = Notes(
             dialect=asked.dialect.name,
             type=asked.type,
-            mode=asked.execution_mode,
+            mode=self._mode(asked, session, parent),
             agent=asked.agent_name,
-            parameters=_beside_prompt(parameters),
-            prompted=_is_prompted(parameters),
+            parameters=beside_prompt(parameters),
+            prompted=is_prompted(parameters),
             project=asked.project_dir,
             parent=parent,
             scope=asked.scope or {},
@@ -306,6 +319,13 @@ class Asking:
             expires_ms=self.timing.expires_ms,
             notes=notes.kept(),
         )
+
+    def _mode(self, asked: Asked, session: str, parent: str | None) -> Mode:
+        """How a run is waited for: where a parent alone asks for a callback, each turn of its child makes one."""
+        row = dialect(self.conversing.about(session).get("dialect") or asked.dialect.name)
+        if row.calls_back_by == "parent" and parent not in (None, session):
+            return "async_callback"
+        return asked.execution_mode
 
     def _executes(self, name: str | None, blueprint: Blueprint | None) -> str:
         default = self.timing.runner_agent
@@ -357,26 +377,6 @@ class Asking:
         told = Notes.of(spec).model_copy(update={"answers": answers}).kept()
         assert partition_of(run_id) == partition_of_session(self.store, parent)
         self.queue.submit(spec.model_copy(update={"notes": told}), run_id=run_id)
-
-
-def prompt_of(parameters: dict[str, JsonValue]) -> str:
-    """What an agent is told that takes nothing but a prompt: that, or all parameters by name."""
-    if _is_prompted(parameters):
-        return str(parameters["prompt"])
-    lines = "\n".join(f"{name}: {value}" for name, value in parameters.items())
-    return f"<inputs>\n{lines}\n</inputs>"
-
-
-def _beside_prompt(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The parameters that a spec has no place for; all of them where the prompt is made of them."""
-    if _is_prompted(parameters):
-        return {name: value for name, value in parameters.items() if name != "prompt"}
-    return parameters
-
-
-def _is_prompted(parameters: dict[str, JsonValue]) -> bool:
-    prompt = parameters.get("prompt")
-    return isinstance(prompt, str) and bool(prompt.strip())
 
 
 def _owes(spec: RunSpec) -> bool:

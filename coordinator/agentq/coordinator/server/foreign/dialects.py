@@ -63,6 +63,8 @@ class Dialect:
     """Who makes the session: with `executor` the lists and `by-name` do not show it before `POST /sessions`."""
     unfinished: str
     """The sentence with which the result of a session is refused that has not finished."""
+    affinity: tuple[str, ...] = ("hostname", "project_dir", "executor_profile")
+    """Where a conversation is, in the fields that are answered beside `session_id`."""
     refuses_stop_of_ended: bool
     """Whether stopping a run that has ended is refused with 400."""
 
@@ -112,6 +114,7 @@ B = Dialect(
     calls_back_by="execution_mode",
     begun_by="server",
     unfinished="Session not finished",
+    affinity=("executor_session_id", "hostname", "project_dir", "executor_type"),
     refuses_stop_of_ended=True,
 )
 A = Dialect(

@@ -28,6 +28,7 @@ from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, spec_from_wire
+from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
 from agentq.coordinator.server.foreign.dialects import STOP_RUNS, Dialect
 from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
@@ -75,8 +76,9 @@ class Ask(NamedTuple):
 class Orders:
     """Decides what each poll is answered."""
 
-    def __init__(self, roster: Roster, conversing: Conversing, shelf: Shelf) -> None:
+    def __init__(self, roster: Roster, conversing: Conversing, shelf: Shelf, children: Children) -> None:
         self.roster = roster
+        self.children = children
         self.conversing = conversing
         self.shelf = shelf
         self.queue = roster.queue
@@ -85,13 +87,14 @@ class Orders:
     def next(self, look: Look, poll_ms: int = 0) -> Told | Nothing:
         """What a runner is to be told now; `poll_ms` is how long it is going to wait if that is nothing."""
         if look.leaving:
+            self.roster.let_go(look)
             return Told({"deregistered": True})
         if not look.registered or self.roster.is_worn(look):
             self.roster.beat(look)
             look = self.roster.look(look.runner)
         found = self._found(look)
         if poll_ms and isinstance(found, Nothing):
-            self.roster.note(look.runner, polls_until_ms=str(look.now_ms + poll_ms))
+            self.roster.note(look.runner, **self.roster.polls_until(look.now_ms + poll_ms))
         return found
 
     def next_of_all(self, asks: Sequence[Ask]) -> list[Answer]:
@@ -113,7 +116,7 @@ class Orders:
         for place, answer in zip(plain, self._claimed_by_all(list(plain.values())), strict=True):
             answers[place] = answer
         quiet = [
-            (look.runner, {"polls_until_ms": str(look.now_ms + asks[place].poll_ms)})
+            (look.runner, self.roster.polls_until(look.now_ms + asks[place].poll_ms))
             for place, look in plain.items()
             if isinstance(answers[place], Nothing) and asks[place].poll_ms
         ]
@@ -222,6 +225,8 @@ class Orders:
 
     def _claimed(self, look: Look) -> Told | Nothing:
         room = look.registration.concurrency - len(look.holds)
+        if room <= 0:
+            room += self.children.waited_for(hold.session for hold in look.holds)
         while room > 0:
             claims = self.roster.lease(look).claim(1)
             if not claims:
@@ -251,9 +256,9 @@ class Orders:
         self, look: Look, claim: Claim, run: Run, parameters: dict[str, JsonValue] | None
     ) -> tuple[Body, dict[str, str]]:
         """A run as its runner gets it, and what is to be noted of the runner."""
-        session, active = session_of(run), str(look.now_ms + ACTIVE_MS)
+        session, active = session_of(run), self.roster.polls_until(look.now_ms + ACTIVE_MS)
         self.roster.remember(look.runner, claim, session)
-        facts = {"polls_until_ms": active, f"{GIVEN}{run.id}": f"{session} 0 0"}
+        facts = {**active, f"{GIVEN}{run.id}": f"{session} 0 0"}
         return self._body(run, Notes.of(run.spec), session, parameters), facts
 
     def _body(self, run: Run, notes: Notes, session: str, parameters: dict[str, JsonValue] | None) -> Body:

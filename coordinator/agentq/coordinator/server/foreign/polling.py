@@ -41,6 +41,7 @@ class Polling:
 
     def __init__(self, roster: Roster, orders: Orders, lobby: Lobby, rush: Rush, elsewhere: Elsewhere) -> None:
         self.roster = roster
+        self._presence = roster.presence
         self.orders = orders
         self.lobby = lobby
         self._rush = rush
@@ -54,7 +55,11 @@ class Polling:
         hold_ms = round(1000 * self.roster.timing.runner_poll_timeout * random.uniform(HELD_MIN, 1))
         deadline = monotonic_ms() + hold_ms
         with self.lobby.place(runner) as place:
-            told = await self._next(place, deadline, gone, may_touch, check)
+            await self._presence.hold(self._elsewhere)
+            try:
+                told = await self._next(place, deadline, gone, may_touch, check)
+            finally:
+                self._presence.release()
             # Who was never let in has not been there.
             if gone.done() and not place.superseded and place.who is not None:
                 await self._note_gone(runner)

@@ -39,6 +39,7 @@ IDENTIFYING = 3
 """Parts of an identity without which a runner has none: where it is, and what it executes with."""
 TAGS = 32
 SLOTS_MAX = 1000
+"""Runs at a time of a runner that says no number: none of their programs has a limit."""
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/+-]{0,127}")
 _ROOTED = re.compile(r"/[A-Za-z0-9_.@/+-]{0,120}")
@@ -122,11 +123,11 @@ class Registration(BaseModel):
 
     @property
     def concurrency(self) -> int:
-        """How many runs it takes at a time: one, unless it says more."""
+        """How many runs it takes at a time: as many as there are, unless it says how many."""
         said = next((tag.removeprefix(SLOTS) for tag in self.tags if tag.startswith(SLOTS)), "")
         if said.isdecimal() and 1 <= int(said) <= SLOTS_MAX:
             return int(said)
-        return self.slots or 1
+        return self.slots or SLOTS_MAX
 
     @property
     def said_queues(self) -> tuple[str, ...]:

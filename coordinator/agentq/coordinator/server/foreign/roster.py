@@ -24,6 +24,7 @@ from agentq.coordinator.limits import FOREIGN_MS, TOLD_BYTES
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records, WorkerRecord
 from agentq.coordinator.server.foreign.looking import GIVEN, Look, look_of
+from agentq.coordinator.server.foreign.presence import Presence
 from agentq.coordinator.server.foreign.registration import Registration
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.timing import Timing
@@ -35,6 +36,10 @@ from agentq.coordinator.tokens import Tokens
 LEASES_KEPT = 20_000
 ACTIVE_MS = 5_000
 """A runner that polled so lately is alive; nobody takes its place."""
+REGISTERED_MS = 3_000
+"""The same of one that has registered and is about to poll: two processes that start together are not both let in."""
+LEFT = "left_at_ms"
+"""The fact about a runner that it was told that it is deregistered."""
 
 
 class NotRegistered(NotFound):
@@ -44,7 +49,9 @@ class NotRegistered(NotFound):
 class Occupied(Refused):
     """Another process with that identity polls at this very moment."""
 
-    def __init__(self, runner: str, registration: Registration) -> None:
+    def __init__(self, runner: str, registration: Registration, *, here: bool) -> None:
+        self.here = here
+        """Whether it polls at this very server; another may be gone, which is known some seconds later."""
         super().__init__(f"A runner with this identity is at work already, as {runner}.")
         self.detail: dict[str, JsonValue] = {
             "error": "duplicate_runner",
@@ -53,6 +60,7 @@ class Occupied(Refused):
             "hostname": registration.hostname,
             "project_dir": registration.project_dir,
             "executor_profile": registration.executor_profile or registration.executor_type,
+            "executor_type": registration.executor_type,
         }
 
 
@@ -82,8 +90,9 @@ class _Kept:
 class Roster:
     """The runners of a namespace."""
 
-    def __init__(self, store: Store, settings: Settings, timing: Timing, shelf: Shelf) -> None:
+    def __init__(self, store: Store, settings: Settings, timing: Timing, shelf: Shelf, presence: Presence) -> None:
         self.store = store
+        self.presence = presence
         self.shelf = shelf
         self.queue = Queue(store)
         self.records = Records(store)
@@ -103,8 +112,8 @@ class Roster:
         before = self._glance(runner)
         if before is not None and token and before.fields.get("token", "") != token and self._is_owned(before):
             raise NotAllowed(f"This identity was registered with another token; DELETE /runners/{runner} lets it go.")
-        if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
-            raise Occupied(runner, registration)
+        if before is not None and self._is_at_work(before):
+            raise Occupied(runner, registration, here=before.fields.get("polls_at") == self.presence.server)
         agents = [agent.name for agent in registration.agents]
         self._check_agents(agents, runner)
         identity = registration.identity(runner)
@@ -119,10 +128,22 @@ class Roster:
         lease.register()
         self.shelf.own(runner, agents)
         stale = {each.run: "" for each in before.given} if before is not None else {}
-        gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", "polls_until_ms": "", "scripts": ""}
-        self.note(runner, **gone, body=body, token=token, registered_at_ms=str(self.store.time_ms()))
+        now_ms = self.store.time_ms()
+        self.presence.say()
+        gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", LEFT: "", "scripts": ""}
+        polls = self.polls_until(now_ms + REGISTERED_MS)
+        self.note(runner, **gone, **polls, body=body, token=token, registered_at_ms=str(now_ms))
         self._kept[runner] = _Kept(lease, body)
         return runner
+
+    def _is_at_work(self, look: Look) -> bool:
+        """Whether a process of this identity polls at this moment, at a server that is there to answer it."""
+        polls = int(look.fields.get("polls_until_ms", 0)) > look.now_ms and not look.leaving
+        return polls and self.presence.is_there(look.fields.get("polls_at", ""))
+
+    def polls_until(self, at_ms: int) -> dict[str, str]:
+        """The facts about a runner that it polls, here, until then."""
+        return {"polls_until_ms": str(at_ms), "polls_at": self.presence.server}
 
     def _is_owned(self, look: Look) -> bool:
         """Whether the token that a runner was registered with is still good; one without a token is somebody's, too."""
@@ -162,13 +183,20 @@ class Roster:
         look = self.look(runner)
         self.note(runner, deregistered=str(look.now_ms))
 
+    def let_go(self, look: Look) -> None:
+        """It is told so at this moment: it is listed no longer, and is no worker once it holds nothing."""
+        if LEFT not in look.fields:
+            self.note(look.runner, **{LEFT: str(look.now_ms)})
+        if look.registered and not look.holds:
+            self.lease(look).deregister()
+
     def everyone(self) -> list[tuple[WorkerRecord, Registration, Mapping[str, str]]]:
         """The foreign runners among the workers."""
         found = []
         for worker in self.records.workers():
             if worker.partition == 0 and "runner" in worker.identity.about:
                 look = self._glance(worker.id)
-                if look is not None:
+                if look is not None and LEFT not in look.fields:
                     found.append((worker, look.registration, look.fields))
         return found
 
@@ -258,6 +286,8 @@ class Roster:
 
     def beat(self, look: Look) -> None:
         """Renew the lease of a runner: it was heard of. It names nothing, so all that it holds is named for it."""
+        if LEFT in look.fields:
+            return  # what it still holds goes to others when its lease has run out
         lease = self.lease(look)
         held = [hold.claim for hold in look.holds]
         try:

@@ -35,6 +35,7 @@ START, RESUME = "start_session", "resume_session"
 NO_MATCH = "No matching runner available within timeout"
 DISCONNECTED = "Runner disconnected during execution"
 
+Mode = Literal["sync", "async_poll", "async_callback"]
 Status = Literal["pending", "claimed", "running", "stopping", "completed", "failed", "stopped"]
 STATUS = {
     State.BLOCKED: "pending",
@@ -62,7 +63,7 @@ class Notes(BaseModel):
 
     dialect: dialects.Name = "c"
     type: Literal["start_session", "resume_session"] = "start_session"
-    mode: Literal["sync", "async_poll", "async_callback"] = "sync"
+    mode: Mode = "sync"
     agent: str | None = None
     """The agent that was asked for; None where the one that stands for all was taken."""
     parameters: dict[str, JsonValue] = {}
@@ -92,6 +93,27 @@ class Notes(BaseModel):
     def kept(self) -> dict[str, JsonValue]:
         """As the notes of a spec."""
         return {NOTES: self.model_dump(mode="json", exclude_defaults=True)}
+
+
+def prompt_of(parameters: dict[str, JsonValue]) -> str:
+    """What an agent is told that takes nothing but a prompt: that, or all parameters by name."""
+    if is_prompted(parameters):
+        return str(parameters["prompt"])
+    lines = "\n".join(f"{name}: {value}" for name, value in parameters.items())
+    return f"<inputs>\n{lines}\n</inputs>"
+
+
+def beside_prompt(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The parameters that a spec has no place for; all of them where the prompt is made of them."""
+    if is_prompted(parameters):
+        return {name: value for name, value in parameters.items() if name != "prompt"}
+    return parameters
+
+
+def is_prompted(parameters: dict[str, JsonValue]) -> bool:
+    """Whether there is a prompt among the parameters."""
+    prompt = parameters.get("prompt")
+    return isinstance(prompt, str) and bool(prompt.strip())
 
 
 def status_of(state: State, stopping: bool) -> str:

@@ -9,12 +9,13 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.server.foreign.asking import Absent
-from agentq.coordinator.server.foreign.conversing import IDLE, Conversing
+from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.looking import GIVEN
 from agentq.coordinator.server.foreign.registration import is_runner_id
 from agentq.coordinator.server.foreign.reports import NoRun
 from agentq.coordinator.server.foreign.roster import NotRegistered, Roster
+from agentq.coordinator.server.foreign.session_status import IDLE
 from agentq.coordinator.server.foreign.speaking import STATUS, Notes, session_of
 
 BEFORE = "Run cancelled before execution"
