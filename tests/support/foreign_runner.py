@@ -32,6 +32,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "v0.1-v0.6": {**PROFILE, "executor": EXECUTOR},
     "c": PROFILE,
 }
+KINDS_OF_TWO = ({"sync_scripts", "remove_scripts"}, {"stop_runs", "stop_sessions"})
+"""Answers to a poll that say one thing in two fields."""
 Dialect = Literal["a", "b", "v0.1-v0.6", "c"]
 Party = TypeVar("Party", "Client", "Hand", "OldRunner")
 
@@ -110,7 +112,7 @@ class Hand:
             assert answer.content == b""
             return None
         told: dict[str, Any] = answer.json()
-        assert len(told) == 1 or set(told) == {"sync_scripts", "remove_scripts"}, "one kind in each reply"
+        assert len(told) == 1 or set(told) in KINDS_OF_TWO, "one kind in each reply"
         return told
 
     def run(self) -> dict[str, Any]:

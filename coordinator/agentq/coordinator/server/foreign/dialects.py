@@ -57,6 +57,8 @@ class Dialect:
     accepted: Literal[200, 201]
     calls_back_by: Callback
     """What asks for a callback: a parent alone, or `execution_mode: async_callback` with one."""
+    callback_in_tags: bool
+    """Whether a parent is told of its child in tags (`<agent-callback …>`), or in sentences."""
 
     # ---- a session
     begun_by: Beginner
@@ -85,6 +87,7 @@ C = Dialect(
     asks_with="parameters",
     accepted=201,
     calls_back_by="execution_mode",
+    callback_in_tags=True,
     begun_by="server",
     unfinished="Session not finished or idle",
     refuses_stop_of_ended=False,
@@ -99,6 +102,7 @@ RELEASES = Dialect(
     asks_with="parameters",
     accepted=201,
     calls_back_by="execution_mode",
+    callback_in_tags=True,
     begun_by="server",
     unfinished="Session not finished",
     refuses_stop_of_ended=True,
@@ -112,6 +116,7 @@ B = Dialect(
     asks_with="prompt",
     accepted=201,
     calls_back_by="execution_mode",
+    callback_in_tags=False,
     begun_by="server",
     unfinished="Session not finished",
     affinity=("executor_session_id", "hostname", "project_dir", "executor_type"),
@@ -125,6 +130,7 @@ A = Dialect(
     asks_with="session_name",
     accepted=200,
     calls_back_by="parent",
+    callback_in_tags=False,
     begun_by="executor",
     unfinished="Session not finished",
     refuses_stop_of_ended=True,

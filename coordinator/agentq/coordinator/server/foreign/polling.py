@@ -20,7 +20,7 @@ from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.server.foreign.follower import Elsewhere
 from agentq.coordinator.server.foreign.lobby import Lobby, Place
 from agentq.coordinator.server.foreign.orders import Ask, Body, Nothing, Orders, Told
-from agentq.coordinator.server.foreign.roster import NotRegistered, Roster
+from agentq.coordinator.server.foreign.roster import ARRIVING, NotRegistered, Roster
 from agentq.coordinator.server.foreign.rush import Rush
 from agentq.coordinator.server.problems import Denied
 
@@ -110,4 +110,4 @@ class Polling:
     async def _note_gone(self, runner: str) -> None:
         """The client has gone: another process may take its place at once."""
         with suppress(AgentqError):  # else the note of this poll runs out by itself
-            await self._elsewhere(self.roster.note, runner, polls_until_ms="")
+            await self._elsewhere(self.roster.note, runner, polls_until_ms="", **{ARRIVING: ""})

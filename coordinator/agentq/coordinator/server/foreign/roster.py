@@ -38,6 +38,8 @@ ACTIVE_MS = 5_000
 """A runner that polled so lately is alive; nobody takes its place."""
 REGISTERED_MS = 3_000
 """The same of one that has registered and is about to poll: two processes that start together are not both let in."""
+ARRIVING = "arriving_until_ms"
+"""The fact about a runner until when it counts as about to poll."""
 LEFT = "left_at_ms"
 """The fact about a runner that it was told that it is deregistered."""
 
@@ -131,15 +133,15 @@ class Roster:
         now_ms = self.store.time_ms()
         self.presence.say()
         gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", LEFT: "", "scripts": ""}
-        polls = self.polls_until(now_ms + REGISTERED_MS)
-        self.note(runner, **gone, **polls, body=body, token=token, registered_at_ms=str(now_ms))
+        gone |= {"polls_until_ms": "", ARRIVING: str(now_ms + REGISTERED_MS), "polls_at": self.presence.server}
+        self.note(runner, **gone, body=body, token=token, registered_at_ms=str(now_ms))
         self._kept[runner] = _Kept(lease, body)
         return runner
 
     def _is_at_work(self, look: Look) -> bool:
-        """Whether a process of this identity polls at this moment, at a server that is there to answer it."""
-        polls = int(look.fields.get("polls_until_ms", 0)) > look.now_ms and not look.leaving
-        return polls and self.presence.is_there(look.fields.get("polls_at", ""))
+        """Whether a process of this identity polls at this moment or is about to, at a server that is there."""
+        until_ms = max(int(look.fields.get(name, 0)) for name in ("polls_until_ms", ARRIVING))
+        return until_ms > look.now_ms and not look.leaving and self.presence.is_there(look.fields.get("polls_at", ""))
 
     def polls_until(self, at_ms: int) -> dict[str, str]:
         """The facts about a runner that it polls, here, until then."""
