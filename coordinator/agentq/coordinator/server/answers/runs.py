@@ -229,6 +229,20 @@ class SessionPage(Answer):
     next: Next
 
 
+class ForeignSession(Both):
+    """A session in the words of other systems."""
+
+    session_id: Annotated[str, Field(examples=["ses_0123456789ab"])]
+    session_name: str
+    status: Annotated[str, Field(examples=["finished"])]
+
+
+class AllSessions(Answer):
+    """All sessions, where neither `limit` nor `cursor` was asked with: in the words of other systems."""
+
+    sessions: list[ForeignSession]
+
+
 class TurnPage(RunPage):
     """A page of a session's turns, newest first."""
 
