@@ -12,8 +12,8 @@ from support.http_servers import Serving
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.server.foreign import dialects
 from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.placeholders import filled_in
 from agentq.coordinator.server.foreign.registration import Registration, label_of
-from agentq.coordinator.server.foreign.shelf import filled_in
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server_settings import ServerSettings
 from agentq.coordinator.serving import serves

@@ -26,12 +26,14 @@ from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.demanding import Wanted
 from agentq.coordinator.server.foreign.dialects import Dialect, dialect, of_request
+from agentq.coordinator.server.foreign.placeholders import Facts, facts_of
 from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Said
 from agentq.coordinator.server.foreign.session_status import FAILED, STOPPED, is_begun
-from agentq.coordinator.server.foreign.shelf import Blueprint, Hook, Shelf
+from agentq.coordinator.server.foreign.shelf import Shelf
+from agentq.coordinator.server.foreign.shelf_kinds import Blueprint, Hook
 from agentq.coordinator.server.foreign.speaking import NOTES, START, Mode, Notes, beside_prompt, is_prompted, prompt_of
 from agentq.coordinator.server.foreign.timing import Timing
-from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, check_parameters
+from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, Mistaken, check_parameters
 from agentq.coordinator.sessions import Sessions, partition_of_session
 from agentq.coordinator.store import Store
 from agentq.coordinator.turn import Turn
@@ -156,9 +158,10 @@ class Asking:
         self._check_hooks(blueprint)
         parent = self._parent(asked)
         session = made.session
+        self.shelf.check_tools(blueprint, facts_of(parameters, asked.scope or {}, session, made.run))
         wanted = self._wanted(asked, blueprint)
         agent = self._executes(asked.agent_name, blueprint)
-        spec = self._spec(asked, session, agent, parameters, blueprint, wanted, parent)
+        spec = self._spec(asked, made, agent, parameters, blueprint, wanted, parent)
         try:
             self.sessions.new(session, agent, cwd=asked.project_dir)
         except Duplicate as taken:
@@ -212,7 +215,13 @@ class Asking:
         about = self.conversing.about(session)
         blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
         if blueprint is not None and blueprint.type == PROCEDURAL:
-            raise Absent("procedural_agent_no_resume")
+            raise Mistaken(
+                {
+                    "error": "procedural_agent_no_resume",
+                    "message": "Procedural agents are stateless and cannot be resumed",
+                    "agent_name": blueprint.name,
+                }
+            )
         parameters = asked.given()
         check_parameters(parameters, asked.agent_name, PROMPT_ONLY)
         self._check_hooks(blueprint)
@@ -224,7 +233,8 @@ class Asking:
         )
         parent = self._parent(asked) or about.get("parent") or None
         wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
-        spec = self._spec(asked, session, stored.agent, parameters, blueprint, wanted, parent)
+        self.shelf.check_tools(blueprint, facts_of(parameters, asked.scope or {}, session, made.run))
+        spec = self._spec(asked, made, stored.agent, parameters, blueprint, wanted, parent)
         self.conversing.note(session, last_resumed_at=self.conversing.now(), **({"parent": parent} if parent else {}))
         return self._put(asked, spec, made, blueprint)
 
@@ -262,14 +272,14 @@ class Asking:
         self, hook: Hook, parameters: dict[str, JsonValue], *, near: str, queue: str, run_id: str | None = None
     ) -> str:
         """Submit a run of a hook's agent, in the partition of a session and the queue of its run; returns its id."""
-        partition = partition_of_session(self.store, near)
+        run_id = run_id or new_run_id(partition_of_session(self.store, near))
         blueprint = self.shelf.check_agent(hook.agent_name)
         wanted = self._demands(blueprint)
         spec = RunSpec.checked(
             kind="agent",
             agent=self._executes(hook.agent_name, blueprint),
             prompt=prompt_of(parameters),
-            turn=self._turn(hook.agent_name, parameters, {}, near),
+            turn=self._turn(hook.agent_name, facts_of(parameters, {}, near, run_id)),
             queue=queue,
             demands=self._all(wanted, hook.agent_name),
             timeout_ms=round(hook.timeout_seconds * 1000),
@@ -279,18 +289,19 @@ class Asking:
                 prompted=is_prompted(parameters),
             ).kept(),
         )
-        return self.queue.submit(spec, run_id=run_id or new_run_id(partition)).id
+        return self.queue.submit(spec, run_id=run_id).id
 
     def _spec(
         self,
         asked: Asked,
-        session: str,
+        made: Made,
         agent: str,
         parameters: dict[str, JsonValue],
         blueprint: Blueprint | None,
         wanted: Wanted,
         parent: str | None,
     ) -> RunSpec:
+        session = made.session
         finish = blueprint.hooks.on_run_finish if blueprint is not None and blueprint.hooks is not None else None
         notes = Notes(
             dialect=asked.dialect.name,
@@ -309,7 +320,7 @@ class Asking:
             kind="agent",
             agent=agent,
             prompt=prompt_of(parameters),
-            turn=self._turn(asked.agent_name, parameters, asked.scope or {}, session),
+            turn=self._turn(asked.agent_name, facts_of(parameters, asked.scope or {}, session, made.run)),
             session=session,
             cwd=asked.project_dir,
             env={"AGENT_SESSION_NAME": session, "AGENT_SESSION_ID": session},
@@ -331,11 +342,9 @@ class Asking:
         default = self.timing.runner_agent
         return default if name is None else self.shelf.executes(name, blueprint, default)
 
-    def _turn(
-        self, name: str | None, parameters: dict[str, JsonValue], scope: dict[str, JsonValue], session: str
-    ) -> Turn | None:
+    def _turn(self, name: str | None, facts: Facts) -> Turn | None:
         """What our workers tell the agent beside the prompt: the system prompt of its blueprint."""
-        blueprint = self.shelf.filled(name, parameters, scope, session) if name is not None else None
+        blueprint = self.shelf.filled(name, facts) if name is not None else None
         told = blueprint and blueprint.get("system_prompt")
         return Turn(system_prompt=str(told)) if told else None
 
@@ -373,7 +382,8 @@ class Asking:
         )
         blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
         wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
-        spec = self._spec(asked, parent, stored.agent, {"prompt": text}, blueprint, wanted, about.get("parent") or None)
+        made, above = Made(parent, run_id, ""), about.get("parent") or None
+        spec = self._spec(asked, made, stored.agent, {"prompt": text}, blueprint, wanted, above)
         told = Notes.of(spec).model_copy(update={"answers": answers}).kept()
         assert partition_of(run_id) == partition_of_session(self.store, parent)
         self.queue.submit(spec.model_copy(update={"notes": told}), run_id=run_id)

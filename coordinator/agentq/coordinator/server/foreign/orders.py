@@ -32,6 +32,7 @@ from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
 from agentq.coordinator.server.foreign.dialects import STOP_RUNS, Dialect
 from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
+from agentq.coordinator.server.foreign.placeholders import facts_of
 from agentq.coordinator.server.foreign.roster import ACTIVE_MS, NotRegistered, Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, lone_session, session_of
@@ -215,11 +216,13 @@ class Orders:
             return None
         if look.fields.get("scripts", "0") == look.shelf:
             return None
-        names = [each["name"] for each in self.shelf.all("scripts")]
-        before = look.fields.get("script_names", "").split()
-        self.roster.note(look.runner, scripts=look.shelf, script_names=" ".join(names))
-        removed = [name for name in before if name not in names]
-        return Told({"sync_scripts": names, "remove_scripts": removed}) if names or removed else None
+        stamps = {each["name"]: each["modified_at"] for each in self.shelf.all("scripts")}
+        before = dict(_stamped(each) for each in look.fields.get("script_names", "").split())
+        kept = " ".join(f"{name}|{stamp}" for name, stamp in stamps.items())
+        self.roster.note(look.runner, scripts=look.shelf, script_names=kept)
+        changed = [name for name, stamp in stamps.items() if before.get(name) != stamp]
+        removed = [name for name in before if name not in stamps]
+        return Told({"sync_scripts": changed, "remove_scripts": removed}) if changed or removed else None
 
     # ---- giving
 
@@ -275,7 +278,7 @@ class Orders:
     def _blueprint(self, notes: Notes, body: Body, session: str) -> Body | None:
         if notes.agent is None:
             return None
-        return self.shelf.filled(notes.agent, body["parameters"], notes.scope, session)
+        return self.shelf.filled(notes.agent, facts_of(body["parameters"], notes.scope, session, body["run_id"]))
 
     def _hooked(self, hook: str) -> tuple[str | None, dict[str, JsonValue] | None]:
         """What a start hook has answered: why the run must not begin, and the parameters that it is to begin with."""
@@ -300,6 +303,12 @@ class Orders:
             raise
         except AgentqError:
             return  # it has gone on without this attempt already
+
+
+def _stamped(text: str) -> tuple[str, str]:
+    """A script that a runner was told to fetch, and how old it was then."""
+    name, _, stamp = text.partition("|")
+    return name, stamp
 
 
 def run_of(claim: Claim, look: Look) -> Run:

@@ -26,7 +26,7 @@ from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.follower import Elsewhere, Follower
-from agentq.coordinator.server.foreign.shelf import Hook
+from agentq.coordinator.server.foreign.shelf_kinds import Hook
 from agentq.coordinator.server.foreign.speaking import STATUS, Notes, error_of, result_of, session_of
 from agentq.coordinator.server.tides import Tides
 

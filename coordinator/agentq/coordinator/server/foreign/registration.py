@@ -138,6 +138,12 @@ class Registration(BaseModel):
         """The same for these queues where it names none."""
         return self if self.said_queues or not queues else self.model_copy(update={"queues": queues})
 
+    @property
+    def is_procedural(self) -> bool:
+        """Whether it runs what is procedural, and nothing else."""
+        kind = self.executor.type if self.executor is not None else None
+        return PROCEDURAL in (kind, self.executor_type)
+
     def identity(self, runner: str) -> Identity:
         """The worker that it is."""
         try:
@@ -155,11 +161,9 @@ class Registration(BaseModel):
 
     def _labels(self, runner: str) -> dict[str, str]:
         profile = self.executor_profile or self.executor_type
-        kind = self.executor.type if self.executor is not None else None
-        procedural = PROCEDURAL in (kind, self.executor_type)
         said = {HOST: self.hostname or runner, HOSTNAME: self.hostname, PROJECT: self.project_dir, PROFILE: profile}
         labels = {name: label_of(value) for name, value in said.items() if value}
-        labels |= {TYPE: PROCEDURAL if procedural else AUTONOMOUS, HOOKS: YES, ANY_AGENT: READY}
+        labels |= {TYPE: PROCEDURAL if self.is_procedural else AUTONOMOUS, HOOKS: YES, ANY_AGENT: READY}
         for agent in self.agents:
             labels |= {f"{AGENT_LABEL}{agent.name}": READY, f"{OWNS}{agent.name}": YES}
         tags = (tag for tag in self.tags if not tag.startswith((SLOTS, QUEUE)))

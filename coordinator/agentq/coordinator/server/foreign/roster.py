@@ -128,12 +128,13 @@ class Roster:
         self._kept.pop(runner, None)
         lease = Lease(self.store, identity, self._settings)
         lease.register()
-        self.shelf.own(runner, agents)
+        self.shelf.own(runner, registration)
         stale = {each.run: "" for each in before.given} if before is not None else {}
         now_ms = self.store.time_ms()
         self.presence.say()
         gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", LEFT: "", "scripts": ""}
-        gone |= {"polls_until_ms": "", ARRIVING: str(now_ms + REGISTERED_MS), "polls_at": self.presence.server}
+        gone |= {"script_names": "", "polls_until_ms": ""}
+        gone |= {ARRIVING: str(now_ms + REGISTERED_MS), "polls_at": self.presence.server}
         self.note(runner, **gone, body=body, token=token, registered_at_ms=str(now_ms))
         self._kept[runner] = _Kept(lease, body)
         return runner
@@ -176,7 +177,7 @@ class Roster:
         look = self.look(runner)
         lease = self.lease(look)
         lease.deregister()
-        self.shelf.own("", [agent.name for agent in look.registration.agents])
+        self.shelf.disown(look.registration)
         self.note(runner, **dict.fromkeys(look.fields, ""))
         self._kept.pop(runner, None)
 
