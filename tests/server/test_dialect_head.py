@@ -90,7 +90,12 @@ def test_a_session_lives_through_a_turn_and_another(parties: Parties) -> None:
     assert again["session_id"] == session
     second = runner.take()
     assert (second["type"], second["session_id"], second["run_id"]) == ("resume_session", session, again["run_id"])
-    assert second["demands"] == {"hostname": "host-1", "executor_profile": "coding"}
+    assert second["demands"] == {
+        "hostname": "host-1",
+        "executor_profile": "coding",
+        "executor_type": "autonomous",
+        "tags": [],
+    }
     runner.report(again["run_id"], "completed", session_status="finished")
     assert client.session(session) == "finished"
     fetched = client.http.get(f"/sessions/{session}").json()["session"]

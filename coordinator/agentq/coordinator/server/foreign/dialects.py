@@ -61,6 +61,8 @@ class Dialect:
     """Whether a parent is told of its child in tags (`<agent-callback …>`), or in sentences."""
 
     # ---- a session
+    tells_progress: bool = False
+    """Whether the server tells `run_start` and `run_completed` of a run; where not, its executor does."""
     begun_by: Beginner
     """Who makes the session: with `executor` the lists and `by-name` do not show it before `POST /sessions`."""
     unfinished: str
@@ -88,6 +90,7 @@ C = Dialect(
     accepted=201,
     calls_back_by="execution_mode",
     callback_in_tags=True,
+    tells_progress=True,
     begun_by="server",
     unfinished="Session not finished or idle",
     refuses_stop_of_ended=False,
@@ -103,6 +106,7 @@ RELEASES = Dialect(
     accepted=201,
     calls_back_by="execution_mode",
     callback_in_tags=True,
+    tells_progress=True,
     begun_by="server",
     unfinished="Session not finished",
     refuses_stop_of_ended=True,

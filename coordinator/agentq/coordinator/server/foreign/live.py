@@ -64,15 +64,15 @@ async def sessions(
     with service.feed.reader(Interest(), places) as reader:
         yield sse.opening()
         if init:
-            yield _words(await service.ask(_present, listed, session), reader.place)
+            yield _words(await service.ask(present, listed, session), reader.place)
         quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
         while not service.tides.closing:
             try:
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
-                told = await service.ask(_told, conversing, batch.items, session)
+                told = await service.ask(told_of, conversing, batch.items, session)
                 if batch.gap:
                     # What the client has missed is gone: it is told everything there is, as in the beginning.
-                    yield _words(await service.ask(_present, listed, session), batch.place)
+                    yield _words(await service.ask(present, listed, session), batch.place)
             except (Unreachable, TryLater):
                 yield ": heartbeat\n\n"
                 await asyncio.sleep(OUTAGE_MS / 1000)
@@ -90,14 +90,15 @@ def _words(telling: Telling, place: str) -> str:
     return sse.told(json.dumps(body), name=name, place=id_of(place, name) if place else "")
 
 
-def _present(listed: SessionList, session: str | None) -> Telling:
+def present(listed: SessionList, session: str | None) -> Telling:
+    """The sessions that there are, or one of them, as the first message has it."""
     if session is not None:
         conversing = listed.conversing
         return "init", {"sessions": [conversing.fields(session)] if conversing.exists(session) else []}
     return "init", {"sessions": listed.whole()}
 
 
-def _told(conversing: Conversing, items: list[Any], session: str | None) -> list[tuple[str, list[Telling]]]:
+def told_of(conversing: Conversing, items: list[Any], session: str | None) -> list[tuple[str, list[Telling]]]:
     """What the client is told of each event, with its place."""
     found = []
     for place, item in items:

@@ -316,9 +316,13 @@ class Roster:
 
     def at_hand(self, runner: str, run: str) -> Claim | None:
         """The attempt that the runner was given here, if it was."""
-        kept = self._kept.get(runner)
-        found = kept.claims.get(run) if kept is not None else None
+        found = self.given_here(runner, run)
         return found[0] if found is not None else None
+
+    def given_here(self, runner: str, run: str) -> tuple[Claim, str] | None:
+        """The same, and its session."""
+        kept = self._kept.get(runner)
+        return kept.claims.get(run) if kept is not None else None
 
     def claim_all(self, looks: Sequence[Look]) -> list[list[Claim] | AgentqError]:
         """A run for each of these runners, in the only partition; or why there is none."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
 from agentq.coordinator.clock import monotonic_ms
@@ -40,8 +41,8 @@ OK = b'{"ok":true}'
 SELF, EXTERNAL = "self", "external"
 
 
-def embassy_of(request: Request) -> Embassy:
-    found: Embassy = request.app.state.embassy
+def embassy_of(connection: HTTPConnection) -> Embassy:
+    found: Embassy = connection.app.state.embassy
     return found
 
 
