@@ -100,7 +100,8 @@ class RunSummary(Both):
     reason: str | None
     queue: Queued
     priority: Annotated[int, Field(examples=[5])]
-    demands: dict[str, str] | None
+    demands: dict[str, str | list[str]] | None
+    """In a list that is answered whole those of the other protocol, whose `tags` are a list."""
     attempt: Annotated[int, Field(examples=[1])]
     worker: Annotated[str | None, Field(examples=["build01-4711-x"])]
     created_at: At
