@@ -17,6 +17,7 @@ import httpx
 from support.http_servers import Serving, asked_of
 from support.servers import until
 
+from agentq.coordinator.errors import NotFound, WrongState
 from agentq.coordinator.lifecycle import LIVE
 from agentq.coordinator.records import Filter
 from agentq.coordinator.server.foreign.examples import EXAMPLES
@@ -303,9 +304,16 @@ class Parties:
             self._clear()
 
     def _clear(self) -> None:
-        for run in self.serving.records.all(Filter(states=LIVE)):
-            self.serving.queue.cancel(run.id, stop_ms=1)
+        self._cancelled()
         with self.serving.client() as http:
             for runner in http.get("/runners").json()["runners"]:
                 http.delete(f"/runners/{runner['runner_id']}", params={"self": "true"})
-        until(lambda: not list(self.serving.records.all(Filter(states=LIVE))), "everything to end")
+        until(self._cancelled, "everything to end")
+
+    def _cancelled(self) -> bool:
+        """Whether nothing lives any more. The end of a child makes a turn of its parent, which is to end as well."""
+        live = list(self.serving.records.all(Filter(states=LIVE)))
+        for run in live:
+            with suppress(WrongState, NotFound):  # it ended by itself meanwhile
+                self.serving.queue.cancel(run.id, stop_ms=1)
+        return not live
