@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
 FENCE = re.compile(r"^```(\w+)(?: (\w+)=(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -65,7 +66,7 @@ class Follower:
 
     def run(self, script: str) -> str:
         for name, value in re.findall(r"^export (\w+)=(\S+)$", script, re.MULTILINE):
-            self.environment[name] = value
+            self.environment[name] = Template(value).substitute(self.environment)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
