@@ -56,11 +56,13 @@ def test_many_runs_come_in_at_once_and_each_is_told_of(serving: Serving) -> None
     assert before >= 2
 
 
-def test_a_listed_run_is_in_the_words_of_another_protocol_only_if_it_was_asked_for_in_them(serving: Serving) -> None:
+def test_a_page_of_runs_is_in_the_words_of_another_protocol_only_if_they_were_asked_for_in_them(
+    serving: Serving,
+) -> None:
     with serving.client() as client:
         ours = post(client, "/runs", COMMAND, 201)["id"]
         theirs = post(client, "/runs", {"type": "start_session", "session_name": "theirs", "prompt": "p"})["run_id"]
-        listed = {run["id"]: run for run in client.get("/runs").json()["runs"]}
+        listed = {run["id"]: run for run in client.get("/runs?limit=100").json()["runs"]}
 
     assert {"run_id", "status", "runner_id"}.isdisjoint(listed[ours])
     assert (listed[theirs]["run_id"], listed[theirs]["status"]) == (theirs, "pending")
@@ -225,7 +227,7 @@ def test_workers_are_seen_and_sent_away_and_offer_agents(serving: Serving) -> No
     worker.register()
     with api(serving) as client:
         assert client.get("/workers/w-9").json()["slots"] == 2
-        offers = {each["name"]: each for each in client.get("/agents").json()["agents"]}
+        offers = {each["name"]: each for each in client.get("/agents").json()}
         assert offers["claude"]["workers"] == {"w-9": "ready"}
         assert (offers["claude"]["ready"], offers["codex"]["ready"]) == (True, False)
         assert post(client, "/workers/w-9/drain", None, 202)["state"] == "draining"

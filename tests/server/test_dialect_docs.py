@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from support.foreign_runner import Parties
 from support.http_servers import Serving
 
 from agentq.coordinator.errors import Invalid
+from agentq.coordinator.server.foreign import dialects
 from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.placeholders import filled_in
 from agentq.coordinator.server.foreign.registration import Registration, label_of
-from agentq.coordinator.server.foreign.shelf import filled_in
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server_settings import ServerSettings
 from agentq.coordinator.serving import serves
@@ -39,17 +41,18 @@ def test_a_client_of_dialect_b_and_its_runner_are_spoken_to_in_their_way(parties
 @pytest.mark.parametrize(
     ("body", "dialect", "slots"),
     [
-        (None, "a", 1),
-        ({"hostname": "h", "project_dir": "/p", "executor_type": "claude-code"}, "a", 1),
-        ({"hostname": "h", "executor_type": "claude-code", "tags": ["x", "slots=3"]}, "b", 3),
-        ({"hostname": "h", "project_dir": "/p", "executor_profile": "x", "slots": 2}, "c", 2),
-        ({"tags": ["slots=0"]}, "a", 1),
+        (None, "a", 1000),
+        ({"hostname": "h", "project_dir": "/p", "executor_type": "claude-code"}, "b", 1000),
+        ({"hostname": "h", "project_dir": "/p", "executor_type": "x", "tags": ["x", "slots=3"]}, "b", 3),
+        ({"hostname": "h", "project_dir": "/p", "executor_profile": "x", "slots": 2}, "v0.1-v0.6", 2),
+        ({"hostname": "h", "executor_profile": "x", "executor": {"lifecycle": "one_shot"}, "slots": 2}, "c", 2),
+        ({"tags": ["slots=0"]}, "a", 1000),
     ],
 )
 def test_a_registration_tells_its_dialect(body: dict[str, Any] | None, dialect: str, slots: int) -> None:
     registration = Registration.read(body)
 
-    assert (registration.dialect, registration.concurrency) == (dialect, slots)
+    assert (registration.dialect.name, registration.concurrency) == (dialect, slots)
     identity = registration.identity("lnch_000000000000")
     assert identity.slots == slots
     assert not [label for label in identity.labels if "slots" in label]
@@ -102,3 +105,16 @@ def test_the_times_are_set_by_their_own_names_and_fit_together() -> None:
     assert Timing.of(server, {"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
     with pytest.raises(Invalid, match="RUNNER_POLL_TIMEOUT"):
         Timing.of(server, {"RUNNER_POLL_TIMEOUT": "31"})
+
+
+def test_the_page_has_the_table_of_the_dialects() -> None:
+    page = (Path(dialects.__file__).parent / "README.md").read_text(encoding="utf-8")
+    rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| ")}
+
+    for place, each in enumerate((dialects.A, dialects.B, dialects.RELEASES, dialects.C)):
+        cells = {name: row.split("|")[2 + place] for name, row in rows.items() if row.count("|") == 6}
+        assert all(f'"{stop.key}"' in cells["is told to stop"] for stop in each.stops), each.name
+        assert cells["and is answered"].strip() == str(each.accepted)
+        assert ("tags" in cells["and is told in"]) == each.callback_in_tags
+        assert ("executor" in cells["a session is made by"]) == (each.begun_by == "executor")
+        assert ("whole" in cells["a list is answered"]) != each.pages

@@ -90,7 +90,12 @@ def test_a_session_lives_through_a_turn_and_another(parties: Parties) -> None:
     assert again["session_id"] == session
     second = runner.take()
     assert (second["type"], second["session_id"], second["run_id"]) == ("resume_session", session, again["run_id"])
-    assert second["demands"] == {"hostname": "host-1", "executor_profile": "coding"}
+    assert second["demands"] == {
+        "hostname": "host-1",
+        "executor_profile": "coding",
+        "executor_type": "autonomous",
+        "tags": [],
+    }
     runner.report(again["run_id"], "completed", session_status="finished")
     assert client.session(session) == "finished"
     fetched = client.http.get(f"/sessions/{session}").json()["session"]
@@ -225,7 +230,7 @@ def test_a_procedural_agent_is_run_by_a_procedural_runner_and_not_resumed(partie
     refused = client.http.post(
         "/runs", json={"type": "resume_session", "session_id": run["session_id"], "parameters": {"prompt": "x"}}
     )
-    assert (refused.status_code, refused.json()["detail"]) == (400, "procedural_agent_no_resume")
+    assert (refused.status_code, refused.json()["detail"]["error"]) == (400, "procedural_agent_no_resume")
     client.http.delete("/agents/counter")
 
 
@@ -254,22 +259,28 @@ def test_blueprints_and_scripts_are_kept_told_and_carried_over(parties: Parties)
         assert http.post(f"/{kind}", json=body).status_code == 409
     assert http.get("/agents/writer").json()["system_prompt"] == "You write.\n\nBe brief."
     assert http.get("/agents/writer?raw=true").json()["system_prompt"] == "You write."
-    assert [each["name"] for each in http.get("/agents?tags=a,b").json()["agents"]] == ["writer"]
-    assert http.get("/agents?tags=a,c").json()["agents"] == []
+    assert [each["name"] for each in http.get("/agents?tags=a,b").json()] == ["writer"]
+    assert http.get("/agents?tags=a,c").json() == []
 
     assert runner.poll() == {"sync_scripts": ["count"], "remove_scripts": []}
     packed = http.get("/scripts/count/download").content
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        assert sorted(archive.getnames()) == ["count.py", "script.json"]
+        assert sorted(archive.getnames()) == ["count/count.py", "count/script.json"]
     archive_of_all = http.get("/config/export").content
     assert http.delete("/scripts/count").status_code == 204
     assert runner.poll() == {"sync_scripts": [], "remove_scripts": ["count"]}
     back = http.post("/config/import", content=archive_of_all)
-    assert back.json()["imported"] == {"agents": 1, "capabilities": 1, "scripts": 1, "mcp_servers": 0}
+    imported = {name: count for name, count in back.json().items() if name.endswith("_imported")}
+    assert imported == {
+        "agents_imported": 1,
+        "capabilities_imported": 1,
+        "scripts_imported": 1,
+        "mcp_servers_imported": 0,
+    }
     assert http.get("/scripts/count").json()["script_content"] == "print(1)"
-    assert http.post("/config/import", content=b"nothing").status_code == 422
+    assert http.post("/config/import", content=b"nothing").status_code == 400
     before = parties.serving.peak_memory_kb()
-    assert http.post("/config/import", content=a_bomb()).status_code == 422
+    assert http.post("/config/import", content=a_bomb()).status_code == 400
     assert parties.serving.peak_memory_kb() - before < 200 << 10
     assert http.get("/agents/writer").status_code == 200
     for path in ("agents/writer", "capabilities/style", "scripts/count"):

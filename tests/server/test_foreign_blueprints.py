@@ -17,7 +17,7 @@ RESEARCHER = {"name": "researcher", "system_prompt": "You look into ${params.pro
 def client(parties: Parties) -> Any:
     """A client of a server with one blueprint, and a worker that has the default agent."""
     http = parties.client().http
-    for each in http.get("/agents").json()["agents"]:
+    for each in http.get("/agents").json():
         http.delete(f"/agents/{each['name']}")
     http.post("/capabilities", json={"name": "sources", "text": "Name your sources."})
     assert http.post("/agents", json=RESEARCHER).status_code == 201

@@ -20,8 +20,10 @@ from support.leases import end_lease
 from support.servers import until
 
 from agentq.coordinator.server.foreign.asking import Asked, Asking
+from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.orders import parsed
+from agentq.coordinator.server.foreign.presence import Presence
 from agentq.coordinator.server.foreign.reports import UNREPORTED_MS, Reports
 from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
@@ -203,7 +205,7 @@ def test_what_is_said_after_the_end_or_by_others_changes_nothing(parties: Partie
 
 def reports_of(serving: Serving) -> Reports:
     store, shelf = serving.store, Shelf(serving.store)
-    return Reports(Roster(store, serving.settings, Timing(), shelf), Conversing(store))
+    return Reports(Roster(store, serving.settings, Timing(), shelf, Presence(store)), Conversing(store))
 
 
 def test_a_run_whose_end_was_told_and_not_reported_is_completed(serving: Serving, parties: Parties) -> None:
@@ -240,7 +242,7 @@ def test_no_runner_notices_a_restart_of_the_server_and_runs_keep_their_order(
     serving: Serving, parties: Parties
 ) -> None:
     """Defects 6 and 8."""
-    runner, client = parties.hand(), parties.client()
+    runner, client = parties.hand(tags=["slots=1"]), parties.client()
     first = client.start()["run_id"]
     runner.take()
     waiting = [client.start()["run_id"] for _ in range(3)]
@@ -276,7 +278,9 @@ def test_a_run_that_nobody_takes_waits_and_says_for_what(serving: Serving, parti
 def test_a_run_that_nobody_takes_fails_in_time_where_that_is_set(serving: Serving, parties: Parties) -> None:
     """Defect 9: RUN_NO_MATCH_TIMEOUT, which is off unless it is set."""
     client, store = parties.client(), serving.store
-    asking = Asking(store, Timing(run_no_match_timeout=0.3), Shelf(store), Conversing(store))
+    asking = Asking(
+        store, Timing(run_no_match_timeout=0.3), Shelf(store), Conversing(store), Children(Conversing(store))
+    )
     made = asking.submit(Asked(type="start_session", parameters={"prompt": "x"}))
 
     until(lambda: client.status(made.run_id) == "failed", "the run to fail")
@@ -298,9 +302,8 @@ def test_a_crashed_runner_comes_back_at_once_and_its_runs_with_it(parties: Parti
 
     until(lambda: register(client).status_code == 200, "its last poll to be a while ago")
 
-    back = parties.hand()
-    assert back.id == crashed.id
-    again = back.take()
+    crashed.http = client.http  # its new process
+    again = crashed.take()
     assert again["run_id"] == run
     assert events_of_attempts(client, run) == ["lose", None]
 

@@ -35,6 +35,7 @@ NOTICES = {
     "worker_lost": "a worker was declared lost, what it held goes on elsewhere; `detail` tells why",
     "told": "a foreign executor has told something of a session; `detail` names both",
     "session_deleted": "a session was deleted before its time; `detail` names it",
+    "scripts_changed": "a script that runners fetch was stored, changed or taken away",
     "webhook_disabled": "nobody is told through a webhook any more, which has failed for too long",
 }
 """Events that are of no run, and what they tell."""

@@ -126,8 +126,8 @@ KEYS = (
     Key("worker", "worker:<worker>", "hash", "identity, epoch and state of a worker", "TTL once the worker is gone"),
     Key("alive", "worker:<worker>:alive", "string", "the lease: when it ends", "TTL: the lease itself"),
     Key("holds", "worker:<worker>:runs", "hash", "runs a worker holds, with their fences", "until the worker is gone"),
-    Key("runner", "runner:<runner>", "hash", "what a foreign runner said of itself, and what it was given",
-        "TTL: a month after it was last heard of"),
+    Key("runner", "runner:<runner>", "hash", "what a foreign runner said of itself, and what it was given; or that a "
+        "server is there that holds polls", "TTL: a month after it was last heard of; a server's: 4 s"),
     Key("about", "session:<session>:about", "hash", "what foreign executors and clients say of a session",
         "TTL: a month after they last said something"),
     Key("told", "session:<session>:told", "stream", "events that foreign executors tell of a session",

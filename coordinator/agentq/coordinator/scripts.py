@@ -223,7 +223,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("seal", "plan"),
             Script("sessions", "before count", "name"),
             Script("settle"),
-            Script("shelve", "wipe", "name value"),
+            Script("shelve", "wipe expected", "name value"),
             Script("signal", "id op name data by"),
             Script("spend", "id fence cost input cached output turns totals"),
             Script("start", "", "id fence"),

@@ -16,7 +16,7 @@ from agentq.coordinator.server.access import Allowed
 from agentq.coordinator.server.documents import document
 from agentq.coordinator.server.door import fit
 from agentq.coordinator.server.envelope import Envelope
-from agentq.coordinator.server.foreign import refusing, routes_runner, routes_session, routes_shelf
+from agentq.coordinator.server.foreign import refusing, routes_events, routes_runner, routes_session, routes_shelf
 from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.parameters import after_the_door
 from agentq.coordinator.server.quick import Lane
@@ -61,6 +61,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     webhooks.router,
     worker.router,
     routes_shelf.router,
+    routes_events.router,
     health.router,
 )
 """Those of the API, in the order in which the documents show them: what is asked most often stands first. The first

@@ -123,10 +123,10 @@ def answer(
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
-def of_error(error: errors.AgentqError, request_id: str | None = None) -> Response:
+def of_error(error: errors.AgentqError, request_id: str | None = None, **more: Any) -> Response:
     """The answer that an error of ours becomes."""
     error = _without_address(error, request_id)
-    status, headers, more = status_of(error), dict[str, str](), dict[str, Any]()
+    status, headers = status_of(error), dict[str, str]()
     if isinstance(error, Denied):
         status = error.status
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}

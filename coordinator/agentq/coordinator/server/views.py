@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from agentq.coordinator.confidential import hidden, shown
 from agentq.coordinator.life import Run, Summary
-from agentq.coordinator.moments import iso
 from agentq.coordinator.schedules import Schedule
 from agentq.coordinator.server import foreign
 from agentq.coordinator.sessions import Session
@@ -27,17 +26,7 @@ def run_view(run: Run) -> dict[str, Any]:
 
 def summary_view(run: Summary) -> dict[str, Any]:
     """A run in a list."""
-    return foreign.also_brief(run) | {
-        "id": run.id,
-        "state": run.state.value,
-        "reason": run.reason or None,
-        "queue": run.queue,
-        "priority": run.priority,
-        "demands": run.demands,
-        "attempt": run.attempt,
-        "worker": run.worker or None,
-        "created_at": iso(run.submitted_at_ms),
-    }
+    return foreign.also_brief(run) | foreign.brief(run)
 
 
 def schedule_view(schedule: Schedule) -> dict[str, Any]:

@@ -22,7 +22,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", f"{RUN}/attempts"): runs.Attempts,
     ("GET", f"{RUN}/children"): runs.Children,
     ("GET", f"{RUN}/why"): runs.Why,
-    ("GET", "/sessions"): runs.SessionPage,
+    ("GET", "/sessions"): runs.SessionPage | runs.AllSessions,
     ("POST", "/sessions"): runs.Session,
     ("GET", SESSION): runs.Session,
     ("GET", f"{SESSION}/turns"): runs.TurnPage,

@@ -100,7 +100,8 @@ class RunSummary(Both):
     reason: str | None
     queue: Queued
     priority: Annotated[int, Field(examples=[5])]
-    demands: dict[str, str] | None
+    demands: dict[str, str | list[str]] | None
+    """In a list that is answered whole those of the other protocol, whose `tags` are a list."""
     attempt: Annotated[int, Field(examples=[1])]
     worker: Annotated[str | None, Field(examples=["build01-4711-x"])]
     created_at: At
@@ -227,6 +228,20 @@ class SessionPage(Answer):
 
     sessions: list[Session]
     next: Next
+
+
+class ForeignSession(Both):
+    """A session in the words of other systems."""
+
+    session_id: Annotated[str, Field(examples=["ses_0123456789ab"])]
+    session_name: str
+    status: Annotated[str, Field(examples=["finished"])]
+
+
+class AllSessions(Answer):
+    """All sessions, where neither `limit` nor `cursor` was asked with: in the words of other systems."""
+
+    sessions: list[ForeignSession]
 
 
 class TurnPage(RunPage):

@@ -11,7 +11,9 @@ from agentq.coordinator.server.foreign.speaking import STATES as STATES
 from agentq.coordinator.server.foreign.speaking import Status as Status
 from agentq.coordinator.server.foreign.speaking import also as also
 from agentq.coordinator.server.foreign.speaking import also_brief as also_brief
+from agentq.coordinator.server.foreign.speaking import brief as brief
 from agentq.coordinator.server.foreign.speaking import concealed as concealed
+from agentq.coordinator.server.foreign.speaking import every_run as every_run
 from agentq.coordinator.server.foreign.speaking import result_of as result_of
 from agentq.coordinator.server.foreign.speaking import wholly as wholly
 from agentq.coordinator.sessions import Session

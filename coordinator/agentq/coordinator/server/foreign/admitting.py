@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
@@ -16,6 +19,11 @@ from agentq.coordinator.server.service import OUTAGE_S, Service, service_of
 from agentq.coordinator.server.submitting import read
 from agentq.coordinator.tokens import Scope
 
+Answer = TypeVar("Answer")
+REPORT_S = 28.0
+"""How long a report is held through an outage of the store: runners give up after 35 s, their gateway after 30."""
+EVENT_S = 4.0
+"""The same for what executors say themselves, which give up after 5 s."""
 WORK = Allowed(Scope.WORK, bound=True, foreign=True)
 
 
@@ -70,6 +78,38 @@ class ToPoll(Allowed):
             await service.ask(service.store.connection.command, "PING")
             return True
         return False
+
+
+async def held(service: Service, most_s: float, act: Callable[[], Awaitable[Answer]]) -> Answer:
+    """What something is answered that is said once: while the store cannot be reached it is tried again, for so long.
+
+    Their programs do not repeat a report, and a run whose end was lost would run for ever.
+    """
+    until_ms = monotonic_ms() + round(most_s * 1000)
+    while True:
+        try:
+            return await act()
+        except TooMany:
+            raise
+        except (Unreachable, TryLater):
+            left_s = (until_ms - monotonic_ms()) / 1000
+            if left_s <= 0 or service.tides.closing:
+                raise
+            with service.tides.of_run("nobody") as watch:
+                await watch.next(min(OUTAGE_S, left_s))
+
+
+class ToReport(Allowed):
+    """The scope of a report; while the store cannot be asked whether the token is good, it is held."""
+
+    def __init__(self, most_s: float) -> None:
+        super().__init__(Scope.WORK, bound=True, foreign=True)
+        self._most_s = most_s
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        if "authorization" not in connection.headers:
+            return await super().__call__(connection)
+        return await held(service_of(connection), self._most_s, partial(super().__call__, connection))
 
 
 class Beginning(Allowed):

@@ -22,13 +22,18 @@ from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import RunSpec
+from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.demanding import Wanted
-from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Dialect, Said
-from agentq.coordinator.server.foreign.shelf import Blueprint, Hook, Shelf
-from agentq.coordinator.server.foreign.speaking import NOTES, START, Notes
+from agentq.coordinator.server.foreign.dialects import Dialect, dialect, of_request
+from agentq.coordinator.server.foreign.placeholders import Facts, facts_of
+from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDURAL, YES, Said
+from agentq.coordinator.server.foreign.session_status import FAILED, STOPPED, is_begun
+from agentq.coordinator.server.foreign.shelf import Shelf
+from agentq.coordinator.server.foreign.shelf_kinds import Blueprint, Hook
+from agentq.coordinator.server.foreign.speaking import NOTES, START, Mode, Notes, beside_prompt, is_prompted, prompt_of
 from agentq.coordinator.server.foreign.timing import Timing
-from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, check_parameters
+from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, Mistaken, check_parameters
 from agentq.coordinator.sessions import Sessions, partition_of_session
 from agentq.coordinator.store import Store
 from agentq.coordinator.turn import Turn
@@ -48,7 +53,7 @@ class Asked(BaseModel):
     project_dir: Said | None = None
     parent_session_name: Name | None = None
     parent_session_id: Name | None = None
-    execution_mode: Literal["sync", "async_poll", "async_callback"] = "sync"
+    execution_mode: Mode = "sync"
     additional_demands: dict[str, JsonValue] | None = None
     scope: dict[str, JsonValue] | None = None
     queue: Name = "default"
@@ -64,9 +69,7 @@ class Asked(BaseModel):
 
     @property
     def dialect(self) -> Dialect:
-        if self.session_name is not None:
-            return "a"
-        return "b" if self.parameters is None else "c"
+        return of_request(self.model_dump(exclude_none=True, include={"session_name", "parameters", "prompt"}))
 
     @property
     def names_session(self) -> str | None:
@@ -101,7 +104,7 @@ class Accepted:
     @property
     def status(self) -> int:
         """The code that clients of the dialect are used to."""
-        return 200 if self.dialect == "a" else 201
+        return self.dialect.accepted
 
 
 class Made(NamedTuple):
@@ -120,8 +123,9 @@ class Absent(Invalid):
 class Asking:
     """Takes in what clients ask for."""
 
-    def __init__(self, store: Store, timing: Timing, shelf: Shelf, conversing: Conversing) -> None:
+    def __init__(self, store: Store, timing: Timing, shelf: Shelf, conversing: Conversing, children: Children) -> None:
         self.store = store
+        self.children = children
         self.timing = timing
         self.shelf = shelf
         self.conversing = conversing
@@ -154,15 +158,16 @@ class Asking:
         self._check_hooks(blueprint)
         parent = self._parent(asked)
         session = made.session
+        self.shelf.check_tools(blueprint, facts_of(parameters, asked.scope or {}, session, made.run))
         wanted = self._wanted(asked, blueprint)
         agent = self._executes(asked.agent_name, blueprint)
-        spec = self._spec(asked, session, agent, parameters, blueprint, wanted, parent)
+        spec = self._spec(asked, made, agent, parameters, blueprint, wanted, parent)
         try:
             self.sessions.new(session, agent, cwd=asked.project_dir)
         except Duplicate as taken:
             # What was promised may have been begun before, by a request that broke off.
             own = not asked.names_session or self.conversing.about(session).get("promised") == made.run
-            if not (promised and own):
+            if not (promised and own) and not self._never_begun(session):
                 raise Duplicate(
                     f"Session '{session}' already exists. Please use a different session name."
                     if asked.session_name is not None
@@ -174,7 +179,8 @@ class Asking:
             project_dir=asked.project_dir or "",
             agent_name=asked.agent_name or "",
             parent=parent or "",
-            dialect=asked.dialect,
+            dialect=asked.dialect.name,
+            execution_mode=asked.execution_mode,
         )
         try:
             return self._put(asked, spec, made, blueprint)
@@ -183,6 +189,12 @@ class Asking:
         except AgentqError:
             self.conversing.discard(session)
             raise
+
+    def _never_begun(self, session: str) -> bool:
+        """Whether a session's only trace is runs that failed before their executor made it: its name is free there."""
+        about = self.conversing.about(session)
+        status = self.conversing.status_of(session, about)
+        return not is_begun(about, status) and status in (FAILED, STOPPED)
 
     def _check_hooks(self, blueprint: Blueprint | None) -> None:
         """Refuse a blueprint whose hooks are no agents, before anything is made."""
@@ -203,7 +215,13 @@ class Asking:
         about = self.conversing.about(session)
         blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
         if blueprint is not None and blueprint.type == PROCEDURAL:
-            raise Absent("procedural_agent_no_resume")
+            raise Mistaken(
+                {
+                    "error": "procedural_agent_no_resume",
+                    "message": "Procedural agents are stateless and cannot be resumed",
+                    "agent_name": blueprint.name,
+                }
+            )
         parameters = asked.given()
         check_parameters(parameters, asked.agent_name, PROMPT_ONLY)
         self._check_hooks(blueprint)
@@ -215,7 +233,8 @@ class Asking:
         )
         parent = self._parent(asked) or about.get("parent") or None
         wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
-        spec = self._spec(asked, session, stored.agent, parameters, blueprint, wanted, parent)
+        self.shelf.check_tools(blueprint, facts_of(parameters, asked.scope or {}, session, made.run))
+        spec = self._spec(asked, made, stored.agent, parameters, blueprint, wanted, parent)
         self.conversing.note(session, last_resumed_at=self.conversing.now(), **({"parent": parent} if parent else {}))
         return self._put(asked, spec, made, blueprint)
 
@@ -226,6 +245,9 @@ class Asking:
             spec = self._behind(spec, start, made)
         if spec.notes and _owes(spec):
             self.conversing.owe(made.run)
+        parent = Notes.of(spec).parent
+        if parent is not None:
+            self.children.add(parent, made.run)
         receipt = self.queue.submit(spec, run_id=made.run)
         return Accepted(receipt.id, made.session, asked.dialect)
 
@@ -250,43 +272,44 @@ class Asking:
         self, hook: Hook, parameters: dict[str, JsonValue], *, near: str, queue: str, run_id: str | None = None
     ) -> str:
         """Submit a run of a hook's agent, in the partition of a session and the queue of its run; returns its id."""
-        partition = partition_of_session(self.store, near)
+        run_id = run_id or new_run_id(partition_of_session(self.store, near))
         blueprint = self.shelf.check_agent(hook.agent_name)
         wanted = self._demands(blueprint)
         spec = RunSpec.checked(
             kind="agent",
             agent=self._executes(hook.agent_name, blueprint),
             prompt=prompt_of(parameters),
-            turn=self._turn(hook.agent_name, parameters, {}, near),
+            turn=self._turn(hook.agent_name, facts_of(parameters, {}, near, run_id)),
             queue=queue,
             demands=self._all(wanted, hook.agent_name),
             timeout_ms=round(hook.timeout_seconds * 1000),
             notes=Notes(
                 agent=hook.agent_name,
-                parameters=_beside_prompt(parameters),
-                prompted=_is_prompted(parameters),
+                parameters=beside_prompt(parameters),
+                prompted=is_prompted(parameters),
             ).kept(),
         )
-        return self.queue.submit(spec, run_id=run_id or new_run_id(partition)).id
+        return self.queue.submit(spec, run_id=run_id).id
 
     def _spec(
         self,
         asked: Asked,
-        session: str,
+        made: Made,
         agent: str,
         parameters: dict[str, JsonValue],
         blueprint: Blueprint | None,
         wanted: Wanted,
         parent: str | None,
     ) -> RunSpec:
+        session = made.session
         finish = blueprint.hooks.on_run_finish if blueprint is not None and blueprint.hooks is not None else None
         notes = Notes(
-            dialect=asked.dialect,
+            dialect=asked.dialect.name,
             type=asked.type,
-            mode=asked.execution_mode,
+            mode=self._mode(asked, session, parent),
             agent=asked.agent_name,
-            parameters=_beside_prompt(parameters),
-            prompted=_is_prompted(parameters),
+            parameters=beside_prompt(parameters),
+            prompted=is_prompted(parameters),
             project=asked.project_dir,
             parent=parent,
             scope=asked.scope or {},
@@ -297,7 +320,7 @@ class Asking:
             kind="agent",
             agent=agent,
             prompt=prompt_of(parameters),
-            turn=self._turn(asked.agent_name, parameters, asked.scope or {}, session),
+            turn=self._turn(asked.agent_name, facts_of(parameters, asked.scope or {}, session, made.run)),
             session=session,
             cwd=asked.project_dir,
             env={"AGENT_SESSION_NAME": session, "AGENT_SESSION_ID": session},
@@ -308,15 +331,20 @@ class Asking:
             notes=notes.kept(),
         )
 
+    def _mode(self, asked: Asked, session: str, parent: str | None) -> Mode:
+        """How a run is waited for: where a parent alone asks for a callback, each turn of its child makes one."""
+        row = dialect(self.conversing.about(session).get("dialect") or asked.dialect.name)
+        if row.calls_back_by == "parent" and parent not in (None, session):
+            return "async_callback"
+        return asked.execution_mode
+
     def _executes(self, name: str | None, blueprint: Blueprint | None) -> str:
         default = self.timing.runner_agent
         return default if name is None else self.shelf.executes(name, blueprint, default)
 
-    def _turn(
-        self, name: str | None, parameters: dict[str, JsonValue], scope: dict[str, JsonValue], session: str
-    ) -> Turn | None:
+    def _turn(self, name: str | None, facts: Facts) -> Turn | None:
         """What our workers tell the agent beside the prompt: the system prompt of its blueprint."""
-        blueprint = self.shelf.filled(name, parameters, scope, session) if name is not None else None
+        blueprint = self.shelf.filled(name, facts) if name is not None else None
         told = blueprint and blueprint.get("system_prompt")
         return Turn(system_prompt=str(told)) if told else None
 
@@ -354,30 +382,11 @@ class Asking:
         )
         blueprint = self.shelf.blueprint(about["agent_name"]) if about.get("agent_name") else None
         wanted = self._wanted(asked, blueprint).below(self.conversing.affinity(about))
-        spec = self._spec(asked, parent, stored.agent, {"prompt": text}, blueprint, wanted, about.get("parent") or None)
+        made, above = Made(parent, run_id, ""), about.get("parent") or None
+        spec = self._spec(asked, made, stored.agent, {"prompt": text}, blueprint, wanted, above)
         told = Notes.of(spec).model_copy(update={"answers": answers}).kept()
         assert partition_of(run_id) == partition_of_session(self.store, parent)
         self.queue.submit(spec.model_copy(update={"notes": told}), run_id=run_id)
-
-
-def prompt_of(parameters: dict[str, JsonValue]) -> str:
-    """What an agent is told that takes nothing but a prompt: that, or all parameters by name."""
-    if _is_prompted(parameters):
-        return str(parameters["prompt"])
-    lines = "\n".join(f"{name}: {value}" for name, value in parameters.items())
-    return f"<inputs>\n{lines}\n</inputs>"
-
-
-def _beside_prompt(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The parameters that a spec has no place for; all of them where the prompt is made of them."""
-    if _is_prompted(parameters):
-        return {name: value for name, value in parameters.items() if name != "prompt"}
-    return parameters
-
-
-def _is_prompted(parameters: dict[str, JsonValue]) -> bool:
-    prompt = parameters.get("prompt")
-    return isinstance(prompt, str) and bool(prompt.strip())
 
 
 def _owes(spec: RunSpec) -> bool:

@@ -51,6 +51,7 @@ class Bound(BaseModel):
     executor_session_id: Fact
     hostname: Said | None = None
     executor_profile: Said | None = None
+    executor_type: Said | None = None
     project_dir: Said | None = None
 
 
@@ -64,6 +65,7 @@ class Metadata(BaseModel):
     last_resumed_at: Fact | None = None
     executor_session_id: Fact | None = None
     executor_profile: Said | None = None
+    executor_type: Said | None = None
     hostname: Said | None = None
 
 
@@ -137,7 +139,7 @@ class Attending:
         said = {name: value for name, value in facts.items() if value}
         said |= {"executor_session_id": agent_session, "bound_at": self.conversing.now()}
         if live is not None:
-            said["bound_run"] = live.id
+            said |= {"bound_run": live.id, "bound_by": live.worker}
         self.conversing.note(session, **said)
         if live is not None and live.state in HELD and is_runner_id(live.worker):
             self._tie(session, live, agent_session)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -26,17 +27,21 @@ from agentq.coordinator.link import fields_of
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.records import Filter, Records
 from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.registration import is_runner_id
+from agentq.coordinator.server.foreign.session_status import (
+    FINISHED,
+    IDLE,
+    NOT_EXISTENT,
+    About,
+    is_begun,
+    status_from,
+    turn_of,
+)
 from agentq.coordinator.server.foreign.speaking import moment, result_fields, result_of
 from agentq.coordinator.sessions import Session, Sessions, partition_of_session
 from agentq.coordinator.store import Store
 
-About = dict[str, str]
-NOT_EXISTENT = "not_existent"
-PENDING, RUNNING, IDLE, FINISHED, FAILED, STOPPING, STOPPED = (
-    *("pending", "running", "idle", "finished", "failed", "stopping", "stopped"),
-)
-ENDED = {State.COMPLETED: FINISHED, State.FAILED: FAILED, State.SKIPPED: FAILED, State.CANCELLED: STOPPED}
 ENDING_EVENTS = ("session_stop", "run_completed")
 """Events of an executor after which its session is finished, whether its run has been reported or not."""
 EVENTS_A_PAGE = 1000
@@ -129,7 +134,8 @@ class Conversing:
 
     def affinity(self, about: Mapping[str, str]) -> Wanted:
         """Where a conversation is, as demands."""
-        return Wanted(hostname=about.get("hostname") or None, executor_profile=about.get("executor_profile") or None)
+        profile = about.get("executor_profile") or about.get("executor_type")
+        return Wanted(hostname=about.get("hostname") or None, executor_profile=profile or None)
 
     def owe(self, run_id: str) -> None:
         """Note that the end of a run is to be told to somebody."""
@@ -171,29 +177,18 @@ class Conversing:
         return next(iter(self.turns(session, TERMINAL, about=about, most=1)), None)
 
     def status(self, named: str) -> str:
-        """The status of a session."""
+        """The status of a session; of one that clients of its dialect do not know yet, that there is none."""
         session = self.resolve(named)
-        return NOT_EXISTENT if session is None else self.status_of(session, self.about(session))
+        if session is None:
+            return NOT_EXISTENT
+        about = self.about(session)
+        status = self.status_of(session, about)
+        return status if is_begun(about, status) else NOT_EXISTENT
 
     def status_of(self, session: str, about: About) -> str:
         """The same of one that is there."""
         live = self.live(session, about)
-        if live is not None and about.get("finished_run") == live.id:
-            return FINISHED
-        if live is not None and live.state in HELD:
-            if live.stop_at_ms is not None:
-                return STOPPING
-            if live.state is State.RUNNING or about.get("bound_run") == live.id:
-                return RUNNING
-        ended = self.last_ended(session, about)
-        if ended is None:
-            # What an executor began by itself runs from then on; what a client asked for waits for its runner.
-            return RUNNING if live is None and about.get("bound_at") else PENDING
-        if about.get("exited_run") == ended.id and about.get("exited_as"):
-            return about["exited_as"]
-        if ended.state is State.COMPLETED:
-            return IDLE if about.get("idle_run") == ended.id else FINISHED
-        return ENDED[ended.state]
+        return status_from(about, turn_of(live), lambda: turn_of(self.last_ended(session, about)))
 
     # ---- what executors tell
 
@@ -271,13 +266,14 @@ class Conversing:
             return found
         if status in (FINISHED, IDLE) or run is not None:
             raise NotFound("No result found")
-        raise Unfinished("Session not finished" if about.get("dialect") == "a" else "Session not finished or idle")
+        raise Unfinished(dialect(about.get("dialect")).unfinished)
 
     # ---- an end to it
 
     def discard(self, session: str) -> dict[str, int]:
         """Delete a session, with what was told of it; its runs that have ended go, too, where they may."""
         about = self.about(session)
+        self._cancel_pending(session, about)
         if self.live(session) is not None or about.get("idle_run"):
             raise WrongState("Stop session first")
         runs = self.turns(session, TERMINAL, about=about, most=LIST_A_CALL)
@@ -294,6 +290,15 @@ class Conversing:
         left = self.queue.forget([(run.id, run.state) for run in runs])
         return {"session": 1, "events_count": int(told), "runs_count": sum(each is None for each in left)}
 
+    def _cancel_pending(self, session: str, about: About) -> None:
+        """Cancel the turns of a session of which none has begun, from the end of its line."""
+        live = self.live(session, about)
+        if live is None or live.state in HELD:
+            return
+        for run_id in reversed(self.sessions.line(session) or [live.id]):
+            with suppress(WrongState, NotFound):  # it ended at that moment
+                self.queue.cancel(run_id, "its session was deleted")
+
     # ---- in the words of the dialects
 
     def fields(self, session: str) -> dict[str, Any]:
@@ -305,13 +310,13 @@ class Conversing:
             stored = None
         return self.also(session, about, stored)
 
-    def also(self, session: str, about: About, stored: Session | None) -> dict[str, Any]:
-        """The same of one that was read already."""
+    def also(self, session: str, about: About, stored: Session | None, status: str | None = None) -> dict[str, Any]:
+        """The same of one that was read already, and whose status may be known."""
         created = about.get("bound_at") or None
         return {
             "session_id": about.get("given_id") or session,
             "session_name": session,
-            "status": self.status_of(session, about),
+            "status": status or self.status_of(session, about),
             "created_at": moment(stored.created_at_ms) if stored is not None else created,
             "project_dir": about.get("project_dir") or (stored.cwd if stored is not None else None),
             "agent_name": about.get("agent_name") or None,
@@ -321,6 +326,8 @@ class Conversing:
             "executor_session_id": about.get("executor_session_id")
             or (stored.agent_session if stored is not None else None),
             "executor_profile": about.get("executor_profile") or None,
+            "executor_type": about.get("executor_type") or None,
+            "execution_mode": about.get("execution_mode") or "sync",
             "hostname": about.get("hostname")
             or (stored.host if stored is not None and not is_runner_id(stored.host or "") else None),
         }

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.attending import Attending
+from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import Conversing
 from agentq.coordinator.server.foreign.follower import Elsewhere
 from agentq.coordinator.server.foreign.lobby import Lobby
 from agentq.coordinator.server.foreign.orders import Orders
 from agentq.coordinator.server.foreign.owing import Owing
 from agentq.coordinator.server.foreign.polling import Polling
+from agentq.coordinator.server.foreign.presence import Presence
 from agentq.coordinator.server.foreign.reports import Reports
 from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.rush import Rush
+from agentq.coordinator.server.foreign.session_list import SessionList
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.stopping import Stopping
 from agentq.coordinator.server.foreign.timing import Timing
@@ -31,10 +34,13 @@ class Embassy:
         self.timing = Timing.of(server)
         self.shelf = Shelf(store)
         self.conversing = Conversing(store)
-        self.roster = Roster(store, settings, self.timing, self.shelf)
-        self.orders = Orders(self.roster, self.conversing, self.shelf)
+        self.presence = Presence(store)
+        self.roster = Roster(store, settings, self.timing, self.shelf, self.presence)
+        self.children = Children(self.conversing)
+        self.session_list = SessionList(self.roster, self.conversing)
+        self.orders = Orders(self.roster, self.conversing, self.shelf, self.children)
         self.reports = Reports(self.roster, self.conversing)
-        self.asking = Asking(store, self.timing, self.shelf, self.conversing)
+        self.asking = Asking(store, self.timing, self.shelf, self.conversing, self.children)
         self.stopping = Stopping(self.roster, self.conversing)
         self.attending = Attending(self.roster, self.conversing, self.timing)
         self.lobby = Lobby(store, tides, elsewhere)

@@ -18,16 +18,16 @@ OF_SESSION = {"session_id": SESSION, "session_name": "research", "status": "runn
 class Example(NamedTuple):
     """A request, if it has a body, and its answer."""
 
-    answered: dict[str, Any]
+    answered: dict[str, Any] | list[dict[str, Any]]
     asked: dict[str, Any] | None = None
 
 
-def _shelf(kind: str, name: str) -> dict[tuple[str, str], Example]:
+def _shelf(kind: str) -> dict[tuple[str, str], Example]:
     """What is asked and answered of one kind of thing that is kept for runners."""
     said = {"name": "researcher", "description": "Finds out what is known of something."}
     one, kept = f"/{kind}/{{name}}", {"name": "researcher", "created_at": AT, "modified_at": AT}
     return {
-        ("GET", f"/{kind}"): Example({name: [kept]}),
+        ("GET", f"/{kind}"): Example([kept]),
         ("POST", f"/{kind}"): Example(kept, said),
         ("GET", one): Example(kept),
         **{(method, one): Example(kept, {"description": "Finds out more."}) for method in ("PATCH", "PUT")},
@@ -35,12 +35,21 @@ def _shelf(kind: str, name: str) -> dict[tuple[str, str], Example]:
 
 
 EXAMPLES: dict[tuple[str, str], Example] = {
-    **_shelf("agents", "agents"),
-    **_shelf("capabilities", "capabilities"),
-    **_shelf("scripts", "scripts"),
-    **_shelf("mcp-servers", "mcp_servers"),
+    **_shelf("agents"),
+    **_shelf("capabilities"),
+    **_shelf("scripts"),
+    **_shelf("mcp-servers"),
     ("PATCH", "/agents/{name}/status"): Example({"name": "researcher", "status": "inactive"}, {"status": "inactive"}),
-    ("POST", "/config/import"): Example({**OK, "imported": {"agents": 1, "capabilities": 0}}),
+    ("POST", "/config/import"): Example(
+        {
+            **OK,
+            "message": "Configuration imported successfully",
+            "agents_imported": 1,
+            "agents_replaced": 0,
+            "capabilities_imported": 0,
+            "capabilities_replaced": 0,
+        }
+    ),
     ("POST", "/runner/register"): Example(
         {
             "runner_id": RUNNER,

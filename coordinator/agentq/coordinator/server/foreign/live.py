@@ -4,7 +4,8 @@
 
 Milliseconds and number are the place in our own stream of events, so a client that comes back with `Last-Event-ID` goes
 on exactly there. Where two of these events are made of one of ours, the first has no id: who has seen only that one is
-told both again. What a session is told to be is what it is when it is told, not what it was when something happened.
+told both again. What a session is told to be is what it is when it is told, not what it was when something happened;
+but for its beginning, when it is pending.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from agentq.coordinator.lifecycle import State
 from agentq.coordinator.server import sse
 from agentq.coordinator.server.feed import Places
 from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.session_list import SessionList
+from agentq.coordinator.server.foreign.session_status import PENDING
 from agentq.coordinator.server.foreign.speaking import START, Notes, error_of
 from agentq.coordinator.server.service import Service
 
@@ -33,8 +36,6 @@ KIND = {
     "event": "evt",
     "run_failed": "rfl",
 }
-SHOWN = 100
-"""Sessions in the first message."""
 PASSED_OVER = ("progressed", "signalled", "moved", "wanted")
 """Events of a run that change nothing of its session."""
 KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
@@ -56,21 +57,22 @@ def id_of(place: str, name: str) -> str:
 
 
 async def sessions(
-    service: Service, conversing: Conversing, places: Places, session: str | None, *, init: bool
+    service: Service, listed: SessionList, places: Places, session: str | None, *, init: bool
 ) -> AsyncGenerator[str]:
     """What happens in all sessions, or in one, from these places on; first, if asked for, what there is."""
+    conversing = listed.conversing
     with service.feed.reader(Interest(), places) as reader:
         yield sse.opening()
         if init:
-            yield _words(await service.ask(_present, conversing, session), reader.place)
+            yield _words(await service.ask(present, listed, session), reader.place)
         quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
         while not service.tides.closing:
             try:
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
-                told = await service.ask(_told, conversing, batch.items, session)
+                told = await service.ask(told_of, conversing, batch.items, session)
                 if batch.gap:
                     # What the client has missed is gone: it is told everything there is, as in the beginning.
-                    yield _words(await service.ask(_present, conversing, session), batch.place)
+                    yield _words(await service.ask(present, listed, session), batch.place)
             except (Unreachable, TryLater):
                 yield ": heartbeat\n\n"
                 await asyncio.sleep(OUTAGE_MS / 1000)
@@ -88,15 +90,15 @@ def _words(telling: Telling, place: str) -> str:
     return sse.told(json.dumps(body), name=name, place=id_of(place, name) if place else "")
 
 
-def _present(conversing: Conversing, session: str | None) -> Telling:
+def present(listed: SessionList, session: str | None) -> Telling:
+    """The sessions that there are, or one of them, as the first message has it."""
     if session is not None:
+        conversing = listed.conversing
         return "init", {"sessions": [conversing.fields(session)] if conversing.exists(session) else []}
-    shelf = conversing.sessions.list(limit=SHOWN)
-    found = [conversing.also(each.name, conversing.about(each.name), each) for each in shelf.sessions]
-    return "init", {"sessions": found}
+    return "init", {"sessions": listed.whole()}
 
 
-def _told(conversing: Conversing, items: list[Any], session: str | None) -> list[tuple[str, list[Telling]]]:
+def told_of(conversing: Conversing, items: list[Any], session: str | None) -> list[tuple[str, list[Telling]]]:
     """What the client is told of each event, with its place."""
     found = []
     for place, item in items:
@@ -126,6 +128,9 @@ def _of_run(conversing: Conversing, event: Located) -> list[Telling]:
     except NotFound:
         return []
     begins = event.event == "submitted" and Notes.of(run.spec).type == START
+    if begins:
+        # Its clients wait to see it pending, however soon it was claimed.
+        fields |= {"status": PENDING}
     tellings: list[Telling] = []
     if event.state is State.FAILED:
         body = {"run_id": run.id, "error": error_of(run), "session_id": fields["session_id"]}

@@ -2,8 +2,8 @@
 
 A poller that waits is a place in a line and a future; it costs nothing until it is called. One task follows the tides:
 a run that becomes pending calls the first in the line that serves its lane, a stop that is ordered or a run that ends
-calls the runner that holds it, and what is not known calls everybody. Whoever is called and does not come passes the
-call on.
+calls the runner that holds it; a script that has changed, and what is not known, calls everybody. Whoever is called and
+does not come passes the call on.
 """
 
 from __future__ import annotations
@@ -157,6 +157,8 @@ class Lobby(Follower):
 
     async def _tell(self, events: Sequence[Event]) -> None:
         for event in events:
+            if event.event == "scripts_changed":
+                self.call_all()
             # It has something to stop; or a run that it held has left its hands, and there is room for another.
             if event.worker and (event.event == "stop_ordered" or event.state not in HELD):
                 self.call_runner(event.worker)

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from agentq.coordinator.queue import Claim
-from agentq.coordinator.server.foreign.registration import Dialect, Registration
+from agentq.coordinator.server.foreign.dialects import Dialect
+from agentq.coordinator.server.foreign.registration import Registration
 
 HEAD = 6
 """Values of the script's reply before the fields."""

@@ -28,9 +28,11 @@ from agentq.coordinator.limits import ERROR_CHARACTERS
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import Outcome, spec_from_wire
+from agentq.coordinator.server.foreign.children import Children
 from agentq.coordinator.server.foreign.conversing import RUN_OF, Conversing
+from agentq.coordinator.server.foreign.dialects import STOP_RUNS, Dialect
 from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
-from agentq.coordinator.server.foreign.registration import Dialect
+from agentq.coordinator.server.foreign.placeholders import facts_of
 from agentq.coordinator.server.foreign.roster import ACTIVE_MS, NotRegistered, Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, lone_session, session_of
@@ -75,8 +77,9 @@ class Ask(NamedTuple):
 class Orders:
     """Decides what each poll is answered."""
 
-    def __init__(self, roster: Roster, conversing: Conversing, shelf: Shelf) -> None:
+    def __init__(self, roster: Roster, conversing: Conversing, shelf: Shelf, children: Children) -> None:
         self.roster = roster
+        self.children = children
         self.conversing = conversing
         self.shelf = shelf
         self.queue = roster.queue
@@ -85,13 +88,14 @@ class Orders:
     def next(self, look: Look, poll_ms: int = 0) -> Told | Nothing:
         """What a runner is to be told now; `poll_ms` is how long it is going to wait if that is nothing."""
         if look.leaving:
+            self.roster.let_go(look)
             return Told({"deregistered": True})
         if not look.registered or self.roster.is_worn(look):
             self.roster.beat(look)
             look = self.roster.look(look.runner)
         found = self._found(look)
         if poll_ms and isinstance(found, Nothing):
-            self.roster.note(look.runner, polls_until_ms=str(look.now_ms + poll_ms))
+            self.roster.note(look.runner, **self.roster.polls_until(look.now_ms + poll_ms))
         return found
 
     def next_of_all(self, asks: Sequence[Ask]) -> list[Answer]:
@@ -113,7 +117,7 @@ class Orders:
         for place, answer in zip(plain, self._claimed_by_all(list(plain.values())), strict=True):
             answers[place] = answer
         quiet = [
-            (look.runner, {"polls_until_ms": str(look.now_ms + asks[place].poll_ms)})
+            (look.runner, self.roster.polls_until(look.now_ms + asks[place].poll_ms))
             for place, look in plain.items()
             if isinstance(answers[place], Nothing) and asks[place].poll_ms
         ]
@@ -122,7 +126,7 @@ class Orders:
 
     def _is_plain(self, look: Look) -> bool:
         """Whether there is nothing to tell a runner but a run."""
-        knows = look.dialect != "c" or look.fields.get("scripts", "0") == look.shelf
+        knows = not look.dialect.fetches_scripts or look.fields.get("scripts", "0") == look.shelf
         free = knows and look.registered and not (look.leaving or look.draining or look.holds or look.given)
         return free and not self.roster.is_worn(look) and len(look.epochs) == 1
 
@@ -179,7 +183,8 @@ class Orders:
         runs, sessions = {hold.claim.id for hold in held}, {hold.session for hold in held}
         lost = [each for each in look.given if each.run not in runs]
         # A later turn of the same conversation has taken its place there; a stop would hit that one.
-        over = [each for each in lost if each.times >= TIMES or (look.dialect == "c" and each.session in sessions)]
+        by_session = STOP_RUNS not in look.dialect.stops
+        over = [each for each in lost if each.times >= TIMES or (by_session and each.session in sessions)]
         if over:
             self.roster.note(look.runner, **{f"{GIVEN}{each.run}": "" for each in over})
         return [each for each in lost if each not in over]
@@ -206,21 +211,25 @@ class Orders:
         return Told(_stop_body(look.dialect, due))
 
     def _scripts(self, look: Look) -> Told | None:
-        """What has changed of the scripts since the runner was last told; only runners of dialect C know of any."""
-        if look.dialect != "c":
+        """What has changed of the scripts since the runner was last told; only some dialects know of any."""
+        if not look.dialect.fetches_scripts:
             return None
         if look.fields.get("scripts", "0") == look.shelf:
             return None
-        names = [each["name"] for each in self.shelf.all("scripts")]
-        before = look.fields.get("script_names", "").split()
-        self.roster.note(look.runner, scripts=look.shelf, script_names=" ".join(names))
-        removed = [name for name in before if name not in names]
-        return Told({"sync_scripts": names, "remove_scripts": removed}) if names or removed else None
+        stamps = {each["name"]: each["modified_at"] for each in self.shelf.all("scripts")}
+        before = dict(_stamped(each) for each in look.fields.get("script_names", "").split())
+        kept = " ".join(f"{name}|{stamp}" for name, stamp in stamps.items())
+        self.roster.note(look.runner, scripts=look.shelf, script_names=kept)
+        changed = [name for name, stamp in stamps.items() if before.get(name) != stamp]
+        removed = [name for name in before if name not in stamps]
+        return Told({"sync_scripts": changed, "remove_scripts": removed}) if changed or removed else None
 
     # ---- giving
 
     def _claimed(self, look: Look) -> Told | Nothing:
         room = look.registration.concurrency - len(look.holds)
+        if room <= 0:
+            room += self.children.waited_for(hold.session for hold in look.holds)
         while room > 0:
             claims = self.roster.lease(look).claim(1)
             if not claims:
@@ -250,9 +259,9 @@ class Orders:
         self, look: Look, claim: Claim, run: Run, parameters: dict[str, JsonValue] | None
     ) -> tuple[Body, dict[str, str]]:
         """A run as its runner gets it, and what is to be noted of the runner."""
-        session, active = session_of(run), str(look.now_ms + ACTIVE_MS)
+        session, active = session_of(run), self.roster.polls_until(look.now_ms + ACTIVE_MS)
         self.roster.remember(look.runner, claim, session)
-        facts = {"polls_until_ms": active, f"{GIVEN}{run.id}": f"{session} 0 0"}
+        facts = {**active, f"{GIVEN}{run.id}": f"{session} 0 0"}
         return self._body(run, Notes.of(run.spec), session, parameters), facts
 
     def _body(self, run: Run, notes: Notes, session: str, parameters: dict[str, JsonValue] | None) -> Body:
@@ -269,7 +278,7 @@ class Orders:
     def _blueprint(self, notes: Notes, body: Body, session: str) -> Body | None:
         if notes.agent is None:
             return None
-        return self.shelf.filled(notes.agent, body["parameters"], notes.scope, session)
+        return self.shelf.filled(notes.agent, facts_of(body["parameters"], notes.scope, session, body["run_id"]))
 
     def _hooked(self, hook: str) -> tuple[str | None, dict[str, JsonValue] | None]:
         """What a start hook has answered: why the run must not begin, and the parameters that it is to begin with."""
@@ -294,6 +303,12 @@ class Orders:
             raise
         except AgentqError:
             return  # it has gone on without this attempt already
+
+
+def _stamped(text: str) -> tuple[str, str]:
+    """A script that a runner was told to fetch, and how old it was then."""
+    name, _, stamp = text.partition("|")
+    return name, stamp
 
 
 def run_of(claim: Claim, look: Look) -> Run:
@@ -325,6 +340,6 @@ def parsed(said: JsonValue) -> dict[str, JsonValue]:
 
 
 def _stop_body(dialect: Dialect, due: list[Given]) -> Body:
-    if dialect == "c":
-        return {"stop_sessions": list(dict.fromkeys(each.session for each in due))}
-    return {"stop_runs": [each.run for each in due]}
+    """What is to stop, in each spelling of the dialect; which of them a runner reads is its own affair."""
+    named = {"run": [each.run for each in due], "session": list(dict.fromkeys(each.session for each in due))}
+    return {stop.key: named[stop.names] for stop in dialect.stops}

@@ -24,8 +24,9 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.server.foreign.asking import Asking
 from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.follower import Elsewhere, Follower
-from agentq.coordinator.server.foreign.shelf import Hook
+from agentq.coordinator.server.foreign.shelf_kinds import Hook
 from agentq.coordinator.server.foreign.speaking import STATUS, Notes, error_of, result_of, session_of
 from agentq.coordinator.server.tides import Tides
 
@@ -43,6 +44,7 @@ LOOK_S = 30.0
 """How often it is looked whether something is owed, whatever has happened."""
 GATHER_S = 0.02
 """Children that end together are told of together; and it is not looked at every event by itself."""
+BETWEEN = "\n\n"
 CLOSING = "Please continue with the orchestration based on "
 
 log = logging.getLogger("agentq.server")
@@ -157,17 +159,30 @@ class Owing(Follower):
         return ids
 
     def _text(self, children: list[Run]) -> str:
+        in_tags = dialect(Notes.of(children[0].spec).dialect).callback_in_tags
         if len(children) == 1:
             (run,) = children
+            if not in_tags:
+                return self._sentences(run)
             opening = f'<agent-callback session="{session_of(run)}" status="{STATUS[run.state]}">'
-            return f"{opening}\n{self._part(run, '##')}\n</agent-callback>\n\n{CLOSING}this result."
+            return f"{opening}\n{self._part(run, '##')}\n</agent-callback>\n\n{_closing(run)}"
         most = min(TOLD_CHARACTERS, SHARES * TOLD_CHARACTERS // len(children))
         parts = [
             f"### Child: {session_of(run)} (status: {STATUS[run.state]})\n\n{self._part(run, '####', most)}"
             for run in children
         ]
+        if not in_tags:
+            return "Multiple child agent sessions have completed.\n\n" + BETWEEN.join(
+                [*parts, f"{CLOSING}these results."]
+            )
         opening = f'<agent-callback type="aggregated" count="{len(children)}">'
         return "\n".join([opening, "\n\n".join(parts), "</agent-callback>"]) + f"\n\n{CLOSING}these results."
+
+    def _sentences(self, run: Run) -> str:
+        """The end of one child as the older dialects tell it."""
+        ended = "completed" if run.state is State.COMPLETED else "failed"
+        opening = f'The child agent session "{session_of(run)}" has {ended}.'
+        return f"{opening}\n\n{self._part(run, '##')}\n\n{_closing(run)}"
 
     def _part(self, run: Run, mark: str, most: int = TOLD_CHARACTERS) -> str:
         if run.state is not State.COMPLETED:
@@ -176,6 +191,13 @@ class Owing(Follower):
         data = found.get("result_data")
         text = json.dumps(data, ensure_ascii=False) if data is not None else str(found.get("result_text") or "")
         return f"{mark} Child Result\n\n{_enclosed(text, most)}"
+
+
+def _closing(run: Run) -> str:
+    """What the parent is to do now."""
+    if run.state is State.COMPLETED:
+        return f"{CLOSING}this result."
+    return "Please handle this failure and continue with the orchestration."
 
 
 def _owes_parent(notes: Notes) -> bool:

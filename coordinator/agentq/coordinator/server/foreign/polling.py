@@ -20,7 +20,7 @@ from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.server.foreign.follower import Elsewhere
 from agentq.coordinator.server.foreign.lobby import Lobby, Place
 from agentq.coordinator.server.foreign.orders import Ask, Body, Nothing, Orders, Told
-from agentq.coordinator.server.foreign.roster import NotRegistered, Roster
+from agentq.coordinator.server.foreign.roster import ARRIVING, NotRegistered, Roster
 from agentq.coordinator.server.foreign.rush import Rush
 from agentq.coordinator.server.problems import Denied
 
@@ -41,6 +41,7 @@ class Polling:
 
     def __init__(self, roster: Roster, orders: Orders, lobby: Lobby, rush: Rush, elsewhere: Elsewhere) -> None:
         self.roster = roster
+        self._presence = roster.presence
         self.orders = orders
         self.lobby = lobby
         self._rush = rush
@@ -54,7 +55,11 @@ class Polling:
         hold_ms = round(1000 * self.roster.timing.runner_poll_timeout * random.uniform(HELD_MIN, 1))
         deadline = monotonic_ms() + hold_ms
         with self.lobby.place(runner) as place:
-            told = await self._next(place, deadline, gone, may_touch, check)
+            await self._presence.hold(self._elsewhere)
+            try:
+                told = await self._next(place, deadline, gone, may_touch, check)
+            finally:
+                self._presence.release()
             # Who was never let in has not been there.
             if gone.done() and not place.superseded and place.who is not None:
                 await self._note_gone(runner)
@@ -105,4 +110,4 @@ class Polling:
     async def _note_gone(self, runner: str) -> None:
         """The client has gone: another process may take its place at once."""
         with suppress(AgentqError):  # else the note of this poll runs out by itself
-            await self._elsewhere(self.roster.note, runner, polls_until_ms="")
+            await self._elsewhere(self.roster.note, runner, polls_until_ms="", **{ARRIVING: ""})

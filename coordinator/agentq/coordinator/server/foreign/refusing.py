@@ -9,20 +9,25 @@ from starlette.responses import Response
 
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.server import problems
+from agentq.coordinator.server.foreign.archive import NoArchive
 from agentq.coordinator.server.foreign.asking import Absent
 from agentq.coordinator.server.foreign.conversing import Unfinished
 from agentq.coordinator.server.foreign.roster import Collision, NotRegistered, Occupied
-from agentq.coordinator.server.foreign.shelf import NoAgent
+from agentq.coordinator.server.foreign.shelf import NoAgent, Used
+from agentq.coordinator.server.foreign.shelf_kinds import BadName
 from agentq.coordinator.server.foreign.validating import Mistaken
 
 STATUS: dict[type[AgentqError], int] = {
     NotRegistered: 401,
     Absent: 400,
+    BadName: 400,
+    NoArchive: 400,
     NoAgent: 400,
     Mistaken: 400,
     Unfinished: 400,
     Occupied: 409,
     Collision: 409,
+    Used: 409,
 }
 
 

@@ -1,8 +1,7 @@
 """What a foreign runner says of itself when it registers, in any dialect, and the worker that it is to us.
 
-    A   all fields optional, an empty body too                 id by chance: `rnr_` and 12 digits
-    B   hostname, project_dir, executor_type, tags             id from these
-    C   hostname, project_dir, executor_profile, executor, …   id from these and the executor's command
+Which fields tell the dialect, and what its id is made of, stands in dialects.py. A runner that lacks a part of its
+identity gets an id by chance, `rnr_` and 12 digits.
 
 A runner that cannot say more than its program lets it can still say it in its tags: `slots=4` that it takes four runs
 at a time, `queue=nightly` which queue it serves.
@@ -13,7 +12,7 @@ from __future__ import annotations
 import re
 import secrets
 from hashlib import blake2b, sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -21,10 +20,10 @@ from agentq.coordinator.demands import HOST
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.fields import Name, one_sentence
 from agentq.coordinator.fitting import EXECUTOR_TYPE
+from agentq.coordinator.server.foreign.dialects import Dialect, of_registration
 from agentq.coordinator.serving import Identity
 from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT, READY
 
-Dialect = Literal["a", "b", "c"]
 Said = Annotated[str, Field(max_length=4096)]
 
 HOSTNAME, PROJECT, PROFILE, TAG, OWNS = "hostname", "project_dir", "executor_profile", "tag.", "owns."
@@ -36,8 +35,11 @@ YES = "yes"
 SLOTS, QUEUE = "slots=", "queue="
 """What tags begin with that say more."""
 PROCEDURAL, AUTONOMOUS = "procedural", "autonomous"
+IDENTIFYING = 3
+"""Parts of an identity without which a runner has none: where it is, and what it executes with."""
 TAGS = 32
 SLOTS_MAX = 1000
+"""Runs at a time of a runner that says no number: none of their programs has a limit."""
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/+-]{0,127}")
 _ROOTED = re.compile(r"/[A-Za-z0-9_.@/+-]{0,120}")
@@ -102,27 +104,30 @@ class Registration(BaseModel):
 
     @property
     def dialect(self) -> Dialect:
-        if self.executor_profile is not None:
-            return "c"
-        return "b" if self.tags and self.hostname is not None else "a"
+        """Its dialect, known from the fields that it has."""
+        fields = self.model_dump(exclude_none=True)
+        return of_registration(fields, fields.get("executor", {}))
 
     def runner_id(self) -> str:
-        """The id that it has: the same for the same identity, where the dialect has one."""
-        if self.dialect == "a":
+        """Its id: the same for the same identity, where it says all that its dialect makes one of."""
+        parts = [self._part(name) for name in self.dialect.identity]
+        if None in parts[:IDENTIFYING]:
             return f"rnr_{secrets.token_hex(6)}"
-        command = (self.executor.command if self.executor is not None else None) or ""
-        profile = self.executor_profile if self.dialect == "c" else self.executor_type
-        parts = [self.hostname or "", self.project_dir or "", profile or ""]
-        parts += [command] if self.dialect == "c" else []
-        return "lnch_" + sha256(":".join(parts).encode()).hexdigest()[:12]
+        return "lnch_" + sha256(":".join(part or "" for part in parts).encode()).hexdigest()[:12]
+
+    def _part(self, name: str) -> str | None:
+        if name == "executor.command":
+            return self.executor.command if self.executor is not None else None
+        found: str | None = getattr(self, name)
+        return found
 
     @property
     def concurrency(self) -> int:
-        """How many runs it takes at a time: one, unless it says more."""
+        """How many runs it takes at a time: as many as there are, unless it says how many."""
         said = next((tag.removeprefix(SLOTS) for tag in self.tags if tag.startswith(SLOTS)), "")
         if said.isdecimal() and 1 <= int(said) <= SLOTS_MAX:
             return int(said)
-        return self.slots or 1
+        return self.slots or SLOTS_MAX
 
     @property
     def said_queues(self) -> tuple[str, ...]:
@@ -132,6 +137,12 @@ class Registration(BaseModel):
     def within(self, queues: tuple[str, ...]) -> Registration:
         """The same for these queues where it names none."""
         return self if self.said_queues or not queues else self.model_copy(update={"queues": queues})
+
+    @property
+    def is_procedural(self) -> bool:
+        """Whether it runs what is procedural, and nothing else."""
+        kind = self.executor.type if self.executor is not None else None
+        return PROCEDURAL in (kind, self.executor_type)
 
     def identity(self, runner: str) -> Identity:
         """The worker that it is."""
@@ -143,18 +154,16 @@ class Registration(BaseModel):
                 slots=self.concurrency,
                 only_matching=self.require_matching_tags,
                 only_agents=True,
-                about={"host": self.hostname, "runner": self.dialect},
+                about={"host": self.hostname, "runner": self.dialect.name},
             )
         except ValidationError as error:
             raise Invalid(one_sentence(error)) from error
 
     def _labels(self, runner: str) -> dict[str, str]:
         profile = self.executor_profile or self.executor_type
-        kind = self.executor.type if self.executor is not None else None
-        procedural = PROCEDURAL in (kind, self.executor_type)
         said = {HOST: self.hostname or runner, HOSTNAME: self.hostname, PROJECT: self.project_dir, PROFILE: profile}
         labels = {name: label_of(value) for name, value in said.items() if value}
-        labels |= {TYPE: PROCEDURAL if procedural else AUTONOMOUS, HOOKS: YES, ANY_AGENT: READY}
+        labels |= {TYPE: PROCEDURAL if self.is_procedural else AUTONOMOUS, HOOKS: YES, ANY_AGENT: READY}
         for agent in self.agents:
             labels |= {f"{AGENT_LABEL}{agent.name}": READY, f"{OWNS}{agent.name}": YES}
         tags = (tag for tag in self.tags if not tag.startswith((SLOTS, QUEUE)))

@@ -19,8 +19,11 @@ from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.limits import ERROR_CHARACTERS, TAIL_CHARACTERS
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Outcome
+from agentq.coordinator.server.foreign import progress
 from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.looking import GIVEN, Hold, Look
+from agentq.coordinator.server.foreign.progress import Progress, Step
 from agentq.coordinator.server.foreign.roster import Roster
 from agentq.coordinator.server.foreign.speaking import session_of
 
@@ -64,6 +67,8 @@ class Reports:
             # It runs there all the same: it is noted as given, and so stopped with the next poll.
             session = session_of(self._run(run_id))
             self.roster.note(runner, **{f"{GIVEN}{run_id}": f"{session} 0 0"})
+            return
+        self._tell(self._progress(runner, claim, "run_start"))
 
     def completed(self, runner: str, run_id: str, session_status: str | None) -> None:
         """A run is done."""
@@ -73,17 +78,24 @@ class Reports:
         if session_status == IDLE:
             self.conversing.note(session, idle_run=run_id, idle_at=runner)
         outcome = _outcome(self.conversing.answer_of(session, run_id))
-        self._say(runner, claim, lambda held: _refused(self.queue.finish([(held, outcome)])))
+        if self._say(runner, claim, lambda held: _refused(self.queue.finish([(held, outcome)]))):
+            self._tell(self._progress(runner, claim, "run_completed", session))
 
     def started_of_all(self, told: Sequence[Ended]) -> list[AgentqError | None]:
         """What several runners say of runs that have begun, together; of each, why it is refused."""
         claims = [self.roster.at_hand(each.runner, each.run) for each in told]
         refusals = iter(self.queue.start([claim for claim in claims if claim is not None]))
+        good = [claim is not None and next(refusals) is None for claim in claims]
+        self._tell(
+            *(
+                self._progress(each.runner, claim, "run_start")
+                for each, claim, is_good in zip(told, claims, good, strict=True)
+                if claim is not None and is_good
+            )
+        )
         return [
-            None
-            if claim is not None and next(refusals) is None
-            else _why(lambda each=each: self.started(each.runner, each.run))  # type: ignore[misc]
-            for each, claim in zip(told, claims, strict=True)
+            None if is_good else _why(lambda each=each: self.started(each.runner, each.run))  # type: ignore[misc]
+            for each, is_good in zip(told, good, strict=True)
         ]
 
     def completed_of_all(self, told: Sequence[Ended]) -> list[AgentqError | None]:
@@ -94,7 +106,15 @@ class Reports:
         sessions = [self.roster.forget(each.runner, each.run) or session_of(self._run(each.run)) for each, _ in plain]
         asked = [(session, each.run) for session, (each, _) in zip(sessions, plain, strict=True)]
         outcomes = map(_outcome, self.conversing.answers_of(asked))
-        refusals = iter(self.queue.finish([(claim, next(outcomes)) for _, claim in plain]))
+        finished = self.queue.finish([(claim, next(outcomes)) for _, claim in plain])
+        self._tell(
+            *(
+                self._progress(each.runner, claim, "run_completed", session)
+                for (each, claim), session, refused in zip(plain, sessions, finished, strict=True)
+                if refused is None
+            )
+        )
+        refusals = iter(finished)
         return [
             None
             if claim is not None and next(refusals) is None
@@ -140,6 +160,22 @@ class Reports:
         about = self.conversing.about(hold.session) if hold.session else {}
         said = about.get("finished_run") == hold.claim.id
         return said and now_ms - int(about.get("finished_at_ms", now_ms)) > UNREPORTED_MS
+
+    # ---- what the server tells of them
+
+    def _progress(self, runner: str, claim: Claim, step: Step, session: str = "") -> Progress | None:
+        """What is told of an attempt where its runner's dialect has the server tell it."""
+        who = self.roster.who_is(runner) or self.roster.who(self.roster.look(runner))
+        if not dialect(str(who.about.get("runner"))).tells_progress:
+            return None
+        here = self.roster.given_here(runner, claim.id)
+        in_session = session or (here[1] if here is not None else session_of(self._run(claim.id)))
+        return Progress(in_session, claim.id, claim.fence, step)
+
+    def _tell(self, *steps: Progress | None) -> None:
+        told = [each for each in steps if each is not None]
+        if told:
+            progress.tell(self.roster.store, told)
 
     # ---- for whom
 

@@ -24,6 +24,7 @@ from agentq.coordinator.limits import FOREIGN_MS, TOLD_BYTES
 from agentq.coordinator.queue import Claim, Queue
 from agentq.coordinator.records import Records, WorkerRecord
 from agentq.coordinator.server.foreign.looking import GIVEN, Look, look_of
+from agentq.coordinator.server.foreign.presence import Presence
 from agentq.coordinator.server.foreign.registration import Registration
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.timing import Timing
@@ -35,6 +36,12 @@ from agentq.coordinator.tokens import Tokens
 LEASES_KEPT = 20_000
 ACTIVE_MS = 5_000
 """A runner that polled so lately is alive; nobody takes its place."""
+REGISTERED_MS = 3_000
+"""The same of one that has registered and is about to poll: two processes that start together are not both let in."""
+ARRIVING = "arriving_until_ms"
+"""The fact about a runner until when it counts as about to poll."""
+LEFT = "left_at_ms"
+"""The fact about a runner that it was told that it is deregistered."""
 
 
 class NotRegistered(NotFound):
@@ -44,7 +51,9 @@ class NotRegistered(NotFound):
 class Occupied(Refused):
     """Another process with that identity polls at this very moment."""
 
-    def __init__(self, runner: str, registration: Registration) -> None:
+    def __init__(self, runner: str, registration: Registration, *, here: bool) -> None:
+        self.here = here
+        """Whether it polls at this very server; another may be gone, which is known some seconds later."""
         super().__init__(f"A runner with this identity is at work already, as {runner}.")
         self.detail: dict[str, JsonValue] = {
             "error": "duplicate_runner",
@@ -53,6 +62,7 @@ class Occupied(Refused):
             "hostname": registration.hostname,
             "project_dir": registration.project_dir,
             "executor_profile": registration.executor_profile or registration.executor_type,
+            "executor_type": registration.executor_type,
         }
 
 
@@ -82,8 +92,9 @@ class _Kept:
 class Roster:
     """The runners of a namespace."""
 
-    def __init__(self, store: Store, settings: Settings, timing: Timing, shelf: Shelf) -> None:
+    def __init__(self, store: Store, settings: Settings, timing: Timing, shelf: Shelf, presence: Presence) -> None:
         self.store = store
+        self.presence = presence
         self.shelf = shelf
         self.queue = Queue(store)
         self.records = Records(store)
@@ -103,8 +114,8 @@ class Roster:
         before = self._glance(runner)
         if before is not None and token and before.fields.get("token", "") != token and self._is_owned(before):
             raise NotAllowed(f"This identity was registered with another token; DELETE /runners/{runner} lets it go.")
-        if before is not None and not before.leaving and int(before.fields.get("polls_until_ms", 0)) > before.now_ms:
-            raise Occupied(runner, registration)
+        if before is not None and self._is_at_work(before):
+            raise Occupied(runner, registration, here=before.fields.get("polls_at") == self.presence.server)
         agents = [agent.name for agent in registration.agents]
         self._check_agents(agents, runner)
         identity = registration.identity(runner)
@@ -117,12 +128,25 @@ class Roster:
         self._kept.pop(runner, None)
         lease = Lease(self.store, identity, self._settings)
         lease.register()
-        self.shelf.own(runner, agents)
+        self.shelf.own(runner, registration)
         stale = {each.run: "" for each in before.given} if before is not None else {}
-        gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", "polls_until_ms": "", "scripts": ""}
-        self.note(runner, **gone, body=body, token=token, registered_at_ms=str(self.store.time_ms()))
+        now_ms = self.store.time_ms()
+        self.presence.say()
+        gone = {f"{GIVEN}{run}": "" for run in stale} | {"deregistered": "", LEFT: "", "scripts": ""}
+        gone |= {"script_names": "", "polls_until_ms": ""}
+        gone |= {ARRIVING: str(now_ms + REGISTERED_MS), "polls_at": self.presence.server}
+        self.note(runner, **gone, body=body, token=token, registered_at_ms=str(now_ms))
         self._kept[runner] = _Kept(lease, body)
         return runner
+
+    def _is_at_work(self, look: Look) -> bool:
+        """Whether a process of this identity polls at this moment or is about to, at a server that is there."""
+        until_ms = max(int(look.fields.get(name, 0)) for name in ("polls_until_ms", ARRIVING))
+        return until_ms > look.now_ms and not look.leaving and self.presence.is_there(look.fields.get("polls_at", ""))
+
+    def polls_until(self, at_ms: int) -> dict[str, str]:
+        """The facts about a runner that it polls, here, until then."""
+        return {"polls_until_ms": str(at_ms), "polls_at": self.presence.server}
 
     def _is_owned(self, look: Look) -> bool:
         """Whether the token that a runner was registered with is still good; one without a token is somebody's, too."""
@@ -153,7 +177,7 @@ class Roster:
         look = self.look(runner)
         lease = self.lease(look)
         lease.deregister()
-        self.shelf.own("", [agent.name for agent in look.registration.agents])
+        self.shelf.disown(look.registration)
         self.note(runner, **dict.fromkeys(look.fields, ""))
         self._kept.pop(runner, None)
 
@@ -162,13 +186,20 @@ class Roster:
         look = self.look(runner)
         self.note(runner, deregistered=str(look.now_ms))
 
+    def let_go(self, look: Look) -> None:
+        """It is told so at this moment: it is listed no longer, and is no worker once it holds nothing."""
+        if LEFT not in look.fields:
+            self.note(look.runner, **{LEFT: str(look.now_ms)})
+        if look.registered and not look.holds:
+            self.lease(look).deregister()
+
     def everyone(self) -> list[tuple[WorkerRecord, Registration, Mapping[str, str]]]:
         """The foreign runners among the workers."""
         found = []
         for worker in self.records.workers():
             if worker.partition == 0 and "runner" in worker.identity.about:
                 look = self._glance(worker.id)
-                if look is not None:
+                if look is not None and LEFT not in look.fields:
                     found.append((worker, look.registration, look.fields))
         return found
 
@@ -258,6 +289,8 @@ class Roster:
 
     def beat(self, look: Look) -> None:
         """Renew the lease of a runner: it was heard of. It names nothing, so all that it holds is named for it."""
+        if LEFT in look.fields:
+            return  # what it still holds goes to others when its lease has run out
         lease = self.lease(look)
         held = [hold.claim for hold in look.holds]
         try:
@@ -283,9 +316,13 @@ class Roster:
 
     def at_hand(self, runner: str, run: str) -> Claim | None:
         """The attempt that the runner was given here, if it was."""
-        kept = self._kept.get(runner)
-        found = kept.claims.get(run) if kept is not None else None
+        found = self.given_here(runner, run)
         return found[0] if found is not None else None
+
+    def given_here(self, runner: str, run: str) -> tuple[Claim, str] | None:
+        """The same, and its session."""
+        kept = self._kept.get(runner)
+        return kept.claims.get(run) if kept is not None else None
 
     def claim_all(self, looks: Sequence[Look]) -> list[list[Claim] | AgentqError]:
         """A run for each of these runners, in the only partition; or why there is none."""

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
+from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
 from agentq.coordinator.server import views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.departing import departing
-from agentq.coordinator.server.foreign.admitting import ToPoll
+from agentq.coordinator.server.foreign.admitting import REPORT_S, ToPoll, ToReport, held
 from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.foreign.looking import Look
+from agentq.coordinator.server.foreign.presence import BEAT_MS, GONE_MS
 from agentq.coordinator.server.foreign.registration import Registration, is_runner_id
 from agentq.coordinator.server.foreign.reports import Ended
-from agentq.coordinator.server.foreign.roster import NotRegistered
+from agentq.coordinator.server.foreign.roster import NotRegistered, Occupied
 from agentq.coordinator.server.foreign.speaking import moment
 from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.quick import Quick
@@ -28,6 +33,7 @@ from agentq.coordinator.tokens import Scope
 router = APIRouter(tags=["foreign runners"], route_class=Quick)
 
 Runner = Annotated[Principal, allowed("work", bound=True, foreign=True)]
+Reporter = Annotated[Principal, Depends(ToReport(REPORT_S))]
 Poller = Annotated[Principal, Depends(ToPoll(Scope.WORK, bound=True, foreign=True))]
 Fields = dict[str, Any]
 JSON = "application/json"
@@ -35,8 +41,8 @@ OK = b'{"ok":true}'
 SELF, EXTERNAL = "self", "external"
 
 
-def embassy_of(request: Request) -> Embassy:
-    found: Embassy = request.app.state.embassy
+def embassy_of(connection: HTTPConnection) -> Embassy:
+    found: Embassy = connection.app.state.embassy
     return found
 
 
@@ -87,7 +93,7 @@ async def register(request: Request, caller: Runner) -> Response:
     registration = Registration.read(await fields_of(request)).within(caller.queues)
     for queue in registration.said_queues:
         caller.check_queue(queue)
-    runner = await service.ask(embassy.roster.register, registration, caller.bound or "")
+    runner = await _registered(embassy, service, registration, caller.bound or "")
     embassy.lobby.forget(runner)
     timing = embassy.timing
     return views.told(
@@ -98,6 +104,19 @@ async def register(request: Request, caller: Runner) -> Response:
             "heartbeat_interval_seconds": _number(timing.runner_heartbeat_interval),
         }
     )
+
+
+async def _registered(embassy: Embassy, service: Service, registration: Registration, token: str) -> str:
+    """Take a runner in. One whose predecessor polls at another server waits until that one is known to be there."""
+    until_ms = monotonic_ms() + GONE_MS + BEAT_MS
+    while True:
+        try:
+            found: str = await service.ask(embassy.roster.register, registration, token)
+            return found
+        except Occupied as occupied:
+            if occupied.here or service.tides.closing or monotonic_ms() >= until_ms:
+                raise
+        await asyncio.sleep(BEAT_MS / 1000)
 
 
 def _number(seconds: float) -> float:
@@ -138,45 +157,54 @@ async def heartbeat(request: Request, caller: Runner) -> Response:
 
 
 @router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
-async def started(request: Request, caller: Runner, run_id: str) -> Response:
-    embassy, _, (runner, _) = await _reporting(request, caller)
-    await embassy.rush.started(Ended(runner, run_id))
-    return Response(OK, media_type=JSON)
+async def started(request: Request, caller: Reporter, run_id: str) -> Response:
+    rush = embassy_of(request).rush
+    return await _reported(request, caller, lambda runner, _: rush.started(Ended(runner, run_id)))
 
 
 @router.post("/runner/runs/{run_id}/completed", summary="A run is done")
-async def completed(request: Request, caller: Runner, run_id: str) -> Response:
-    embassy, _, (runner, fields) = await _reporting(request, caller)
-    await embassy.rush.completed(Ended(runner, run_id, _text(fields, "session_status") or None))
-    return Response(OK, media_type=JSON)
+async def completed(request: Request, caller: Reporter, run_id: str) -> Response:
+    rush = embassy_of(request).rush
+
+    async def report(runner: str, fields: Fields) -> None:
+        await rush.completed(Ended(runner, run_id, _text(fields, "session_status") or None))
+
+    return await _reported(request, caller, report)
 
 
 @router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
-async def failed(request: Request, caller: Runner, run_id: str) -> Response:
-    embassy, service, (runner, fields) = await _reporting(request, caller)
-    await service.ask(embassy.reports.failed, runner, run_id, _text(fields, "error"))
-    return Response(OK, media_type=JSON)
+async def failed(request: Request, caller: Reporter, run_id: str) -> Response:
+    ask, reports = service_of(request).ask, embassy_of(request).reports
+    return await _reported(
+        request, caller, lambda runner, fields: ask(reports.failed, runner, run_id, _text(fields, "error"))
+    )
 
 
 @router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
-async def stopped(request: Request, caller: Runner, run_id: str) -> Response:
-    embassy, service, (runner, fields) = await _reporting(request, caller)
-    await service.ask(embassy.reports.stopped, runner, run_id, _text(fields, "signal", "SIGTERM"))
-    return Response(OK, media_type=JSON)
-
-
-async def _reporting(request: Request, caller: Principal) -> tuple[Embassy, Service, tuple[str, Fields]]:
-    embassy, service = embassy_of(request), service_of(request)
-    fields = await fields_of(request)
-    runner = runner_in(fields)
-    await _admitted(embassy, service, caller, runner)
-    return embassy, service, (runner, fields)
+async def stopped(request: Request, caller: Reporter, run_id: str) -> Response:
+    ask, reports = service_of(request).ask, embassy_of(request).reports
+    return await _reported(
+        request, caller, lambda runner, fields: ask(reports.stopped, runner, run_id, _text(fields, "signal", "SIGTERM"))
+    )
 
 
 @router.post("/runner/sessions/{session_id}/status", summary="A process that waited for a session's next turn is gone")
-async def exited(request: Request, caller: Runner, session_id: str) -> Response:
-    embassy, service, (_, fields) = await _reporting(request, caller)
-    await service.ask(embassy.attending.exited, session_id, fields)
+async def exited(request: Request, caller: Reporter, session_id: str) -> Response:
+    ask, attending = service_of(request).ask, embassy_of(request).attending
+    return await _reported(request, caller, lambda _, fields: ask(attending.exited, session_id, fields))
+
+
+async def _reported(request: Request, caller: Principal, report: Callable[[str, Fields], Awaitable[None]]) -> Response:
+    """Take a report; through an outage of the store it is held, since it is not sent again."""
+    embassy, service = embassy_of(request), service_of(request)
+    fields = await fields_of(request)
+    runner = runner_in(fields)
+
+    async def act() -> None:
+        await _admitted(embassy, service, caller, runner)
+        await report(runner, fields)
+
+    await held(service, REPORT_S, act)
     return Response(OK, media_type=JSON)
 
 

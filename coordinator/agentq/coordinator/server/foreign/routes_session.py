@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
+from agentq.coordinator.errors import NotFound
 from agentq.coordinator.fields import PLACE
 from agentq.coordinator.server import sse, views
 from agentq.coordinator.server.access import Principal, Standing, allowed
 from agentq.coordinator.server.foreign import live
-from agentq.coordinator.server.foreign.admitting import OrRunner
+from agentq.coordinator.server.foreign.admitting import EVENT_S, OrRunner, ToReport, held
 from agentq.coordinator.server.foreign.asking import Asked, Made
 from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
+from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
+from agentq.coordinator.server.foreign.session_status import is_begun
 from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.submitting import Answer, once
-from agentq.coordinator.sessions import Shelf
 from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["foreign sessions"])
@@ -29,7 +32,9 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 Reader = Annotated[Principal, Depends(OrRunner(Scope.READ))]
 Submitter = Annotated[Principal, allowed("submit")]
-Executor = Annotated[Principal, allowed("work", bound=True, foreign=True)]
+Executor = Annotated[Principal, Depends(ToReport(EVENT_S))]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @router.get("/sessions/by-name/{session_name}", summary="A session by its name")
@@ -37,7 +42,11 @@ async def by_name(request: Request, caller: Reader, session_name: str) -> Respon
     embassy = embassy_of(request)
 
     def look() -> dict[str, Any]:
-        return embassy.conversing.fields(embassy.attending.permitted(session_name, caller.bound))
+        session = embassy.attending.permitted(session_name, caller.bound)
+        fields = embassy.conversing.fields(session)
+        if not is_begun(embassy.conversing.about(session), fields["status"]):
+            raise NotFound("Session not found")
+        return fields
 
     return views.told({"session": await service_of(request).ask(look)})
 
@@ -71,7 +80,7 @@ async def affinity(request: Request, caller: Reader, session_id: str) -> Respons
     def look() -> dict[str, Any]:
         session = attending.permitted(session_id, caller.bound)
         about = conversing.about(session)
-        kept = {name: about.get(name) or None for name in ("hostname", "project_dir", "executor_profile")}
+        kept = {name: about.get(name) or None for name in dialect(about.get("dialect")).affinity}
         return {"affinity": {"session_id": about.get("given_id") or session, **kept}}
 
     return views.told(await service_of(request).ask(look))
@@ -101,24 +110,20 @@ async def events(
 @router.post("/sessions/{session_id}/events", status_code=201, summary="Tell what happens in a session")
 async def tell(request: Request, caller: Executor, session_id: str) -> Response:
     fields = await fields_of(request)
-    told = await service_of(request).ask(embassy_of(request).attending.tell, session_id, fields, caller.bound)
+    told = await _said(request, embassy_of(request).attending.tell, session_id, fields, caller.bound)
     return JSONResponse({"ok": True, "id": told}, 200 if "session_name" in fields else 201)
 
 
 @router.post("/sessions/{session_id}/bind", summary="An executor has begun a session's turn")
 async def bind(request: Request, caller: Executor, session_id: str) -> Response:
     fields = await fields_of(request)
-    return views.told(
-        await service_of(request).ask(embassy_of(request).attending.bind, session_id, fields, caller.bound)
-    )
+    return views.told(await _said(request, embassy_of(request).attending.bind, session_id, fields, caller.bound))
 
 
 @router.patch("/sessions/{session_id}/metadata", summary="Change what is known of a session")
 async def change(request: Request, caller: Executor, session_id: str) -> Response:
     fields = await fields_of(request)
-    return views.told(
-        await service_of(request).ask(embassy_of(request).attending.change, session_id, fields, caller.bound)
-    )
+    return views.told(await _said(request, embassy_of(request).attending.change, session_id, fields, caller.bound))
 
 
 @router.post("/sessions/{session_id}/stop", summary="Stop all that a session does")
@@ -157,11 +162,11 @@ async def follow(
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
 ) -> Response:
     """Sessions that begin, change and end, and what executors tell of them, as server-sent events; with replay."""
-    service, conversing = service_of(request), embassy_of(request).conversing
-    session = await service.ask(conversing.found, session_id) if session_id is not None else None
+    service, listed = service_of(request), embassy_of(request).session_list
+    session = await service.ask(listed.conversing.found, session_id) if session_id is not None else None
     places = await service.feed.places(live.place_of(last_event_id) if last_event_id else None)
     init = include_init and last_event_id is None
-    return sse.EventStream(live.sessions(service, conversing, places, session, init=init), Standing(request))
+    return sse.EventStream(live.sessions(service, listed, places, session, init=init), Standing(request))
 
 
 async def submitted(request: Request, caller: Principal, body: Any, key: str | None) -> Response:
@@ -188,13 +193,19 @@ async def submitted(request: Request, caller: Principal, body: Any, key: str | N
 
 async def begun(request: Request, caller: Principal, body: Any) -> Response:
     """The answer to a body of `POST /sessions` that is of an executor."""
-    return views.told(await service_of(request).ask(embassy_of(request).attending.begin, body, caller.bound))
+    return views.told(await _said(request, embassy_of(request).attending.begin, body, caller.bound))
 
 
-def shelved(request: Request, shelf: Shelf) -> list[dict[str, Any]]:
-    """Sessions in the words of all. It asks the store."""
-    conversing = embassy_of(request).conversing
-    return [conversing.also(each.name, conversing.about(each.name), each) for each in shelf.sessions]
+async def _said(request: Request, act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """What an executor says is taken once the store can be reached, if that is before it gives up."""
+    service = service_of(request)
+    return await held(service, EVENT_S, lambda: service.ask(act, *args, **options))
+
+
+async def all_sessions(request: Request, caller: Principal) -> Response:
+    """The answer to a list of sessions that was asked for without a page."""
+    embassy = embassy_of(request)
+    return views.told({"sessions": await service_of(request).ask(embassy.session_list.whole, caller.bound)})
 
 
 def named(request: Request, caller: Principal, name: str) -> dict[str, Any] | None:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import io
-import json
-import tarfile
-import zlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.limits import SHELF_BYTES, SHELF_KEPT
 from agentq.coordinator.server import views
 from agentq.coordinator.server.access import allowed
+from agentq.coordinator.server.foreign import archive
 from agentq.coordinator.server.foreign.admitting import OrRunner
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
-from agentq.coordinator.server.foreign.shelf import KINDS, Kind, Shelf
+from agentq.coordinator.server.foreign.shelf import Shelf
+from agentq.coordinator.server.foreign.shelf_answers import listed, whole
+from agentq.coordinator.server.foreign.shelf_kinds import KINDS, Kind
 from agentq.coordinator.server.routers import workers
 from agentq.coordinator.server.service import service_of
-from agentq.coordinator.server.submitting import read
 from agentq.coordinator.tokens import Scope
 
 router = APIRouter(tags=["blueprints"])
@@ -38,8 +34,6 @@ LOOK = Depends(OrRunner(Scope.READ))
 ADMIN = allowed("admin")
 ARCHIVE = "application/gzip"
 PACKED: dict[int | str, dict[str, Any]] = {200: {"content": {ARCHIVE: {}}}}
-UNPACKED_BYTES = 64 << 20
-"""What an archive may hold in all, unpacked."""
 LISTS: dict[Kind, str] = {
     "agents": "agents",
     "capabilities": "capabilities",
@@ -60,13 +54,14 @@ async def agents(
 ) -> Response:
     wanted = [tag.strip() for tag in tags.split(",") if tag.strip()]
     offers = await workers.offers(service_of(request))
-    return views.told({"agents": await service_of(request).ask(_shelf(request).agents, offers, wanted, raw=raw)})
+    found = await service_of(request).ask(_shelf(request).agents, offers, wanted, raw=raw)
+    return views.told([whole("agents", each) for each in found])
 
 
 @router.get("/agents/{name}", summary="An agent", dependencies=[LOOK])
 async def agent(request: Request, name: str, raw: bool = False) -> Response:
     offers = await workers.offers(service_of(request))
-    return views.told(await service_of(request).ask(_shelf(request).agent, name, offers, raw=raw))
+    return views.told(whole("agents", await service_of(request).ask(_shelf(request).agent, name, offers, raw=raw)))
 
 
 @router.patch("/agents/{name}/status", summary="Make an agent active or inactive", dependencies=[ADMIN])
@@ -74,7 +69,8 @@ async def status(request: Request, name: str) -> Response:
     wanted = (await fields_of(request)).get("status")
     if wanted not in ("active", "inactive"):
         raise Invalid('status: it is "active" or "inactive".')
-    return views.told(await service_of(request).ask(_shelf(request).change, "agents", name, {"status": wanted}))
+    changed = await service_of(request).ask(_shelf(request).change, "agents", name, {"status": wanted})
+    return views.told(whole("agents", changed))
 
 
 @router.get(
@@ -85,12 +81,8 @@ async def status(request: Request, name: str) -> Response:
 )
 async def download(request: Request, name: str) -> Response:
     script = await service_of(request).ask(_shelf(request).get, "scripts", name)
-    about = {field: value for field, value in script.items() if field != "script_content"}
-    files = {
-        "script.json": json.dumps(about, indent=2),
-        str(script.get("script_file") or f"{name}.py").rpartition("/")[2]: str(script.get("script_content") or ""),
-    }
-    return Response(_archive(files), media_type=ARCHIVE)
+    headers = {"content-disposition": f'attachment; filename="{name}.tar.gz"'}
+    return Response(archive.of_script(name, script), headers=headers, media_type=ARCHIVE)
 
 
 @router.get(
@@ -101,28 +93,19 @@ async def download(request: Request, name: str) -> Response:
 )
 async def export(request: Request) -> Response:
     everything = await service_of(request).ask(_shelf(request).everything)
-    files = {f"{path}.json": json.dumps(body, indent=2) for path, body in sorted(everything.items())}
     headers = {"content-disposition": 'attachment; filename="config.tar.gz"'}
-    return Response(_archive(files), headers=headers, media_type=ARCHIVE)
+    return Response(archive.of_everything(everything), headers=headers, media_type=ARCHIVE)
 
 
-@router.post("/config/import", summary="Put an archive in the place of everything", dependencies=[ADMIN])
+@router.post("/config/import", summary="Put an archive in the place of what there is", dependencies=[ADMIN])
 async def import_(request: Request) -> Response:
-    """The archive as the body, or as the first file of a form."""
+    """The archive as the body, or as the first file of a form. Of the kinds that it has a folder for nothing stays."""
     file = _file_of(await request.body(), request.headers.get("content-type", ""))
-    everything = await asyncio.to_thread(_unpacked, file)
-    counts = await service_of(request).ask(_shelf(request).replace, everything)
-    return views.told({"ok": True, "imported": {LISTS[kind]: count for kind, count in counts.items()}})
-
-
-def _archive(files: dict[str, str]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, text in files.items():
-            entry, body = tarfile.TarInfo(name), text.encode()
-            entry.size = len(body)
-            archive.addfile(entry, io.BytesIO(body))
-    return packed.getvalue()
+    everything, kinds = await asyncio.to_thread(archive.unpacked, file)
+    counts = await service_of(request).ask(_shelf(request).replace, everything, kinds)
+    told = {f"{LISTS[kind]}_imported": now for kind, (now, _) in counts.items()}
+    told |= {f"{LISTS[kind]}_replaced": before for kind, (_, before) in counts.items()}
+    return views.told({"ok": True, "message": "Configuration imported successfully", **told})
 
 
 def _file_of(body: bytes, content_type: str) -> bytes:
@@ -133,56 +116,27 @@ def _file_of(body: bytes, content_type: str) -> bytes:
     mark = b"--" + rest.strip('"').encode("latin-1")
     part = next((part for part in body.split(mark) if b"filename=" in part.partition(b"\r\n\r\n")[0]), None)
     if part is None:
-        raise Invalid("The form has no file in it.")
+        raise archive.NoArchive("The form has no file in it.")
     return part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
-
-
-def _unpacked(body: bytes) -> dict[str, Any]:
-    """What an archive holds, by kind and name; nothing of it is ever written to a disk."""
-    everything: dict[str, Any] = {}
-    try:
-        # Unpacked first: what stands before an entry may itself be of any size.
-        with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
-            unpacked = packed.read(UNPACKED_BYTES + 1)
-        if len(unpacked) > UNPACKED_BYTES:
-            raise Invalid("The archive holds more than can be kept.")
-        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
-            for entry in archive:
-                if len(everything) > SHELF_KEPT or entry.size > 2 * SHELF_BYTES:
-                    raise Invalid("The archive holds more than can be kept.")
-                file = archive.extractfile(entry) if entry.isfile() and entry.name.endswith(".json") else None
-                if file is not None:
-                    everything[_path(entry.name)] = read(file.read())
-    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
-        raise Invalid(f"The archive cannot be read: {error}.") from error
-    return everything
-
-
-def _path(name: str) -> str:
-    """Kind and name: `agents/x.json`, or as foreign archives have it, `agents/x/agent.json`."""
-    parts = name.removeprefix("./").removesuffix(".json").split("/")
-    kind = next((at for at, part in enumerate(parts) if part in KINDS), None)
-    if kind is None or len(parts) < kind + 2:
-        raise Invalid(f"{name[:80]!r} is nothing that is kept here; there are {', '.join(KINDS)}.")
-    return f"{parts[kind]}/{parts[kind + 1]}"
 
 
 def _routes_of(kind: Kind) -> None:
     """List, get, add, change and remove, of one kind."""
 
     async def page(request: Request) -> Response:
-        return views.told({LISTS[kind]: await service_of(request).ask(_shelf(request).all, kind)})
+        found = await service_of(request).ask(_shelf(request).all, kind)
+        return views.told([listed(kind, each) for each in found])
 
     async def get(request: Request, name: str) -> Response:
-        return views.told(await service_of(request).ask(_shelf(request).get, kind, name))
+        return views.told(whole(kind, await service_of(request).ask(_shelf(request).get, kind, name)))
 
     async def add(request: Request) -> Response:
         fields = await fields_of(request)
-        return views.told(await service_of(request).ask(_shelf(request).add, kind, fields), 201)
+        return views.told(whole(kind, await service_of(request).ask(_shelf(request).add, kind, fields)), 201)
 
     async def change(request: Request, name: str) -> Response:
         fields = await fields_of(request)
-        return views.told(await service_of(request).ask(_shelf(request).change, kind, name, fields))
+        return views.told(whole(kind, await service_of(request).ask(_shelf(request).change, kind, name, fields)))
 
     async def remove(request: Request, name: str) -> Response:
         await service_of(request).ask(_shelf(request).remove, kind, name)

@@ -4,38 +4,44 @@ They stand in one hash of the store, so that all servers have the same. A bluepr
 is added to its own, and whose servers of tools are added to its servers. Beside the blueprints that somebody stored
 stand the agents that workers offer: their profiles are the workers', and only their names are known here.
 
-`${params.NAME}`, `${scope.NAME}` and `${runtime.NAME}` in a blueprint are replaced when it goes to a runner: once, in
-the blueprint as it was stored. What is put in is never looked at again, and nothing ever comes from the environment of
-this process: `${env.NAME}` in a blueprint is left for the runner to replace, or not.
+What is put into a blueprint when it goes to a runner is told in placeholders.py. A change is decided by what was there
+when somebody looked, and made only if that is there still.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue
 
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.errors import Duplicate, Invalid, NotFound, refusal
-from agentq.coordinator.fields import Name, one_sentence
-from agentq.coordinator.limits import SHELF_BYTES
+from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Stale, TryLater, WrongState, refusal
 from agentq.coordinator.link import fields_of
 from agentq.coordinator.records import Records
+from agentq.coordinator.server.foreign.demanding import Wanted
+from agentq.coordinator.server.foreign.placeholders import Facts, check_references, filled_in, referred
+from agentq.coordinator.server.foreign.registration import AUTONOMOUS, PROCEDURAL, Registration
+from agentq.coordinator.server.foreign.shelf_kinds import (
+    KINDS,
+    SINGULAR,
+    STORED,
+    Blueprint,
+    Fields,
+    Kind,
+    named,
+    told,
+    told_at,
+)
 from agentq.coordinator.server.foreign.speaking import moment
-from agentq.coordinator.server.foreign.validating import check_schema
+from agentq.coordinator.server.foreign.validating import Mistaken
 from agentq.coordinator.store import Store
 from agentq.coordinator.turn import AGENT_LABEL, ANY_AGENT
 
-Kind = Literal["agents", "capabilities", "scripts", "mcp-servers"]
-KINDS: tuple[Kind, ...] = ("agents", "capabilities", "scripts", "mcp-servers")
-STORED = tuple(f"{kind}/" for kind in KINDS)
 OWNED = "owned/"
 """What the fields begin with that name the runners that bring agents along."""
-Fields = dict[str, Any]
 OFFERED: Fields = {
     "description": "An agent that workers offer.",
     "type": "autonomous",
@@ -46,96 +52,18 @@ OFFERED: Fields = {
 """What is said of an agent that nobody stored a blueprint of."""
 HOME = 0
 """The partition that the shelf stands in."""
-
-_PLACE = re.compile(r"\$\{(params|scope|runtime)\.([\w.-]+)\}")
-
-
-class Hook(BaseModel):
-    """An agent that is asked before, or told after, a run."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    type: Literal["agent"] = "agent"
-    agent_name: Name
-    on_error: Literal["block", "continue"] = "continue"
-    timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300
-
-
-class Hooks(BaseModel):
-    """Those of a blueprint."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    on_run_start: Hook | None = None
-    on_run_finish: Hook | None = None
-
-
-class Blueprint(BaseModel):
-    """What is known of an agent; fields that we decide nothing by are kept as they are."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: Name
-    description: str = ""
-    type: Literal["autonomous", "procedural"] = "autonomous"
-    status: Literal["active", "inactive"] = "active"
-    system_prompt: str | None = None
-    tags: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
-    mcp_servers: dict[str, JsonValue] | None = None
-    parameters_schema: dict[str, JsonValue] | None = None
-    demands: dict[str, JsonValue] | None = None
-    hooks: Hooks | None = None
-
-
-class Capability(BaseModel):
-    """Text and servers of tools that blueprints share."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: Name
-    description: str = ""
-    text: str = ""
-    mcp_servers: dict[str, JsonValue] | None = None
-
-
-class Program(BaseModel):
-    """A script that procedural agents run; runners fetch it."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: Name
-    description: str = ""
-    script_file: str | None = None
-    script_content: str = ""
-
-
-class Tools(BaseModel):
-    """A server of tools."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    id: Name | None = None
-    name: str = ""
-
-
-MODELS: dict[Kind, type[BaseModel]] = {
-    "agents": Blueprint,
-    "capabilities": Capability,
-    "scripts": Program,
-    "mcp-servers": Tools,
-}
-SINGULAR: dict[Kind, str] = {
-    "agents": "Agent",
-    "capabilities": "Capability",
-    "scripts": "Script",
-    "mcp-servers": "MCP server",
-}
-_name: TypeAdapter[str] = TypeAdapter(Name)
+TIMES = 20
+"""How often a change is tried while others make theirs."""
+ANYTHING: Mapping[str, JsonValue] = {"type": "object"}
+"""What the parameters of a script have to be that says nothing of them."""
 
 
 class NoAgent(Invalid):
     """There is no such agent, or it is inactive."""
+
+
+class Used(WrongState):
+    """It cannot be taken away: others lean on it."""
 
 
 class Shelf:
@@ -149,62 +77,101 @@ class Shelf:
         """One of them, as it was stored."""
         text = self.store.connection.command("HGET", self._key(), f"{kind}/{name}")
         if text is None:
-            raise NotFound(f"{SINGULAR[kind]} not found: {name[:80]}{self._near(kind, name)}")
+            self._missing(kind, name)
         found: Fields = json.loads(text)
         return found
+
+    def _missing(self, kind: Kind, name: str) -> NoReturn:
+        raise NotFound(f"{SINGULAR[kind]} not found: {name[:80]}{self._near(kind, name)}")
 
     def all(self, kind: Kind) -> list[Fields]:
         """All of a kind, by name."""
         fields = fields_of(self.store.connection.command("HGETALL", self._key()))
         return [json.loads(fields[name]) for name in sorted(fields) if name.startswith(f"{kind}/")]
 
-    def add(self, kind: Kind, body: Any, *, name: str | None = None) -> Fields:
+    def add(self, kind: Kind, body: Any) -> Fields:
         """Store one that is new."""
-        name = _named(kind, body, name)
-        if self.store.connection.command("HEXISTS", self._key(), f"{kind}/{name}"):
-            raise Duplicate(f"{SINGULAR[kind]} already exists: {name}")
-        return self._put(kind, name, body, {})
+        name = named(kind, body, None)
+        text = told(kind, name, body, {})
+
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" in there:
+                raise Duplicate(f"{SINGULAR[kind]} already exists: {name}")
+            return {f"{kind}/{name}": text}
+
+        self._decided(decide, f"{kind}/{name}")
+        found: Fields = json.loads(text)
+        return found
 
     def change(self, kind: Kind, name: str, body: Any) -> Fields:
         """Store one anew, with what is given changed."""
-        before = self.get(kind, name)
         if not isinstance(body, dict):
             raise Invalid("What is to be changed is told as a JSON object.")
-        return self._put(kind, name, {**before, **body}, before)
+        changed = {field: value for field, value in body.items() if value is not None}
+
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" not in there:
+                self._missing(kind, name)
+            before = json.loads(there[f"{kind}/{name}"])
+            return {f"{kind}/{name}": told(kind, name, {**before, **changed}, before)}
+
+        found: Fields = json.loads(self._decided(decide, f"{kind}/{name}")[f"{kind}/{name}"])
+        return found
 
     def remove(self, kind: Kind, name: str) -> None:
-        """Take one away."""
-        self.get(kind, name)
-        self._shelve({f"{kind}/{name}": ""})
+        """Take one away, if no agent leans on it."""
+
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" not in there:
+                self._missing(kind, name)
+            using = [agent for agent in map(json.loads, _of_kind(there, "agents")) if _leans(agent, kind, name)]
+            if using:
+                names = ", ".join(agent["name"] for agent in using)
+                raise Used(f"{SINGULAR[kind]} is referenced by agents: {names}")
+            return {f"{kind}/{name}": ""}
+
+        self._decided(decide)
 
     def everything(self) -> dict[str, Fields]:
         """All that is stored, by kind and name, as `agents/researcher`."""
         fields = fields_of(self.store.connection.command("HGETALL", self._key()))
         return {name: json.loads(value) for name, value in fields.items() if name.startswith(STORED)}
 
-    def replace(self, everything: Mapping[str, Any]) -> dict[Kind, int]:
-        """Put this in the place of all that is stored; of each kind, how many there are now."""
-        fields = fields_of(self.store.connection.command("HGETALL", self._key()))
-        rows = {name: value for name, value in fields.items() if name.startswith(OWNED)}
-        counts = dict.fromkeys(KINDS, 0)
-        for path, body in everything.items():
-            kind, _, name = path.partition("/")
-            if kind not in MODELS:
-                raise Invalid(f"{path[:80]!r} is nothing that is kept here; there are {', '.join(KINDS)}.")
-            rows[path] = _told(kind, _named(kind, body, name), body, {})
-            counts[kind] += 1
-        self._shelve(rows, wipe=True)
-        return counts
+    def replace(self, everything: Mapping[str, Any], kinds: Iterable[Kind]) -> dict[Kind, tuple[int, int]]:
+        """Put this in the place of all that is stored of some kinds; of each, how many there are and were."""
+        told = {path: told_at(path, body) for path, body in everything.items()}
+        wiped = tuple(f"{kind}/" for kind in kinds)
+        before = dict.fromkeys(KINDS, 0)
 
-    def _put(self, kind: Kind, name: str, body: Any, before: Fields) -> Fields:
-        text = _told(kind, name, body, before)
-        self._shelve({f"{kind}/{name}": text})
-        found: Fields = json.loads(text)
-        return found
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            before.update({kind: len(_of_kind(there, kind)) for kind in kinds})
+            return {name: "" for name in there if name.startswith(wiped)} | told
 
-    def _shelve(self, rows: Mapping[str, str], *, wipe: bool = False) -> None:
+        self._decided(decide)
+        return {kind: (sum(path.startswith(f"{kind}/") for path in told), before[kind]) for kind in KINDS}
+
+    def _decided(self, decide: Callable[[Mapping[str, str]], dict[str, str]], only: str = "") -> dict[str, str]:
+        """Do what is decided by what is there (all, or one alone), once that is still so as it is done."""
+        for _ in range(TIMES):
+            there = self._there(only)
+            rows = decide(there)
+            try:
+                self._shelve(rows, there.get("revision", "0"))
+            except Stale:
+                continue
+            return rows
+        raise TryLater("Others change what is stored here all the time; try again in a moment.")
+
+    def _there(self, only: str) -> dict[str, str]:
+        command, key = self.store.connection.command, self._key()
+        if not only:
+            return fields_of(command("HGETALL", key))
+        found = zip(("revision", only), command("HMGET", key, "revision", only), strict=True)
+        return {name: value for name, value in found if value is not None}
+
+    def _shelve(self, rows: Mapping[str, str], expected: str = "") -> None:
         words = [word for row in rows.items() for word in row]
-        refused = refusal(self.store.call("shelve", HOME, 1 if wipe else "", *words), "shelf")
+        refused = refusal(self.store.call("shelve", HOME, "", expected, *words), "shelf")
         if refused is not None:
             raise refused
 
@@ -223,15 +190,24 @@ class Shelf:
     # ---- agents
 
     def blueprint(self, name: str) -> Blueprint | None:
-        """The blueprint of an agent; None where nobody stored one."""
-        text = self.store.connection.command("HGET", self._key(), f"agents/{name}")
-        return Blueprint.model_validate_json(text) if text is not None else None
+        """The blueprint of an agent, with what its script says; None where nobody stored or brought one."""
+        known = self._known(name)
+        return Blueprint.model_validate(self.resolved(known)) if known is not None else None
+
+    def _known(self, name: str) -> Fields | None:
+        """An agent as it was stored, or as the runner tells of it that brought it along."""
+        stored, owned = self.store.connection.command("HMGET", self._key(), f"agents/{name}", f"{OWNED}{name}")
+        if stored is not None:
+            found: Fields = json.loads(stored)
+            return found
+        return _brought(owned) if owned is not None else None
 
     def check_agent(self, name: str) -> Blueprint | None:
         """The blueprint of an agent that is asked for.
 
-        Refuses one that is inactive. As long as no blueprint is stored, what an agent is is its runners' business, and
-        any name is taken; as soon as there are some, a name has to be one of them, or of an agent that a worker offers.
+        Refuses one that is inactive, or whose script is not there. As long as no blueprint is stored, what an agent is
+        is its runners' business, and any name is taken; as soon as there are some, a name has to be one of them, or of
+        an agent that a worker offers.
         """
         found = self.blueprint(name)
         if found is None:
@@ -242,7 +218,29 @@ class Shelf:
                 raise NoAgent(f"There is no agent {name}; GET /agents tells which there are.{hint}")
         elif found.status == "inactive":
             raise NoAgent(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
+        elif found.script is not None and self._optional("scripts", found.script) is None:
+            detail: dict[str, Any] = {
+                "error": "script_not_found",
+                "message": f"Script '{found.script}' referenced by agent '{name}' not found",
+                "agent_name": name,
+                "script_name": found.script,
+            }
+            raise Mistaken(detail)
         return found
+
+    def check_tools(self, blueprint: Blueprint | None, facts: Facts) -> None:
+        """Refuse a blueprint whose servers of tools are not registered, or lack what they need."""
+        if blueprint is not None:
+            check_references(blueprint.mcp_servers, facts, self._registered)
+
+    def _registered(self, ref: str) -> Fields | None:
+        return self._optional("mcp-servers", ref)
+
+    def _optional(self, kind: Kind, name: str) -> Fields | None:
+        try:
+            return self.get(kind, name)
+        except NotFound:
+            return None
 
     def offered(self) -> set[str]:
         """The agents that workers have."""
@@ -252,42 +250,51 @@ class Shelf:
     def owner(self, agent: str) -> str | None:
         """The runner that brought an agent along."""
         found: str | None = self.store.connection.command("HGET", self._key(), f"{OWNED}{agent}")
-        return found
+        known = _brought(found) if found is not None else None
+        return found if known is None else str(known["runner_id"])
 
-    def own(self, runner: str, agents: Iterable[str]) -> None:
-        """A runner brings agents along; an empty name takes them away from whoever did."""
-        rows = {f"{OWNED}{agent}": runner for agent in agents}
+    def own(self, runner: str, registration: Registration) -> None:
+        """A runner brings agents along."""
+        rows = {f"{OWNED}{each['name']}": json.dumps(each) for each in _agents_of(runner, registration)}
+        if rows:
+            self._shelve(rows)
+
+    def disown(self, registration: Registration) -> None:
+        """The runner that brought these agents along has left."""
+        rows = {f"{OWNED}{agent.name}": "" for agent in registration.agents}
         if rows:
             self._shelve(rows)
 
     def agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
-        """All agents that have all of these tags: those stored, and those that workers offer."""
+        """All agents that have all of these tags: those stored, and those that workers offer, by name."""
         wanted = set(tags)
         stored = {each["name"]: each if raw else self.resolved(each) for each in self.all("agents")}
-        found = [{**offers.get(name, {}), **each} for name, each in stored.items()]
-        found += [{**OFFERED, **offer} for name, offer in offers.items() if name not in stored]
-        return [each for each in found if wanted <= set(each.get("tags") or ())]
+        found = {name: {**offers.get(name, {}), **each} for name, each in stored.items()}
+        found |= {name: self._offer(name, offers) for name in offers if name not in stored}
+        return [each for _, each in sorted(found.items()) if wanted <= set(each.get("tags") or ())]
 
     def agent(self, name: str, offers: Mapping[str, Fields], *, raw: bool = False) -> Fields:
         """One of them."""
-        try:
-            stored = self.get("agents", name)
-        except NotFound:
+        stored = self._optional("agents", name)
+        if stored is None:
             if name not in offers:
-                raise
-            return {**OFFERED, **offers[name]}
+                self._missing("agents", name)
+            return self._offer(name, offers)
         return {**offers.get(name, {}), **(stored if raw else self.resolved(stored))}
 
-    def filled(
-        self, name: str, params: Mapping[str, Any], scope: Mapping[str, JsonValue], session: str
-    ) -> Fields | None:
-        """A blueprint with its capabilities, as a run of a session gets it; None where none is stored."""
-        try:
-            stored = self.resolved(self.get("agents", name))
-        except NotFound:
+    def _offer(self, name: str, offers: Mapping[str, Fields]) -> Fields:
+        """What can be said of an agent that nobody stored."""
+        return {**OFFERED, **offers[name], **(self._known(name) or {})}
+
+    def filled(self, name: str, facts: Facts) -> Fields | None:
+        """A blueprint with its capabilities and servers of tools, as a run gets it; None where none is known."""
+        known = self._known(name)
+        if known is None:
             return None
-        found: Fields = filled_in(stored, {"params": params, "scope": scope, "runtime": {"session_id": session}})
-        return found
+        whole = self.resolved(known)
+        servers = referred(whole.get("mcp_servers"), self._registered)
+        found: Fields = filled_in({**whole, "mcp_servers": servers}, facts)
+        return {field: value for field, value in found.items() if value is not None}
 
     def executes(self, name: str, blueprint: Blueprint | None, default: str) -> str:
         """The agent of workers that executes what names this one.
@@ -300,13 +307,14 @@ class Shelf:
         return name if self.owner(name) is not None or name in self.offered() else default
 
     def resolved(self, blueprint: Fields) -> Fields:
-        """A blueprint together with its capabilities."""
+        """A blueprint together with its capabilities, or with what its script says of parameters and demands."""
+        if blueprint.get("type") == PROCEDURAL:
+            return self._scripted(blueprint)
         texts, servers = [blueprint.get("system_prompt") or ""], dict(blueprint.get("mcp_servers") or {})
         missing = []
         for name in blueprint.get("capabilities") or ():
-            try:
-                capability = self.get("capabilities", name)
-            except NotFound:
+            capability = self._optional("capabilities", name)
+            if capability is None:
                 missing.append(name)
                 continue
             texts.append(capability.get("text") or "")
@@ -315,47 +323,36 @@ class Shelf:
         lacking = {"missing_capabilities": missing} if missing else {}
         return {**blueprint, "system_prompt": prompt or None, "mcp_servers": servers or None, **lacking}
 
-
-def filled_in(value: Any, facts: Mapping[str, Mapping[str, Any]]) -> Any:
-    """The value with its placeholders replaced, once. One that stands alone becomes what it names, of whatever type."""
-    if isinstance(value, dict):
-        return {name: filled_in(each, facts) for name, each in value.items()}
-    if isinstance(value, list):
-        return [filled_in(each, facts) for each in value]
-    if not isinstance(value, str):
-        return value
-    whole = _PLACE.fullmatch(value)
-    if whole is not None and whole[2] in facts[whole[1]]:
-        return facts[whole[1]][whole[2]]
-    return _PLACE.sub(lambda place: _text(facts[place[1]].get(place[2], place[0])), value)
+    def _scripted(self, blueprint: Fields) -> Fields:
+        script = self._optional("scripts", blueprint["script"]) if blueprint.get("script") else None
+        if script is None:
+            return blueprint
+        ours, theirs = Wanted.read(blueprint.get("demands")), Wanted.read(script.get("demands"))
+        demands = ours.below(theirs).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        schema = script.get("parameters_schema") or blueprint.get("parameters_schema") or dict(ANYTHING)
+        return {**blueprint, "parameters_schema": schema, "demands": demands or None}
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _of_kind(there: Mapping[str, str], kind: Kind) -> list[str]:
+    return [there[name] for name in sorted(there) if name.startswith(f"{kind}/")]
 
 
-def _named(kind: Kind, body: Any, name: str | None) -> str:
-    if not isinstance(body, dict):
-        raise Invalid(f"{SINGULAR[kind]}: a JSON object is needed.")
-    said = name or body.get("name") or body.get("id")
-    try:
-        return _name.validate_python(said)
-    except ValidationError as error:
-        raise Invalid(f"{SINGULAR[kind]}: name: {one_sentence(error)}") from error
+def _leans(agent: Fields, kind: Kind, name: str) -> bool:
+    """Whether an agent needs something of a kind to be there."""
+    if kind == "capabilities":
+        return name in (agent.get("capabilities") or ())
+    return kind == "scripts" and agent.get("script") == name
 
 
-def _told(kind: Kind, name: str, body: Fields, before: Fields) -> str:
-    """What is stored."""
-    known = {"id": name} if kind == "mcp-servers" else {"name": name}
-    now = moment(wall_ms())
-    fields = {**body, **known, "created_at": before.get("created_at", now), "modified_at": now}
-    try:
-        MODELS[kind].model_validate(fields)
-    except ValidationError as error:
-        raise Invalid(f"{SINGULAR[kind]} {name}: {one_sentence(error)}") from error
-    if isinstance(fields.get("parameters_schema"), dict):
-        check_schema(fields["parameters_schema"])
-    text = json.dumps(fields)
-    if len(text) > SHELF_BYTES:
-        raise Invalid(f"{SINGULAR[kind]} {name} has {len(text)} bytes; {SHELF_BYTES} is the most.")
-    return text
+def _agents_of(runner: str, registration: Registration) -> list[Fields]:
+    """What is kept of the agents that a runner brings along, which alone knows how to run them."""
+    now, kind = moment(wall_ms()), PROCEDURAL if registration.is_procedural else AUTONOMOUS
+    about = {"runner_id": runner, "type": PROCEDURAL, "created_at": now, "modified_at": now}
+    demands = {} if registration.is_procedural else {"demands": {"executor_type": kind}}
+    return [{**agent.model_dump(mode="json", exclude_none=True), **about, **demands} for agent in registration.agents]
+
+
+def _brought(told: str) -> Fields | None:
+    """What is kept of an agent that a runner brought along; None where that is no more than which runner, as once."""
+    found: Fields | None = json.loads(told) if told.startswith("{") else None
+    return found

@@ -23,17 +23,20 @@ from agentq.coordinator.errors import Damaged, NotFound
 from agentq.coordinator.fields import Name
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
-from agentq.coordinator.limits import ANSWER_BYTES
-from agentq.coordinator.moments import utc
-from agentq.coordinator.records import Records
+from agentq.coordinator.limits import ANSWER_BYTES, LIST_A_CALL
+from agentq.coordinator.moments import iso, utc
+from agentq.coordinator.records import Filter, Records
 from agentq.coordinator.run import RunSpec
-from agentq.coordinator.server.foreign.registration import TYPE, Dialect
+from agentq.coordinator.server.foreign import dialects
+from agentq.coordinator.server.foreign.dialects import WHOLE
+from agentq.coordinator.server.foreign.registration import AUTONOMOUS, TYPE
 
 NOTES = "foreign"
 START, RESUME = "start_session", "resume_session"
 NO_MATCH = "No matching runner available within timeout"
 DISCONNECTED = "Runner disconnected during execution"
 
+Mode = Literal["sync", "async_poll", "async_callback"]
 Status = Literal["pending", "claimed", "running", "stopping", "completed", "failed", "stopped"]
 STATUS = {
     State.BLOCKED: "pending",
@@ -59,9 +62,9 @@ class Notes(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    dialect: Dialect = "c"
+    dialect: dialects.Name = "c"
     type: Literal["start_session", "resume_session"] = "start_session"
-    mode: Literal["sync", "async_poll", "async_callback"] = "sync"
+    mode: Mode = "sync"
     agent: str | None = None
     """The agent that was asked for; None where the one that stands for all was taken."""
     parameters: dict[str, JsonValue] = {}
@@ -91,6 +94,27 @@ class Notes(BaseModel):
     def kept(self) -> dict[str, JsonValue]:
         """As the notes of a spec."""
         return {NOTES: self.model_dump(mode="json", exclude_defaults=True)}
+
+
+def prompt_of(parameters: dict[str, JsonValue]) -> str:
+    """What an agent is told that takes nothing but a prompt: that, or all parameters by name."""
+    if is_prompted(parameters):
+        return str(parameters["prompt"])
+    lines = "\n".join(f"{name}: {value}" for name, value in parameters.items())
+    return f"<inputs>\n{lines}\n</inputs>"
+
+
+def beside_prompt(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The parameters that a spec has no place for; all of them where the prompt is made of them."""
+    if is_prompted(parameters):
+        return {name: value for name, value in parameters.items() if name != "prompt"}
+    return parameters
+
+
+def is_prompted(parameters: dict[str, JsonValue]) -> bool:
+    """Whether there is a prompt among the parameters."""
+    prompt = parameters.get("prompt")
+    return isinstance(prompt, str) and bool(prompt.strip())
 
 
 def status_of(state: State, stopping: bool) -> str:
@@ -125,7 +149,7 @@ def also(run: Run) -> dict[str, Any]:
         "parent_session_id": notes.parent,
         "parent_session_name": notes.parent,
         "execution_mode": notes.mode,
-        "demands": notes.wanted or None,
+        "demands": {"executor_type": AUTONOMOUS, "tags": [], **notes.wanted} if NOTES in spec.notes else None,
         "status": status_of(run.state, run.stop_at_ms is not None),
         "runner_id": run.worker or _last_worker(run),
         "error": error_of(run),
@@ -134,6 +158,21 @@ def also(run: Run) -> dict[str, Any]:
         "started_at": moment(run.started_at_ms),
         "completed_at": moment(run.finished_at_ms),
         "timeout_at": moment(run.submitted_at_ms + spec.expires_ms) if spec.expires_ms is not None else None,
+    }
+
+
+def brief(run: Summary) -> dict[str, Any]:
+    """A run in a list, in our own words."""
+    return {
+        "id": run.id,
+        "state": run.state.value,
+        "reason": run.reason or None,
+        "queue": run.queue,
+        "priority": run.priority,
+        "demands": run.demands,
+        "attempt": run.attempt,
+        "worker": run.worker or None,
+        "created_at": iso(run.submitted_at_ms),
     }
 
 
@@ -149,9 +188,11 @@ def also_brief(run: Summary) -> dict[str, Any]:
     }
 
 
-def wholly(records: Records, listed: Iterable[dict[str, Any]], status: str) -> tuple[list[dict[str, Any]], str | None]:
-    """Runs of a list with all that the dialects tell of each, those that have this status; and, where an answer has no
-    room for more of them, the last that was looked at."""
+def wholly(
+    records: Records, listed: Iterable[dict[str, Any]], status: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Runs of a list with all that the dialects tell of each, those that have this status, or all; and, where an answer
+    has no room for more of them, the last that was looked at."""
     found, size, last = list[dict[str, Any]](), 0, None
     for each in listed:
         if size > ANSWER_BYTES:
@@ -164,9 +205,22 @@ def wholly(records: Records, listed: Iterable[dict[str, Any]], status: str) -> t
             continue  # forgotten since it was listed
         except Damaged:
             told = each
-        if told.get("status") == status:
-            found.append({**told, **each, "status": status})
+        if status is None or told.get("status") == status:
+            found.append({**each, **told})
     return found, None
+
+
+def every_run(records: Records, which: Filter, status: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """The newest runs, as clients list them that know of no pages; and where the next would begin, if there is one."""
+    found, cursor, size = list[dict[str, Any]](), None, 0
+    while True:
+        page = records.page(which, limit=LIST_A_CALL, cursor=cursor)
+        told, last = wholly(records, map(brief, page.runs), status)
+        found += told
+        size += sum(len(str(each.get("prompt") or "")) for each in told)
+        cursor = last or page.cursor
+        if last is not None or cursor is None or len(found) >= WHOLE or size > ANSWER_BYTES:
+            return found, cursor
 
 
 def _last_worker(run: Run) -> str | None:

@@ -9,11 +9,13 @@ from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import TERMINAL, State
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.server.foreign.asking import Absent
-from agentq.coordinator.server.foreign.conversing import IDLE, Conversing
+from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.looking import GIVEN
 from agentq.coordinator.server.foreign.registration import is_runner_id
 from agentq.coordinator.server.foreign.reports import NoRun
 from agentq.coordinator.server.foreign.roster import NotRegistered, Roster
+from agentq.coordinator.server.foreign.session_status import IDLE
 from agentq.coordinator.server.foreign.speaking import STATUS, Notes, session_of
 
 BEFORE = "Run cancelled before execution"
@@ -35,7 +37,7 @@ class Stopping:
             run = self.records.get(run_id)
         except (NotFound, Invalid):
             raise NoRun("Run not found") from None
-        if run.state in TERMINAL and Notes.of(run.spec).dialect == "a":
+        if run.state in TERMINAL and dialect(Notes.of(run.spec).dialect).refuses_stop_of_ended:
             raise Absent(f"Run cannot be stopped (status: {STATUS[run.state]})")
         return self._stop(run)
 

@@ -109,7 +109,7 @@ async def events_ws(socket: WebSocket, principal: Reader) -> None:
     interest = Interest.asked({part: query.getlist(part) for part in PARTS}).within(principal.queues or None)
     places = await service.feed.places(socket.headers.get("last-event-id") or query.get("after"))
     await socket.accept()
-    listening = asyncio.ensure_future(_until_gone(socket))
+    listening = asyncio.ensure_future(until_gone(socket))
     telling = asyncio.ensure_future(_tell(service, socket, interest, places))
     try:
         await asyncio.wait({listening, telling}, return_when=asyncio.FIRST_COMPLETED)
@@ -119,7 +119,7 @@ async def events_ws(socket: WebSocket, principal: Reader) -> None:
         await asyncio.gather(listening, telling, return_exceptions=True)
 
 
-async def _until_gone(socket: WebSocket) -> None:
+async def until_gone(socket: WebSocket) -> None:
     """Whatever the client says is passed over; there is nothing to say."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         continue

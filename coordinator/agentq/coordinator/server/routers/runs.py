@@ -84,12 +84,18 @@ async def page(
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
     status: Annotated[foreign.Status | None, Query(description="The same in the words of other systems.")] = None,
 ) -> Response:
-    """A page of runs. It may be short, or empty, and not be the last: that has no `next`."""
+    """A page of runs. It may be short, or empty, and not be the last: that has no `next`.
+
+    With no parameter but `status` all of them, in the words of other systems, whose clients know of no pages.
+    """
     service = service_of(request)
     if queue is not None:
         caller.check_queue(queue)
     states = foreign.STATES[status] if status is not None else tuple(state or State)
     which = Filter(states, queue, () if queue else caller.queues, plan, session, since_ms, until_ms, outcome)
+    if {*request.query_params} <= {"status"}:
+        runs, following = await service.ask(foreign.every_run, service.records, which, status)
+        return views.told({"runs": runs, "next": following})
     found = await service.ask(service.records.page, which, limit=limit, cursor=cursor)
     shown = [views.summary_view(run) for run in found.runs]
     following = found.cursor

@@ -14,8 +14,10 @@ from agentq.coordinator.limits import LIST_A_CALL
 from agentq.coordinator.server import bodies, problems, submitting, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.foreign.admitting import Beginning, OrRunner, is_executors
-from agentq.coordinator.server.foreign.routes_session import begun, named, shelved
+from agentq.coordinator.server.foreign.dialects import is_whole
+from agentq.coordinator.server.foreign.routes_session import all_sessions, begun, named
 from agentq.coordinator.server.parameters import KNOWN
+from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.tokens import Scope
 
@@ -27,7 +29,10 @@ SUBMIT = allowed("submit")
 Submitter = Annotated[Principal, allowed("submit")]
 Looker = Annotated[Principal, Depends(OrRunner(Scope.READ))]
 Limit = Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")]
+OptionalLimit = Annotated[int | None, Query(ge=1, le=LIST_A_CALL, description="At most so many; 100 with a cursor.")]
+A_PAGE = 100
 Cursor = Annotated[str | None, Query(max_length=256, description="`next` of the page before.")]
+NO_SESSION = "Session not found"
 OF_THE_SESSION = ("kind", "agent", "session")
 
 
@@ -63,18 +68,22 @@ async def _begin(service: Service, body: bodies.NewSession) -> Response:
     return views.told(views.session_view(made), 201, {"location": f"/sessions/{made.name}"})
 
 
-@router.get("", summary="List sessions, the last used first", dependencies=[READ])
-async def page(request: Request, limit: Limit = 100, cursor: Cursor = None) -> Response:
-    """A page of sessions; the last has no `next`."""
+@router.get("", summary="List sessions, the last used first")
+async def page(request: Request, caller: Looker, limit: OptionalLimit = None, cursor: Cursor = None) -> Response:
+    """With `limit` or `cursor` a page of sessions, of which the last has no `next`; with neither, all of them in the
+    words of other systems, whose clients know of no pages.
+    """
     service = service_of(request)
+    if is_whole(request.query_params):
+        return await all_sessions(request, caller)
+    if caller.bound is not None:
+        raise Denied("This token is a runner's: it may list the sessions that its runner is in, without a page.")
     if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
         raise Invalid("cursor: this is none that a list of sessions has given.")
 
     def look() -> dict[str, Any]:
-        shelf = service.sessions.list(limit=limit, cursor=cursor)
-        also = shelved(request, shelf)
-        shown = [told | views.session_view(each) for told, each in zip(also, shelf.sessions, strict=True)]
-        return {"sessions": shown, "next": shelf.cursor}
+        shelf = service.sessions.list(limit=limit or A_PAGE, cursor=cursor)
+        return {"sessions": [views.session_view(each) for each in shelf.sessions], "next": shelf.cursor}
 
     return views.told(await service.ask(look))
 
@@ -94,7 +103,11 @@ async def get(request: Request, name: Name, caller: Looker) -> Response:
             own = {}  # that of a single run, which is none of ours
         return {**also, **own, "session_id": also["session_id"], "session": also}
 
-    return views.tagged(request, await service.ask(look))
+    try:
+        return views.tagged(request, await service.ask(look))
+    except NotFound as missing:
+        # Clients of other systems look for this sentence; what helps a person stands beside it.
+        return problems.of_error(NotFound(NO_SESSION), problems.id_of(request), advice=str(missing))
 
 
 @router.get("/{name}/turns", summary="The turns of a session, newest first", dependencies=[READ])

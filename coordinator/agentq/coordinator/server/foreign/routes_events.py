@@ -1,0 +1,162 @@
+"""What clients of the oldest dialects call of events: all of a session by its id, to tell one, and a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, WebSocket, WebSocketDisconnect
+from starlette.responses import JSONResponse, Response
+
+from agentq.coordinator.errors import NotAllowed, TryLater, Unreachable
+from agentq.coordinator.interest import Interest
+from agentq.coordinator.server import views
+from agentq.coordinator.server.access import Principal, Standing, allowed
+from agentq.coordinator.server.foreign import live
+from agentq.coordinator.server.foreign.admitting import OrRunner
+from agentq.coordinator.server.foreign.conversing import PAGE_BYTES, Conversing
+from agentq.coordinator.server.foreign.embassy import Embassy
+from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
+from agentq.coordinator.server.foreign.routes_session import Executor
+from agentq.coordinator.server.foreign.session_list import SessionList
+from agentq.coordinator.server.foreign.session_status import is_begun
+from agentq.coordinator.server.foreign.shelf_answers import Fields
+from agentq.coordinator.server.routers.events import until_gone
+from agentq.coordinator.server.service import Service, service_of
+from agentq.coordinator.tokens import Scope
+
+router = APIRouter(tags=["foreign sessions"])
+
+BEGINS = "session_start"
+"""The event with which hooks of the oldest programs say that a session is there."""
+SEND_S = 20.0
+KEEPALIVE_S = 30.0
+
+
+@router.get("/events/{session_id}", summary="What executors told of a session; nothing of one that is not there")
+async def events(
+    request: Request, caller: Annotated[Principal, Depends(OrRunner(Scope.READ))], session_id: str
+) -> Response:
+    """All of it, the oldest first. `/sessions/{session_id}/events` has the same in pages, and 404."""
+    embassy = embassy_of(request)
+
+    def look() -> list[Fields]:
+        if not embassy.conversing.exists(session_id):
+            return []
+        return _all_told(embassy.conversing, embassy.attending.permitted(session_id, caller.bound))
+
+    return views.told({"events": await service_of(request).ask(look)})
+
+
+def _all_told(conversing: Conversing, session: str) -> list[Fields]:
+    """Every event that is kept of a session, as clients read them that know of no pages."""
+    found, after, size = list[Fields](), "", 0
+    while size < PAGE_BYTES:
+        told, last = conversing.told(session, after)
+        found += ({**each.event, "id": each.id, "run_id": each.run or None} for each in told)
+        if last is None:
+            break
+        after, size = last, size + sum(len(str(each.event)) for each in told)
+    return found
+
+
+@router.post("/events", summary="Tell what happens in a session that the body names")
+async def tell(request: Request, caller: Executor) -> Response:
+    """`session_start` begins a session that is not there yet; all else is of one that is."""
+    embassy, fields = embassy_of(request), await fields_of(request)
+
+    def take() -> None:
+        named = str(fields.get("session_id") or "")
+        if fields.get("event_type") == BEGINS and not embassy.conversing.exists(named):
+            embassy.attending.begin(fields, caller.bound)
+        embassy.attending.tell(named, fields, caller.bound)
+
+    await service_of(request).ask(take)
+    return JSONResponse({"ok": True})
+
+
+@router.websocket("/ws")
+async def follow(socket: WebSocket, caller: Annotated[Principal, allowed("read")]) -> None:  # noqa: ARG001
+    """What happens in sessions, as messages: `{"type": …}`, the first of them `init` with all that there are."""
+    service, embassy = service_of(socket), embassy_of(socket)
+    places = await service.feed.places(None)
+    await socket.accept()
+    listening = asyncio.ensure_future(until_gone(socket))
+    telling = asyncio.ensure_future(_tell(service, embassy, socket, places))
+    try:
+        await asyncio.wait({listening, telling}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        listening.cancel()
+        telling.cancel()
+        await asyncio.gather(listening, telling, return_exceptions=True)
+
+
+class Line:
+    """What one client has been told. It knows a session once that was created, and passes over changes of others."""
+
+    def __init__(self, listed: SessionList) -> None:
+        self.listed = listed
+        self.conversing = listed.conversing
+        self._shown: set[str] = set()
+
+    def beginning(self) -> list[Fields]:
+        """The sessions that there are."""
+        name, body = live.present(self.listed, None)
+        self._shown = {each["session_id"] for each in body["sessions"]}
+        return [{"type": name, **body}]
+
+    def following(self, items: list[Any]) -> list[Fields]:
+        """What is told of some events of ours."""
+        tellings = (telling for _, some in live.told_of(self.conversing, items, None) for telling in some)
+        return [message for name, body in tellings for message in self._messages(name, body)]
+
+    def _messages(self, name: str, body: Fields) -> Iterator[Fields]:
+        if name == "session_deleted":
+            self._shown.discard(body["session_id"])
+            yield {"type": name, **body}
+        elif name == "event":
+            session = str(body["data"].get("session_id"))
+            if session not in self._shown and self.conversing.exists(session):
+                yield from self._session(self.conversing.fields(str(self.conversing.resolve(session))))
+            yield {"type": name, **body}
+        elif "session" in body:
+            yield from self._session(body["session"])
+
+    def _session(self, session: Fields) -> Iterator[Fields]:
+        if not is_begun(self.conversing.about(session["session_name"]), session["status"]):
+            return
+        new = session["session_id"] not in self._shown
+        self._shown.add(session["session_id"])
+        yield {"type": "session_created" if new else "session_updated", "session": session}
+
+
+async def _tell(service: Service, embassy: Embassy, socket: WebSocket, places: dict[int, str]) -> None:
+    standing, line = Standing(socket), Line(embassy.session_list)
+    with service.feed.reader(Interest(), places) as reader:
+        await _send(socket, await service.ask(line.beginning))
+        while not service.tides.closing:
+            try:
+                batch = await reader.next(KEEPALIVE_S)
+                again = await service.ask(line.beginning) if batch.gap else []
+                told = await service.ask(line.following, batch.items)
+            except (Unreachable, TryLater):
+                await asyncio.sleep(live.OUTAGE_MS / 1000)
+                continue
+            try:
+                await standing.check()
+            except NotAllowed as refused:
+                await socket.close(1008, str(refused)[:120])
+                return
+            await _send(socket, [*again, *told])
+    await socket.close(1001, "the server ends; come back")
+
+
+async def _send(socket: WebSocket, messages: list[Fields]) -> None:
+    try:
+        for message in messages:
+            async with asyncio.timeout(SEND_S):
+                await socket.send_text(json.dumps(message))
+    except (TimeoutError, RuntimeError) as error:
+        raise WebSocketDisconnect(1006) from error

@@ -1,0 +1,149 @@
+"""What is kept on the shelf, by kind: what is known of each, and how it is stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.fields import Name, one_sentence
+from agentq.coordinator.limits import SHELF_BYTES
+from agentq.coordinator.server.foreign.speaking import moment
+from agentq.coordinator.server.foreign.validating import check_schema
+
+Fields = dict[str, Any]
+Kind = Literal["agents", "capabilities", "scripts", "mcp-servers"]
+KINDS: tuple[Kind, ...] = ("agents", "capabilities", "scripts", "mcp-servers")
+STORED = tuple(f"{kind}/" for kind in KINDS)
+EMPTY: tuple[JsonValue, ...] = ("", [], {})
+"""What a client says in the place of what is to be there no longer."""
+
+
+class Hook(BaseModel):
+    """An agent that is asked before, or told after, a run."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: Literal["agent"] = "agent"
+    agent_name: Name
+    on_error: Literal["block", "continue"] = "continue"
+    timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300
+
+
+class Hooks(BaseModel):
+    """Those of a blueprint."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    on_run_start: Hook | None = None
+    on_run_finish: Hook | None = None
+
+
+class Blueprint(BaseModel):
+    """What is known of an agent; fields that we decide nothing by are kept as they are."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Name
+    description: str = ""
+    type: Literal["autonomous", "procedural"] = "autonomous"
+    status: Literal["active", "inactive"] = "active"
+    system_prompt: str | None = None
+    tags: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    mcp_servers: dict[str, JsonValue] | None = None
+    script: Name | None = None
+    """What a procedural agent runs."""
+    parameters_schema: dict[str, JsonValue] | None = None
+    demands: dict[str, JsonValue] | None = None
+    hooks: Hooks | None = None
+
+
+class Capability(BaseModel):
+    """Text and servers of tools that blueprints share."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Name
+    description: str = ""
+    text: str = ""
+    mcp_servers: dict[str, JsonValue] | None = None
+
+
+class Program(BaseModel):
+    """A script that procedural agents run; runners fetch it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Name
+    description: str = ""
+    script_file: str | None = None
+    script_content: str = ""
+
+
+class Tools(BaseModel):
+    """A server of tools."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    id: Name | None = None
+    name: str = ""
+
+
+MODELS: dict[Kind, type[BaseModel]] = {
+    "agents": Blueprint,
+    "capabilities": Capability,
+    "scripts": Program,
+    "mcp-servers": Tools,
+}
+SINGULAR: dict[Kind, str] = {
+    "agents": "Agent",
+    "capabilities": "Capability",
+    "scripts": "Script",
+    "mcp-servers": "MCP server",
+}
+_name: TypeAdapter[str] = TypeAdapter(Name)
+
+
+class BadName(Invalid):
+    """What somebody wants to store has no name that can be one."""
+
+
+def named(kind: Kind, body: Any, name: str | None) -> str:
+    """Its name, as it was said or is given."""
+    if not isinstance(body, dict):
+        raise Invalid(f"{SINGULAR[kind]}: a JSON object is needed.")
+    said = name or (kind == "mcp-servers" and body.get("id")) or body.get("name") or body.get("id")
+    try:
+        return _name.validate_python(said)
+    except ValidationError as error:
+        raise BadName(f"{SINGULAR[kind]}: name: {one_sentence(error)}") from error
+
+
+def told_at(path: str, body: Any) -> str:
+    """What is stored at a path, as `agents/researcher`."""
+    kind, _, name = path.partition("/")
+    if kind not in MODELS:
+        raise Invalid(f"{path[:80]!r} is nothing that is kept here; there are {', '.join(KINDS)}.")
+    return told(kind, named(kind, body, name), body, {})
+
+
+def told(kind: Kind, name: str, body: Fields, before: Fields) -> str:
+    """What is stored."""
+    known = {"id": name} if kind == "mcp-servers" else {"name": name}
+    now, empty = moment(wall_ms()), EMPTY if kind in ("agents", "capabilities") else ()
+    said = {field: value for field, value in body.items() if value is not None and value not in empty}
+    fields = {**said, **known, "created_at": before.get("created_at", now), "modified_at": now}
+    try:
+        MODELS[kind].model_validate(fields)
+    except ValidationError as error:
+        raise Invalid(f"{SINGULAR[kind]} {name}: {one_sentence(error)}") from error
+    if isinstance(fields.get("parameters_schema"), dict):
+        check_schema(fields["parameters_schema"])
+    text = json.dumps(fields)
+    if len(text) > SHELF_BYTES:
+        raise Invalid(f"{SINGULAR[kind]} {name} has {len(text)} bytes; {SHELF_BYTES} is the most.")
+    return text

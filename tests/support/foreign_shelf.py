@@ -1,0 +1,48 @@
+"""What other systems keep on the shelf of a server, and a client that finds it empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from support.foreign_runner import Parties
+
+LISTS = ("agents", "capabilities", "scripts", "mcp-servers")
+GREET = {
+    "name": "greet",
+    "description": "Says hello",
+    "script_file": "g.py",
+    "script_content": "print('hello')\n",
+    "parameters_schema": {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]},
+    "demands": {"tags": ["uv"]},
+}
+
+
+@contextmanager
+def empty_shelf(parties: Parties) -> Iterator[httpx.Client]:
+    """A client of a server on whose shelf there is nothing."""
+    client = parties.client().http
+    _clear(client)
+    yield client
+    _clear(client)
+
+
+def _clear(client: httpx.Client) -> None:
+    for kind in LISTS:
+        for each in client.get(f"/{kind}").json():
+            client.delete(f"/{kind}/{each.get('id') or each['name']}")
+
+
+def stored(client: httpx.Client, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What is answered to somebody who stores something new."""
+    answer = client.post(f"/{kind}", json=body)
+    assert answer.status_code == 201, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def start(http: httpx.Client, **fields: Any) -> httpx.Response:
+    """Ask for a run."""
+    return http.post("/runs", json={"type": "start_session", "parameters": {"prompt": "go"}, **fields})
