@@ -144,6 +144,12 @@ def test_a_child_runs_while_its_parent_waits_on_the_one_runner(parties: Parties,
 
     assert hand.take()["run_id"] == child
     assert (client.status(parent["run_id"]), client.status(child)) == ("running", "running")
+    hand.report(child, "completed", status="success")
+    hand.report(parent["run_id"], "completed", status="success")
+    if DIALECTS[dialect].calls_back_by == "parent":
+        called = hand.take()
+        assert (called["type"], called["session_name"]) == ("resume_session", parent["session_id"])
+        hand.report(called["run_id"], "completed", status="success")
 
 
 def test_a_runner_takes_as_many_runs_as_there_are(parties: Parties) -> None:
@@ -318,6 +324,27 @@ def test_a_result_that_is_not_there_yet_is_refused_in_the_words_of_the_dialect(
     early = client.result(made["session_id"])
 
     assert (early.status_code, early.json()["detail"]) == (400, sentence)
+
+
+def test_a_runners_token_lists_the_sessions_of_its_runner_alone(guarded: Serving) -> None:
+    """The executor of dialect A looks names up in the list."""
+    own, other, client = (
+        guarded.token("work", kind="runner"),
+        guarded.token("work", kind="runner"),
+        guarded.token("submit", "read"),
+    )
+    hand, stranger = Hand(guarded, "a", own, hostname=named("h")), Hand(guarded, "a", other, hostname=named("h"))
+    name, seen = named("s"), Client(guarded, client)
+    seen.start("a", session_name=name)
+    hand.take()
+    begun(hand, name, f"{CLAUDE}6")
+
+    assert name in listed(seen)
+    assert [each["session_name"] for each in hand.http.get("/sessions").json()["sessions"]] == [name]
+    assert stranger.http.get("/sessions").json() == {"sessions": []}
+    assert hand.http.get("/sessions", params={"limit": 5}).status_code == 403
+    for party in (hand, stranger, seen):
+        party.http.close()
 
 
 # ---- outages
