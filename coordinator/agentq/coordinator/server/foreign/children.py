@@ -13,6 +13,8 @@ from agentq.coordinator.server.foreign.conversing import Conversing
 
 CHILD = "child:"
 """What the facts of a session begin with that name the runs it has asked for."""
+NOTED_MAX = 200
+"""Children of a session that are noted at a time: as long as one of them lives, the parent waits."""
 
 
 class Children:
@@ -28,7 +30,8 @@ class Children:
             return
         known = self._of(parent)
         ended = {f"{CHILD}{each}": "" for each, lives in zip(known, self._live(known), strict=True) if not lives}
-        self.conversing.note(parent, **ended, **{f"{CHILD}{run_id}": "1"})
+        if len(known) - len(ended) < NOTED_MAX:
+            self.conversing.note(parent, **ended, **{f"{CHILD}{run_id}": "1"})
 
     def waited_for(self, sessions: Iterable[str]) -> int:
         """How many of these sessions have a child that has not ended."""
