@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 from agentq.coordinator import tracing
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Invalid
-from agentq.coordinator.fields import RUN, one_sentence
+from agentq.coordinator.fields import FREE, RUN, check_members, one_sentence
 from agentq.coordinator.flow import Flow, notes_on_limits
 from agentq.coordinator.identity import check_run_id, created_ms, is_run_id, partition_of
 from agentq.coordinator.limits import ANSWERED_MS, DEPENDENCIES_A_CALL, SUBMIT_A_CALL
@@ -87,7 +87,9 @@ def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:
             raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
         if len(runs) > SUBMIT_A_CALL:
             raise Invalid(f"A request has {SUBMIT_A_CALL} runs at the most, not {len(runs)}.")
+        check_members({"runs": dict(enumerate(runs))}, FREE)
         return Asked([spec_of(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
+    check_members(value, FREE)
     return Asked([spec_of(body)], False, len(body))
 
 
