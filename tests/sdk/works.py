@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 
 SEVEN = UUID(int=7)
+SETTINGS = {"password": "secret"}
+print_out = print
+environment = functools.partial(os.getenv, "HOME")
 
 
 class Colour(enum.Enum):
