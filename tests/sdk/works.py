@@ -80,6 +80,10 @@ def carry(load: Everything) -> Everything:
     return load
 
 
+def length(text: str) -> int:
+    return len(text)
+
+
 def plain(first: str, /, second: int, *rest: int, third: float = 3.0, **more: bool) -> list[Any]:
     return [first, second, list(rest), third, more]
 
