@@ -216,7 +216,7 @@ def test_slots_change_while_functions_run(reader: Reader) -> None:
     crew = reader.crew
     reader.configure("[worker]\nslots = 1\n")
     reader.start()
-    spec = RunSpec(kind="function", function="time:sleep", args=(0.02,))
+    spec = RunSpec(kind="function", function="support.functions:slept", args=(0.02,))
     runs = [each.id for each in crew.queue.submit_many(spec for _ in range(400))]
     crew.wait(runs[:10])
 

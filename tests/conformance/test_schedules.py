@@ -28,7 +28,7 @@ def test_a_tick_makes_one_run_whose_id_follows_from_it(timetable: Timetable) -> 
 
     (run,) = timetable.runs()
     partition = timetable.schedules.partition("s")
-    assert run == tick_run_id(partition, START_MS + MINUTE, "s")
+    assert run == tick_run_id(partition, START_MS + MINUTE, f"s {made.revision}")
     assert (partition_of(run), created_ms(run)) == (partition, made.next_at_ms)
     found = timetable.world.get(run)
     assert (found.schedule, found.state, found.spec.queue, found.spec.labels) == ("s", "pending", "builds", {"a": "b"})

@@ -136,6 +136,8 @@ def test_a_home_in_a_file_is_relative_to_the_file(near: Path) -> None:
         ("nmespace = 'x'", "There is no setting 'nmespace', which stands in {path}; there are url, namespace"),
         ("[runs]\nqueue = 'x'", "There is no setting 'runs', which stands in {path}"),
         ("namespace = ", "The settings in {path} cannot be read: Invalid value (at"),
+        pytest.param("a = " + 100_000 * "[", "The settings in {path} cannot be read: they are nested too", id="deep"),
+        pytest.param("#" * (1 << 20) + "\n", "in {path} cannot be read: it has more than 1048576 bytes.", id="large"),
         ("tick_ms = 'often'", "A setting in {path} is wrong: tick_ms: it should be a whole number"),
         ("namespace = 3", "A setting in {path} is wrong: namespace"),
         ("partitions = 0", "A setting in {path} is wrong: partitions"),

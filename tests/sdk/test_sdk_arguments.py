@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,7 +141,6 @@ def test_a_result_that_json_does_not_have_is_refused(value: str) -> None:
         (works.double, "sdk.works:double"),
         (works.Holder.static, "sdk.works:Holder.static"),
         (works.Holder.of_class, "sdk.works:Holder.of_class"),
-        (len, "builtins:len"),
     ],
 )
 def test_a_function_has_a_path_that_leads_back_to_it(func: Any, path: str) -> None:
@@ -155,6 +156,8 @@ def test_a_function_has_a_path_that_leads_back_to_it(func: Any, path: str) -> No
         (works.Holder().method, "a method of one object"),
         (functools.partial(works.plain, "a"), "not a function that a worker could import"),
         (7, "not a function"),
+        (len, "a function of builtins"),
+        (os.getenv, "a function of os"),
         ("x".upper, "a method of one object|no module"),
     ],
 )
@@ -169,6 +172,27 @@ def test_what_a_worker_could_not_import_is_refused(func: Any, complaint: str) ->
 def test_a_path_that_leads_nowhere_says_why(path: str) -> None:
     with pytest.raises(ImportFailed, match=path):
         load(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("os:getenv", "subprocess:getoutput", "builtins:eval", "importlib:import_module", "os.path:os.getenv"),
+        *("sdk.works:os.getenv", "sdk.works:SETTINGS.copy", "sdk.works:print_out", "sdk.works:environment"),
+        *("agentq.sdk.calls:load", "agentq.coordinator.settings:Settings", "agentq.worker.bodies:os.getenv"),
+    ],
+)
+def test_nothing_of_python_or_agentq_is_called_by_its_path(path: str) -> None:
+    """A token that may submit runs is not to be told the worker's environment, where the server's password is."""
+    with pytest.raises(ImportFailed, match=r"cannot be called|has no attribute"):
+        load(path)
+
+
+def test_a_module_of_yours_with_a_name_of_pythons_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "antigravity.py").write_text("def fly() -> int:\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert load("antigravity:fly").run() == 1
 
 
 def test_a_wrong_option_is_refused_where_the_task_is_made() -> None:

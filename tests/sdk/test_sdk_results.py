@@ -133,7 +133,7 @@ def test_a_large_result_goes_to_the_store(store: Folder) -> None:
 def test_a_large_result_can_be_an_argument(client: Client) -> None:
     big = works.grow.submit(100)
 
-    run = client.submit(len, big.later)
+    run = client.submit(works.length, big.later)
 
     assert run.result(20) == 102_400
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 
 SEVEN = UUID(int=7)
+SETTINGS = {"password": "secret"}
+print_out = print
+environment = functools.partial(os.getenv, "HOME")
 
 
 class Colour(enum.Enum):
@@ -73,6 +78,10 @@ def befriend(customer: Customer) -> Customer:
 @task
 def carry(load: Everything) -> Everything:
     return load
+
+
+def length(text: str) -> int:
+    return len(text)
 
 
 def plain(first: str, /, second: int, *rest: int, third: float = 3.0, **more: bool) -> list[Any]:

@@ -209,7 +209,6 @@ def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
                     {"parent": theirs},
                     {"kind": "agent", "agent": "claude", "argv": [], "prompt": "x", "session": "talk"},
                     {"plan": "release"},
-                    {"dedupe_key": "nightly", "if_live": "replace"},
                     {**CALL, "args": [{"$run": theirs}]},
                     {**CALL, "kwargs": {"of": [{"deep": {"$run": theirs}}]}},
                 )
@@ -224,6 +223,29 @@ def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
 
     assert {each.status_code for each in refused} == {403}
     assert guarded.records.get(theirs).state == "pending"
+
+
+def test_a_token_of_one_queue_takes_no_dedupe_key_from_another(guarded: Serving) -> None:
+    """Neither by being there first, nor by taking the place of what is there; within its queue the key is one."""
+    later = {"delay_ms": 600_000, "if_live": "replace"}
+    ours, deploy = {**COMMAND, "queue": "ours", **later}, guarded.submit(queue="theirs", dedupe_key="deploy", **later)
+    with (
+        guarded.client(guarded.token("submit", queues=["ours"])) as client,
+        guarded.client(guarded.token("submit")) as other,
+    ):
+        first = client.post("/runs", json={**ours, "dedupe_key": "backup"}).json()
+        assert client.post("/runs", json={**ours, "dedupe_key": "deploy"}).json()["created"]
+        assert (
+            client.post("/runs", json={**ours, "dedupe_key": "backup", "if_live": "return"}).json()["id"] == first["id"]
+        )
+        known = {**ours, "dedupe_key": "queue:ours:backup", "if_live": "return"}
+        assert other.post("/runs", json=known).json()["id"] == first["id"]
+        theirs = {**COMMAND, "queue": "theirs", "dedupe_key": "backup"}
+        assert other.post("/runs", json=theirs).json()["created"]
+        long = client.post("/runs", json={**ours, "dedupe_key": "k" * 512})
+
+    assert guarded.records.get(deploy).state == "scheduled"
+    assert (long.status_code, "512 is the most" in long.text) == (422, True)
 
 
 def test_only_a_token_of_all_queues_chooses_the_id_of_a_run_and_only_a_new_one(guarded: Serving) -> None:

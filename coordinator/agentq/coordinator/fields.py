@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints, ValidationError
-from pydantic_core import to_json
+from pydantic_core import ErrorDetails, from_json, to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid
@@ -183,19 +184,53 @@ if TYPE_CHECKING:
     Delays = Sequence[int]
 else:
     # Any sequence is taken, and kept as a tuple: pydantic copies a default that is a list for each object.
+    # The first wrong entry is all that is looked for: to report millions of them takes minutes.
     _LOOSE = Field(strict=False)
-    Texts = Annotated[tuple[Text, ...], _LOOSE]
-    Values = Annotated[tuple[JsonValue, ...], _LOOSE]
-    RunIds = Annotated[tuple[RunId, ...], _LOOSE]
-    Children = Annotated[tuple[Annotated[str, StringConstraints(pattern=_CHILD)], ...], _LOOSE]
-    Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LOOSE]
-    Delays = Annotated[tuple[Milliseconds, ...], Field(strict=False, max_length=limits.DELAYS)]
+    _LIST = Field(strict=False, fail_fast=True)
+    Texts = Annotated[tuple[Text, ...], _LIST]
+    Values = Annotated[tuple[JsonValue, ...], _LIST]
+    RunIds = Annotated[tuple[RunId, ...], _LIST]
+    Children = Annotated[tuple[Annotated[str, StringConstraints(pattern=_CHILD)], ...], _LIST]
+    Classes = Annotated[tuple[Annotated[OutcomeClass, _LOOSE], ...], _LIST]
+    Delays = Annotated[tuple[Milliseconds, ...], Field(strict=False, max_length=limits.DELAYS, fail_fast=True)]
+
+
+FREE = frozenset({"args", "kwargs", "notes"})
+"""The fields of a run that hold any JSON."""
+
+
+def check_members(value: object, free: Collection[str] = ()) -> None:
+    """Raise `Invalid` for an object with more members than any valid one has, before a model looks at each of them.
+
+    Looks into objects within it, except those that are `free`, which may hold any JSON.
+    """
+    if not isinstance(value, dict):
+        return
+    if len(value) > limits.MEMBERS:
+        raise Invalid(f"An object has {len(value)} members; {limits.MEMBERS} is the most.")
+    for name, inner in value.items():
+        if name not in free:
+            check_members(inner)
+
+
+def check_text(text: str | bytes, free: Collection[str] = ()) -> None:
+    """The same for JSON that was not parsed yet. A small text cannot have many members, and need not be parsed."""
+    if len(text) > limits.MEMBERS:
+        with suppress(ValueError):  # of what is no JSON, the model that reads it says what is wrong
+            check_members(from_json(text), free)
+
+
+def faults_of(error: ValidationError) -> list[ErrorDetails]:
+    """The faults; one that stands for all if there are too many, since each takes time to describe."""
+    if error.error_count() > limits.FAULTS:
+        return [{"type": "too_many_faults", "loc": (), "msg": "it has too many faults to name one", "input": None}]
+    return error.errors(include_url=False, include_input=False)
 
 
 def one_sentence(error: ValidationError) -> str:
     """What is wrong with the input, the first fault first."""
-    faults = error.errors(include_url=False)
-    return sentence(place_of(faults[0]["loc"]), said(faults[0], model_of(error.title)), len(faults))
+    first = faults_of(error)[0]
+    return sentence(place_of(first["loc"]), said(first, model_of(error.title)), error.error_count())
 
 
 def sentence(place: str, text: str, number: int) -> str:

@@ -50,7 +50,7 @@ def _run_id(partition: int, at_ms: int, chance: int) -> str:
 
 
 def tick_run_id(partition: int, at_ms: int, schedule: str) -> str:
-    """The id of the run that a schedule makes at a tick: the same, whoever asks."""
+    """The id of the run that a schedule, as it is now, makes at a tick: the same, whoever asks."""
     chance = int.from_bytes(blake2b(f"{schedule} {at_ms}".encode(), digest_size=8).digest())
     return _run_id(partition, at_ms, chance)
 

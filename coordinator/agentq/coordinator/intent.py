@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid, refusal
@@ -37,9 +37,9 @@ class Mend(BaseModel):
     target: str
     """The commit of the target that the work was put onto."""
     why: str = ""
-    files: tuple[str, ...] = ()
+    files: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
     """In which there are conflicts."""
-    unmarked: tuple[str, ...] = ()
+    unmarked: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
     """Those of them that have no markers: one side has deleted them, or they are no text."""
     told: str = ""
     """What a check said, at its end."""

@@ -157,6 +157,10 @@ SIGNALS_REMEMBERED = 1_000
 """Operation ids of signals kept with a run, so that one that is sent again is known; the newest."""
 SAVED_BYTES = 64 << 10
 """What a run may save of its own when it parks."""
+MEMBERS = 65_536
+"""Of one object in a request, where it is not free JSON such as the arguments of a function."""
+FAULTS = 1_000
+"""Of one request; of more none is described, since that takes time for each."""
 MAY_SUBMIT = 32
 GENERATIONS = 5
 """How deep an agent may have children that are agents and have children."""

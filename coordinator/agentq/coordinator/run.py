@@ -374,7 +374,7 @@ class AgentsWord(BaseModel):
     account: str | None = None
     spent: Spending = Spending()
     """By this attempt."""
-    denials: tuple[str, ...] = ()
+    denials: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
     duration_ms: int = 0
 
 

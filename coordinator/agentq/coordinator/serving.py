@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -20,7 +21,7 @@ class Identity(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: Name
-    queues: tuple[Name, ...] = Field(min_length=1)
+    queues: Annotated[tuple[Name, ...], Field(min_length=1, fail_fast=True)]
     labels: dict[Label, Label] = {}
     slots: int = Field(default=1, ge=1)
     only_matching: bool = False

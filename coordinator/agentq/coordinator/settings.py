@@ -205,6 +205,8 @@ class Layered:
     """What files set that does not count."""
 
 
+FILE_BYTES = 1 << 20
+"""Of a file of settings."""
 TABLES: dict[str, type[BaseModel]] = {WORKER: WorkerSettings, SERVER: ServerSettings}
 """The tables of a file that have a model of their own."""
 NEARBY = frozenset(
@@ -310,7 +312,13 @@ def _read(path: Path) -> tuple[dict[str, Any], bool]:
     import tomllib  # which only those who have a file have to pay for
 
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(FILE_BYTES + 1)
+        if len(text) > FILE_BYTES:
+            raise ValueError(f"it has more than {FILE_BYTES} bytes")
+        values = tomllib.loads(text.decode())
+    except RecursionError as error:
+        raise Invalid(f"The settings in {path} cannot be read: they are nested too deeply.") from error
     except (OSError, ValueError) as error:
         raise Invalid(f"The settings in {path} cannot be read: {error}.") from error
     tables, agents = {table: values.get(table, {}) for table in TABLES}, values.pop(AGENTS, {})

@@ -48,7 +48,7 @@ class Wait(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
-    signals: Annotated[tuple[Name, ...], Field(strict=False, max_length=limits.SIGNALS_A_WAIT)] = ()
+    signals: Annotated[tuple[Name, ...], Field(strict=False, max_length=limits.SIGNALS_A_WAIT, fail_fast=True)] = ()
     approval: bool = False
     children: Mode | None = None
     until_ms: Annotated[int, Field(ge=0)] | None = None

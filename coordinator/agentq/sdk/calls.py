@@ -10,11 +10,14 @@ was never checked before. Strictly: what a type checker would refuse is refused.
 
 from __future__ import annotations
 
-import importlib
+import functools
+import importlib.util
 import inspect
 import json
+import os
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -29,6 +32,8 @@ from agentq.sdk import pickles, references, stores
 from agentq.sdk.errors import ImportFailed
 from agentq.sdk.signatures import Pair, arguments_validator, result_validator, signature_of
 
+OWN = ("agentq.worker.rq.job", "agentq.worker.bodies")
+"""Modules of agentq with functions that runs call."""
 _NOT_JSON = (b"NaN", b"Infinity")
 _MANY_DIGITS = 4300
 """Integers of more digits are not read back by Python."""
@@ -319,6 +324,8 @@ def _path(func: Any) -> str:
         raise Invalid(f"{name} belongs to no module that a worker could import; use a function of yours.")
     if "<lambda>" in name or "<locals>" in name:
         raise Invalid(f"{name} has no name that a worker could import; define it at the top of a module.")
+    if _is_withheld(module):
+        raise Invalid(f"{name} is a function of {module}; a worker calls functions of yours, which may call that.")
     if module == "__main__":
         spec = getattr(sys.modules["__main__"], "__spec__", None)
         if spec is None:
@@ -331,6 +338,8 @@ def _path(func: Any) -> str:
 
 def _import(path: str) -> Function:
     module_name, _, name = path.partition(":")
+    if _is_withheld(module_name):
+        raise ImportFailed(f"{path} cannot be called: a worker calls no function of Python's own or of agentq.")
     try:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
@@ -345,4 +354,30 @@ def _import(path: str) -> Function:
     run = getattr(found, "__agentq_function__", found)
     if not callable(run):
         raise ImportFailed(f"{path} is a {type(run).__name__}, which cannot be called.")
+    if run is found and _is_withheld(_origin_of(run)):
+        raise ImportFailed(f"{path} cannot be called: it is no function of the modules of yours.")
     return Function(path, run, pickled=getattr(found, "pickle", False) is True)
+
+
+def _origin_of(run: Callable[..., Any]) -> str:
+    """The module that defines a function; a method of a list or dict has none of its own."""
+    while isinstance(run, functools.partial):
+        run = run.func
+    return getattr(run, "__module__", None) or "builtins"
+
+
+@functools.cache
+def _is_withheld(module: str) -> bool:
+    """Whether runs call no function of a module: `os:getenv` and `subprocess:getoutput` tell what a worker knows.
+
+    A module of yours may have the name of one of Python's; which one counts is what would be imported.
+    """
+    root = module.partition(".")[0]
+    if root == "agentq":
+        return module not in OWN
+    if root not in sys.stdlib_module_names:
+        return root == "__main__" and getattr(sys.modules["__main__"].__spec__, "name", "").startswith("agentq.")
+    spec = importlib.util.find_spec(root)
+    origin = spec.origin if spec is not None else None
+    own = os.path.realpath(sysconfig.get_path("stdlib"))
+    return origin in (None, "built-in", "frozen") or os.path.realpath(origin).startswith(f"{own}{os.sep}")

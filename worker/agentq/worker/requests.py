@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from agentq.coordinator import limits
 from agentq.coordinator.errors import Invalid, NotAllowed
 from agentq.coordinator.events import BEGINNING
-from agentq.coordinator.fields import PLACE, RunId, one_sentence
+from agentq.coordinator.fields import FREE, PLACE, RunId, check_members, check_text, one_sentence
 from agentq.coordinator.life import Run
 from agentq.coordinator.offspring import Kin, Offspring
 from agentq.coordinator.queue import Claim
@@ -76,6 +76,7 @@ _request: TypeAdapter[Request] = TypeAdapter(Request)
 
 def request_of(line: bytes) -> Request:
     """What a line asks for."""
+    check_text(line, FREE)
     try:
         return _request.validate_json(line)
     except ValidationError as error:
@@ -83,6 +84,7 @@ def request_of(line: bytes) -> Request:
 
 
 def _spec_of(fields: dict[str, Any]) -> RunSpec:
+    check_members(fields, FREE)
     try:
         return RunSpec.model_validate_json(to_json(fields))
     except ValidationError as error:

@@ -109,6 +109,8 @@ def fire_words(partition: int, due: Due, now_ms: int) -> tuple[Word, ...]:
     rule = Rule.model_validate_json(due.rule)
     step = rule.step(due.name, int(due.next_ms), now_ms)
     words: list[Word] = [due.name, due.revision, due.next_ms]
-    words += ["", ""] if step.tick_ms is None else [step.tick_ms, tick_run_id(partition, step.tick_ms, due.name)]
+    # The revision is known to nobody who may not see the schedule, so that its run's id cannot be taken before.
+    made_by = f"{due.name} {due.revision}"
+    words += ["", ""] if step.tick_ms is None else [step.tick_ms, tick_run_id(partition, step.tick_ms, made_by)]
     words += ["", ""] if step.next_ms is None else [step.next_ms, rule.wake_ms(due.name, step.next_ms)]
     return tuple(words)

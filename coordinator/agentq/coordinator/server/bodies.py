@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
 
 from agentq.coordinator import limits as most
 from agentq.coordinator.clock import wall_ms
@@ -23,6 +32,14 @@ class Body(BaseModel):
     """What is not known is refused, rather than passed over."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_narrow(cls, value: Any) -> Any:
+        """Each field that there is none of is a fault that takes time to describe, so too many are one."""
+        if isinstance(value, dict) and len(value) > most.FAULTS:
+            raise ValueError(f"it has {len(value)} fields; there are {len(cls.model_fields)}")
+        return value
 
 
 class Cancel(Body):
@@ -96,8 +113,8 @@ class PlanTask(Body):
 
     id: Annotated[Name, Field(examples=["test"])]
     run: Annotated[dict[str, Any], Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
-    needs: Annotated[tuple[Name, ...], Field(examples=[["build"]])] = ()
-    inputs: tuple[Name, ...] = ()
+    needs: Annotated[tuple[Name, ...], Field(examples=[["build"]], fail_fast=True)] = ()
+    inputs: Annotated[tuple[Name, ...], Field(fail_fast=True)] = ()
     """Tasks whose outcomes stand in its prompt, its arguments or its environment."""
 
 
@@ -106,13 +123,13 @@ class NewPlan(Body):
 
     name: Annotated[Name, Field(examples=["release"])]
     on_failed: OnFailed = "skip"
-    tasks: Annotated[tuple[PlanTask, ...], Field(min_length=1)]
+    tasks: Annotated[tuple[PlanTask, ...], Field(min_length=1, fail_fast=True)]
 
 
 class MoreTasks(Body):
     """Tasks to be added."""
 
-    tasks: Annotated[tuple[PlanTask, ...], Field(min_length=1)]
+    tasks: Annotated[tuple[PlanTask, ...], Field(min_length=1, fail_fast=True)]
 
 
 class RetryPlan(Body):
@@ -152,7 +169,7 @@ def _to_come(at_ms: int) -> int:
 class Purge(Body):
     """Which of the runs that wait are cancelled."""
 
-    states: Annotated[tuple[State, ...], Field(examples=[["pending"]])] = QUEUED
+    states: Annotated[tuple[State, ...], Field(examples=[["pending"]], fail_fast=True)] = QUEUED
 
 
 class Move(Body):
@@ -172,8 +189,8 @@ class NewToken(Body):
     """Who may do what, and until when."""
 
     name: Annotated[str, Field(examples=["ci"])]
-    scopes: Annotated[tuple[Scope, ...], Field(examples=[["submit", "read"]])]
+    scopes: Annotated[tuple[Scope, ...], Field(examples=[["submit", "read"]], fail_fast=True)]
     kind: Kind = "client"
-    queues: tuple[str, ...] = ()
+    queues: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
     expires_ms: Timeout | None = None
     rate: Annotated[str | None, Field(examples=["100/1s"])] = None

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from agentq.coordinator import errors
-from agentq.coordinator.fields import model_of, models_in, one_sentence, place_of, said, sentence
+from agentq.coordinator.fields import faults_of, model_of, models_in, one_sentence, place_of, said, sentence
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
@@ -136,7 +136,7 @@ def of_error(error: errors.AgentqError, request_id: str | None = None, **more: A
         headers = {"Retry-After": str(RETRY_AFTER_S)}
     if isinstance(error.__cause__, ValidationError):
         cause = error.__cause__
-        more["errors"] = faults_of(cause.errors(include_url=False, include_input=False), model_of(cause.title))
+        more["errors"] = told_faults(faults_of(cause), model_of(cause.title))
     return answer(status, str(error), request_id=request_id, kind=kind_of(error), headers=headers, **more)
 
 
@@ -154,7 +154,7 @@ def _without_address(error: errors.AgentqError, request_id: str | None) -> error
     return errors.AgentqError(MISTAKE)
 
 
-def faults_of(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:
+def told_faults(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:
     """What is wrong, each with its place; what was sent is not repeated, since it may be secret."""
     return [{"at": place_of(each["loc"]), "message": said(each, model)} for each in list(found)[:FAULTS]]
 
@@ -185,7 +185,7 @@ async def _unreadable(request: Request, error: Exception) -> Response:
     found = list(error.errors())
     body = getattr(request.scope.get("route"), "body_field", None)
     model = None if body is None else next(models_in(body.field_info.annotation), None)
-    faults = faults_of(({**each, "loc": _place_in(each)} for each in found), model)
+    faults = told_faults(({**each, "loc": _place_in(each)} for each in found), model)
     first = faults[0] if faults else {"at": "", "message": "the request is not valid"}
     detail = sentence(first["at"], first["message"], len(found))
     return answer(422, detail, request_id=id_of(request), kind="invalid", errors=faults)

@@ -19,10 +19,10 @@ from pydantic_core import from_json, to_json
 from agentq.coordinator import tracing
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError, Invalid
-from agentq.coordinator.fields import RUN, one_sentence
+from agentq.coordinator.fields import FREE, RUN, check_members, one_sentence
 from agentq.coordinator.flow import Flow, notes_on_limits
 from agentq.coordinator.identity import check_run_id, created_ms, is_run_id, partition_of
-from agentq.coordinator.limits import ANSWERED_MS, DEPENDENCIES_A_CALL, SUBMIT_A_CALL
+from agentq.coordinator.limits import ANSWERED_MS, DEDUPE_KEY_LENGTH, DEPENDENCIES_A_CALL, SUBMIT_A_CALL
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server import problems
@@ -87,7 +87,9 @@ def asked(body: bytes, value: Any, *, one: bool = False) -> Asked:
             raise Invalid('Many runs are {"runs": […]}, with one at the least, and nothing beside them.')
         if len(runs) > SUBMIT_A_CALL:
             raise Invalid(f"A request has {SUBMIT_A_CALL} runs at the most, not {len(runs)}.")
+        check_members({"runs": dict(enumerate(runs))}, FREE)
         return Asked([spec_of(to_json(each), f"runs.{at}.") for at, each in enumerate(runs)], True, len(body))
+    check_members(value, FREE)
     return Asked([spec_of(body)], False, len(body))
 
 
@@ -109,6 +111,7 @@ async def submit(
         caller.check_queue(spec.queue)
     if caller.queues:
         await service.ask(_check_others, service, caller, what.specs)
+        what = what._replace(specs=[_with_own_key(spec) for spec in what.specs])
     if run_id is not None:
         _check_id(service, caller, what, run_id)
         return await _submit(service, what, [run_id], durable=durable)
@@ -124,7 +127,7 @@ def _check_others(service: Service, caller: Principal, specs: Sequence[RunSpec])
         if spec.session is not None or spec.plan is not None:
             queues = ", ".join(caller.queues)
             raise Denied(f"This token is good only for what is in the queues {queues}; a session or a plan is in none.")
-        others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent, _same(service, spec)))}
+        others = {*spec.after, *spec.inputs.values(), *filter(None, (spec.parent,))}
         results = set(_results_in([*spec.args, spec.kwargs]))
         if len(results) > DEPENDENCIES_A_CALL:
             raise Invalid(f"The arguments name {len(results)} runs; {DEPENDENCIES_A_CALL} is the most.")
@@ -141,14 +144,17 @@ def _results_in(value: Any) -> Iterator[str]:
             yield from _results_in(each)
 
 
-def _same(service: Service, spec: RunSpec) -> str | None:
-    """The run that has the dedupe key, which this one might take the place of."""
+def _with_own_key(spec: RunSpec) -> RunSpec:
+    """With a dedupe key that no run of another queue has: else it could hold up others' runs, or replace them."""
     if spec.dedupe_key is None:
-        return None
-    key, command = service.store.key, service.store.connection.command
-    held = command("GET", key(service.queue.home(spec) or 0, "dedupe", spec.dedupe_key))
-    found = str(held or "").partition(" ")[0]
-    return found if found and command("EXISTS", key(partition_of(found), "run", found)) else None
+        return spec
+    key = f"queue:{spec.queue}:{spec.dedupe_key}"
+    if len(key) > DEDUPE_KEY_LENGTH:
+        raise Invalid(
+            f"dedupe_key: {spec.dedupe_key[:40]!r}… has {len(key)} characters as {key[:40]!r}…; "
+            f"{DEDUPE_KEY_LENGTH} is the most."
+        )
+    return spec.model_copy(update={"dedupe_key": key})
 
 
 def _check_id(service: Service, caller: Principal, what: Asked, run_id: str) -> None:

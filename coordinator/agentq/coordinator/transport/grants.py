@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Word
 from agentq.coordinator.errors import Fenced, Invalid, NotAllowed
-from agentq.coordinator.fields import PLACE, Label, LimitName, one_sentence
+from agentq.coordinator.fields import PLACE, Label, LimitName, check_text, one_sentence
 from agentq.coordinator.identity import check_run_id, partition_of
 from agentq.coordinator.intent import Intent
 from agentq.coordinator.lifecycle import OutcomeClass
@@ -309,6 +309,7 @@ def _valid(adapter: TypeAdapter[str], text: str, what: str) -> None:
 
 
 def _read(model: type[AnyModel], text: str, what: str) -> AnyModel:
+    check_text(text, ("result",))
     try:
         return model.model_validate_json(text)
     except ValidationError as error:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
-from agentq.coordinator.fields import one_sentence
+from agentq.coordinator.fields import FREE, check_members, one_sentence
 from agentq.coordinator.identity import created_ms, new_run_id, partition_of, tick_run_id
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
@@ -200,6 +200,7 @@ def _id_of_child(asked: Bear) -> str:
 
 
 def _child(asked: Bear, grants: Grants) -> RunSpec:
+    check_members(asked.spec, FREE)
     try:
         spec = RunSpec.model_validate_json(to_json(asked.spec))
     except ValidationError as error:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from agentq.coordinator.errors import WORDS as REFUSALS
 from agentq.coordinator.errors import AgentqError, Invalid, Unreachable
 from agentq.coordinator.faults import NoGroup
-from agentq.coordinator.fields import PLACE, Name, RunId, one_sentence
+from agentq.coordinator.fields import PLACE, Name, RunId, check_text, one_sentence
 from agentq.coordinator.limits import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, INPUTS, PARTITIONS
 
 PROTOCOL = 1
@@ -48,7 +48,7 @@ CLOSINGS = {
 
 Line = Literal["pulse", "work"]
 """The lease, which nothing may hold up, has a line of its own."""
-Words = list[str | int]
+Words = Annotated[list[str | int], Field(fail_fast=True)]
 Number = Annotated[int, Field(ge=0, lt=1 << 53)]
 Partition = Annotated[int, Field(ge=0, lt=PARTITIONS)]
 
@@ -109,7 +109,7 @@ class Watch(_Message):
 
     type: Literal["watch"] = "watch"
     id: Number
-    lanes: dict[Partition, list[str]]
+    lanes: dict[Partition, Annotated[list[str], Field(fail_fast=True)]]
     """By partition; the inbox of each is watched anyway."""
     block_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
     claim: Words | None = None
@@ -128,7 +128,7 @@ class Pending(_Message):
     type: Literal["pending"] = "pending"
     id: Number
     partition: Partition
-    lanes: Annotated[list[str], Field(max_length=10 * CLAIM_A_CALL)]
+    lanes: Annotated[list[str], Field(max_length=10 * CLAIM_A_CALL, fail_fast=True)]
 
 
 class _OfHeld(_Message):
@@ -191,7 +191,7 @@ class Given(_OfHeld):
     """Tell how those of these runs stand that the run is given or comes after."""
 
     type: Literal["given"] = "given"
-    runs: Annotated[list[RunId], Field(max_length=INPUTS)]
+    runs: Annotated[list[RunId], Field(max_length=INPUTS, fail_fast=True)]
 
 
 class Finished(_OfHeld):
@@ -250,6 +250,7 @@ KINDS: dict[str, type[AgentqError]] = {
 
 def from_worker(text: str | bytes) -> FromWorker:
     """What a worker says."""
+    check_text(text, ("spec",))
     try:
         return _from_worker.validate_json(text)
     except ValidationError as error:

@@ -12,13 +12,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from agentq.worker.workspace.git import GitFailed, Stopped
+from agentq.worker.workspace.metadata import remove, text_of
+from agentq.worker.workspace.repository import is_commit
 from agentq.worker.workspace.sheltering import add_all, sheltered, snapshot
 from agentq.worker.workspace.stacking import Conflict, merger
 from agentq.worker.workspace.staging import CONFLICT, Staged, marked, unhide
@@ -158,8 +159,8 @@ class _Committing:
 
     def _undo(self, where: Path, what: str) -> None:
         self._shelter_now()
-        began = where.read_text().strip() if where.is_file() else ""
-        names = (f"refs/heads/{began}", began) if began else ()
+        began = text_of(where).strip()
+        names = (f"refs/heads/{began}", *filter(is_commit, [began])) if began else ()
         commits = map(self._commit_at, names)
         self._forget_half_done()
         if commit := next(filter(None, commits), None):
@@ -169,8 +170,7 @@ class _Committing:
 
     def _forget_half_done(self) -> None:
         for name in UNDER_WAY:
-            left = self.worktree.note.git_dir / name
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+            remove(self.worktree.note.git_dir / name)
 
     # ---- where the work is
 
@@ -266,8 +266,7 @@ class _Committing:
 
     def _merged(self) -> list[str]:
         """What a merge that was begun brings in."""
-        file = self.worktree.note.git_dir / "MERGE_HEAD"
-        return file.read_text().split() if file.is_file() else []
+        return [*filter(is_commit, text_of(self.worktree.note.git_dir / "MERGE_HEAD").split())]
 
     def _commit(self, tree: str, parents: list[str]) -> str:
         made = self._commit_with_hooks() if self.git.precautions.trust else self._commit_of(tree, parents)
@@ -350,7 +349,7 @@ class _Committing:
             return
         if self._branch_at != tip:
             self.git("update-ref", "-m", "agentq: committed", f"refs/heads/{branch}", tip, patient=True)
-        if (self.worktree.note.git_dir / "HEAD").read_text() != f"ref: refs/heads/{branch}\n":
+        if text_of(self.worktree.note.git_dir / "HEAD") != f"ref: refs/heads/{branch}\n":
             self.git("symbolic-ref", "-m", "agentq: committed", "HEAD", f"refs/heads/{branch}", patient=True)
 
     def _nothing(self, tip: str) -> Committed:

@@ -9,7 +9,6 @@ sheltered first; and a worktree that another worker still has is put aside, work
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.worker import tree
+from agentq.worker.workspace import metadata
 from agentq.worker.workspace.git import Git, GitFailed, hidden
 from agentq.worker.workspace.idling import one_more
 from agentq.worker.workspace.note import SUFFIX, Note
@@ -160,8 +160,7 @@ def _brought(worktree: Worktree, wanted: Wanted) -> Worktree:
     git = worktree.git
     drop_locks(worktree)
     for name in UNDER_WAY:
-        left = worktree.note.git_dir / name
-        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+        metadata.remove(worktree.note.git_dir / name)
     point_back(worktree)
     _check_out(worktree.repository, git, wanted)
     git("clean", "-q", "-ffdx")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentq.coordinator.errors import Refused
+from agentq.worker.workspace.metadata import text_of
 
 SETTINGS = {
     "core.hooksPath": "/dev/null",
@@ -35,6 +36,7 @@ SETTINGS = {
     "commit.template": "",
     "advice.addEmbeddedRepo": "false",
     "core.quotePath": "false",
+    "core.preferSymlinkRefs": "false",
     "color.ui": "false",
 }
 """For every command."""
@@ -118,6 +120,7 @@ _HELPER = re.compile(r"credential\.(.*\.)?helper", re.IGNORECASE | re.DOTALL)
 _INCLUDES = ("include.", "includeif.")
 
 REMEMBERED = 1_000
+ASKED_S = 60
 
 Look = tuple[int, int, int, int]
 """Of a file: enough to see that it has not changed; when its content was changed last, nobody can make up."""
@@ -194,10 +197,7 @@ def _configuration(git_dir: Path, common: Path) -> tuple[Path, ...]:
 
 def _common_of(git_dir: Path) -> Path:
     """The git directory that a worktree's has in common with the others of its repository."""
-    try:
-        return git_dir / (git_dir / "commondir").read_text().strip()
-    except OSError:
-        return git_dir
+    return git_dir / text_of(git_dir / "commondir").strip()
 
 
 def overriding(entries: Iterable[tuple[str, str, str]], *, trust: bool = False) -> list[tuple[str, str]]:
@@ -260,15 +260,18 @@ def _entries(listed: bytes) -> Iterable[tuple[str, str, str]]:
 def _ask(folder: Path, git_dir: Path | None, *words: str) -> bytes | None:
     """What runs nothing and needs no precautions."""
     place = [f"--git-dir={git_dir}"] if git_dir else []
-    done = subprocess.run(
-        ["git", *place, *words],
-        cwd=folder,
-        env=surrounding(os.environ, far=False),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        timeout=60,
-    )
+    try:
+        done = subprocess.run(
+            ["git", *place, *words],
+            cwd=folder,
+            env=surrounding(os.environ, far=False),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=ASKED_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise Refused(f"The configuration of {git_dir or folder} cannot be read: git did not end in time.") from None
     return done.stdout if done.returncode == 0 else None
 
 

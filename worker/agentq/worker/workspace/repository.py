@@ -37,6 +37,11 @@ _fetched_ms: dict[tuple[Path, str], int] = {}
 """When the last fetch began that has come back well, by repository and remote."""
 
 
+def is_commit(text: str) -> bool:
+    """Whether it is the whole name of a commit."""
+    return _HASH.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Repository:
     """One of them."""

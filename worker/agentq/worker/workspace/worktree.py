@@ -5,7 +5,6 @@ How one is made is told in `making`. What git cannot do twice at a time in a rep
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 from collections.abc import Iterator
@@ -14,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.coordinator.clock import wall_ms
+from agentq.worker.workspace import metadata
 from agentq.worker.workspace.git import Git, GitFailed, Leash
+from agentq.worker.workspace.metadata import remove_tree
 from agentq.worker.workspace.note import SUFFIX, Note
-from agentq.worker.workspace.repository import Repository
+from agentq.worker.workspace.repository import Repository, is_commit
 from agentq.worker.workspace.sheltering import repositories_within, sheltered, snapshot
 from agentq.worker.workspace.staging import marked, unhide
 from agentq.worker.workspace.submodules import shelter_submodules
@@ -127,7 +128,7 @@ def point_back(worktree: Worktree) -> None:
 def drop_locks(worktree: Worktree) -> None:
     """What a git that was killed has left. Nobody works in it, or its processes would have been ended before."""
     for name in ("index.lock", "HEAD.lock"):
-        (worktree.note.git_dir / name).unlink(missing_ok=True)
+        metadata.remove(worktree.note.git_dir / name)
 
 
 def moved(worktree: Worktree, path: Path, **changes: object) -> Worktree:
@@ -177,22 +178,7 @@ def clear(path: Path) -> None:
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
-        _delete(path)
-
-
-def _delete(path: Path) -> None:
-    """Also what was made unwritable in it."""
-
-    def mend(function: object, name: str, _: object) -> None:
-        folder = Path(name).parent
-        folder.chmod(0o700)
-        if function is os.unlink:
-            os.unlink(name)
-        elif Path(name).is_dir() and not Path(name).is_symlink():
-            Path(name).chmod(0o700)
-            shutil.rmtree(name)
-
-    shutil.rmtree(path, onerror=mend)
+        remove_tree(path)
 
 
 # ---- done with
@@ -222,9 +208,7 @@ def _tips(worktree: Worktree) -> Iterator[str]:
         if commit := worktree.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"):
             yield commit
     for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "MERGE_HEAD", "CHERRY_PICK_HEAD"):
-        file = worktree.note.git_dir / name
-        if file.is_file():
-            yield from file.read_text().split()
+        yield from filter(is_commit, metadata.text_of(worktree.note.git_dir / name).split())
 
 
 def _shelter_own(worktree: Worktree, git: Git, tips: list[str], target: str | None) -> None:

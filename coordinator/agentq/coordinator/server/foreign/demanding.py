@@ -12,7 +12,7 @@ runner that brings the agent along, where its conversation is, the blueprint, wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -43,7 +43,7 @@ class Wanted(BaseModel):
     project_dir: Said | None = None
     executor_profile: Said | None = None
     executor_type: Said | None = None
-    tags: tuple[Said, ...] = Field(default=(), max_length=TAGS)
+    tags: Annotated[tuple[Said, ...], Field(max_length=TAGS, fail_fast=True)] = ()
 
     @classmethod
     def read(cls, body: Any) -> Wanted:

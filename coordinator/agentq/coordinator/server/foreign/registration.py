@@ -88,11 +88,11 @@ class Registration(BaseModel):
     executor_type: Said | None = None
     executor_profile: Said | None = None
     executor: Executor | None = None
-    tags: Annotated[tuple[Said, ...], Field(max_length=TAGS)] = ()
+    tags: Annotated[tuple[Said, ...], Field(max_length=TAGS, fail_fast=True)] = ()
     require_matching_tags: bool = False
-    agents: Annotated[tuple[OwnedAgent, ...], Field(max_length=TAGS)] = ()
+    agents: Annotated[tuple[OwnedAgent, ...], Field(max_length=TAGS, fail_fast=True)] = ()
     slots: Annotated[int, Field(ge=1, le=SLOTS_MAX)] | None = None
-    queues: tuple[Name, ...] = ()
+    queues: Annotated[tuple[Name, ...], Field(fail_fast=True)] = ()
 
     @classmethod
     def read(cls, body: Any) -> Registration:

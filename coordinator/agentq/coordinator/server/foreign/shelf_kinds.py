@@ -52,8 +52,8 @@ class Blueprint(BaseModel):
     type: Literal["autonomous", "procedural"] = "autonomous"
     status: Literal["active", "inactive"] = "active"
     system_prompt: str | None = None
-    tags: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
+    tags: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
+    capabilities: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
     mcp_servers: dict[str, JsonValue] | None = None
     script: Name | None = None
     """What a procedural agent runs."""

@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 from starlette.responses import Response
 
@@ -19,7 +19,7 @@ from agentq.coordinator.link import fields_of
 from agentq.coordinator.references import References
 from agentq.coordinator.run import lane_parts
 from agentq.coordinator.secret_shapes import without_secrets
-from agentq.coordinator.server import foreign, problems, views
+from agentq.coordinator.server import bodies, foreign, problems, views
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.problems import Denied
@@ -34,12 +34,12 @@ SECRET = ("fence", "op")
 Name = Annotated[str, Path(description="The name of a session.")]
 
 
-class Looked(BaseModel):
+class Looked(bodies.Body):
     """The runs to look at."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"ids": ["run_01k9zq3c5007m2x4c8r1tnq"]}})
+    model_config = ConfigDict(json_schema_extra={"example": {"ids": ["run_01k9zq3c5007m2x4c8r1tnq"]}})
 
-    ids: Annotated[tuple[RunId, ...], Field(min_length=1, max_length=IDS, strict=False)]
+    ids: Annotated[tuple[RunId, ...], Field(min_length=1, max_length=IDS, strict=False, fail_fast=True)]
     ended: bool = False
     """Only those that have ended are wanted whole."""
 

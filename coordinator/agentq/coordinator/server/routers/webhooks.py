@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from agentq.coordinator.interest import Interest
-from agentq.coordinator.limits import DELIVERIES_KEPT, SECRET_OVERLAP_MS, URL_CHARACTERS
+from agentq.coordinator.limits import DELIVERIES_KEPT, FAULTS, SECRET_OVERLAP_MS, URL_CHARACTERS
+from agentq.coordinator.server import bodies
 from agentq.coordinator.server.access import Principal, allowed
 from agentq.coordinator.server.parameters import KNOWN
 from agentq.coordinator.server.service import Service, service_of
@@ -22,11 +23,10 @@ Admin = Annotated[Principal, allowed("admin")]
 Name = Annotated[str, Path(description="the name of a webhook")]
 
 
-class NewWebhook(BaseModel):
+class NewWebhook(bodies.Body):
     """What a new webhook is to be."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "example": {"url": "https://example.com/agentq", "filter": {"event": ["failed"], "queue": ["builds"]}}
         },
@@ -35,7 +35,9 @@ class NewWebhook(BaseModel):
     url: Annotated[str, Field(max_length=URL_CHARACTERS)]
     name: str | None = None
     """Made up, if it is not given."""
-    filter: dict[str, list[str]] = {}
+    filter: Annotated[dict[str, Annotated[list[str], Field(fail_fast=True)]], Field(max_length=FAULTS)] = Field(
+        default_factory=dict
+    )
     """As the parameters of `/events`; without one it is told everything."""
     secret: str | None = None
     """`whsec_` and the base64 of 24 to 64 bytes; made, if it is not given."""
