@@ -16,7 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -70,15 +70,23 @@ def known(path: str) -> Function | None:
 class Function:
     """A function that runs can call."""
 
-    def __init__(self, path: str, run: Callable[..., Any], *, pickled: bool = False) -> None:
+    def __init__(self, path: str, run: Callable[..., Any], *, pickled: bool = False, is_task: bool = False) -> None:
         self.path = path
         self.run = run
+        self.is_task = is_task
+        """Whether its author made it one, so that runs may call it."""
         self.pickled = pickled
         """Whether its arguments and results travel as signed pickles."""
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(run))
         self.signature = signature_of(run)
         self._validator = None if self.signature is None else arguments_validator(self.signature)
         self._result = None if self.signature is None else result_validator(self.signature.return_annotation)
+
+    @property
+    def module(self) -> str:
+        """Where it is defined; empty where that is not told."""
+        found = getattr(self.run, "__module__", None)
+        return found if isinstance(found, str) else ""
 
     @classmethod
     def unseen(cls, path: str) -> Function:
@@ -335,14 +343,19 @@ def _import(path: str) -> Function:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
+            if isinstance(found, ModuleType):
+                raise ImportFailed(f"{path} leads into the module {found.__name__}; name that before the colon.")
     except ModuleNotFoundError as error:
         where = "in the folder where it was started, in PYTHONPATH and among what is installed"
         raise ImportFailed(
             f"{path} cannot be imported: {type(error).__name__}: {error}. A worker looks {where}."
         ) from error
+    except ImportFailed:
+        raise
     except (Exception, SystemExit) as error:
         raise ImportFailed(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     run = getattr(found, "__agentq_function__", found)
     if not callable(run):
         raise ImportFailed(f"{path} is a {type(run).__name__}, which cannot be called.")
-    return Function(path, run, pickled=getattr(found, "pickle", False) is True)
+    is_task = run is not found
+    return Function(path, run, pickled=is_task and getattr(found, "pickle", False) is True, is_task=is_task)
