@@ -1,4 +1,4 @@
-"""A run calls tasks and what the worker's operator has named, and code that a run brings learns nothing of the worker."""
+"""A run calls tasks and what the operator of its worker has named; code that it brings learns nothing of the worker."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_runs_do_not_get_at_the_address_of_the_server(callers: Callers, tmp_path
     callers.worker(environment=secrets)
     url, path = callers.server.url, str(tmp_path / "theirs")
     paths = ("os:getenv", "ours_spy:look", "theirs_spy:look", "theirs_spy:look")
-    more = ({"args": ["AGENTQ_URL"]}, {}, {"env": {"PYTHONPATH": path}}, {"cwd": path})
+    more: tuple[dict[str, object], ...] = ({"args": ["AGENTQ_URL"]}, {}, {"env": {"PYTHONPATH": path}}, {"cwd": path})
 
     env, ours, *theirs = (
         callers.queue.submit(RunSpec.checked(kind="function", function=function, **fields)).id
