@@ -209,7 +209,6 @@ def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
                     {"parent": theirs},
                     {"kind": "agent", "agent": "claude", "argv": [], "prompt": "x", "session": "talk"},
                     {"plan": "release"},
-                    {"dedupe_key": "nightly", "if_live": "replace"},
                     {**CALL, "args": [{"$run": theirs}]},
                     {**CALL, "kwargs": {"of": [{"deep": {"$run": theirs}}]}},
                 )
@@ -224,6 +223,22 @@ def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
 
     assert {each.status_code for each in refused} == {403}
     assert guarded.records.get(theirs).state == "pending"
+
+
+def test_a_token_of_one_queue_takes_no_dedupe_key_that_is_used_in_another(guarded: Serving) -> None:
+    key = {"dedupe_key": "deploy-prod", "if_live": "replace"}
+    theirs = guarded.submit(queue="theirs", dedupe_key="deploy-test")
+    with guarded.client(guarded.token("submit", queues=["keyed", "other"])) as client:
+        mine = [client.post("/runs", json={**COMMAND, "queue": "keyed", **key}).json() for _ in range(2)]
+        beside = client.post("/runs", json={**COMMAND, "queue": "keyed", **key, "dedupe_key": "deploy-test"})
+    with guarded.client(guarded.token("submit")) as client:
+        full = client.post("/runs", json={**COMMAND, "queue": "theirs", "dedupe_key": "deploy-prod"})
+
+    assert (full.status_code, full.json()["created"]) == (201, True)
+    assert full.json()["id"] not in {each["id"] for each in mine}
+    assert beside.json()["created"]
+    assert guarded.records.get(theirs).state == "pending"
+    assert [guarded.records.get(each["id"]).state for each in mine] == ["cancelled", "pending"], "it is its own key"
 
 
 def test_only_a_token_of_all_queues_chooses_the_id_of_a_run_and_only_a_new_one(guarded: Serving) -> None:

@@ -109,6 +109,7 @@ async def submit(
     for spec in what.specs:
         caller.check_queue(spec.queue)
     if caller.queues:
+        what = what._replace(specs=[_with_own_key(spec) for spec in what.specs])
         await service.ask(_check_others, service, caller, what.specs)
     if run_id is not None:
         _check_id(service, caller, what, run_id)
@@ -117,6 +118,13 @@ async def submit(
         ids = [service.queue.address(spec, None)[0] for spec in what.specs]
         return await _submit(service, what, ids, durable=durable)
     return await _once(service, caller, what, key, durable=durable)
+
+
+def _with_own_key(spec: RunSpec) -> RunSpec:
+    """A run of a token of some queues has a dedupe key of its queue: it takes none that others use elsewhere."""
+    if spec.dedupe_key is None:
+        return spec
+    return spec.model_copy(update={"dedupe_key": f"{spec.queue}/{spec.dedupe_key}"})
 
 
 def _check_others(service: Service, caller: Principal, specs: Sequence[RunSpec]) -> None:
