@@ -162,9 +162,9 @@ class Service:
         self.metrics.refused(reply)
         return reply
 
-    def _timed(self, by: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _timed(self, made_by: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         began_ns = monotonic_ns()
-        set_maker(by)
+        set_maker(made_by)
         try:
             return function(*args, **kwargs)
         finally:
