@@ -117,6 +117,10 @@ PLACES = ("coordinator", "worker", "cli", "deploy", "tests")
 
 
 def test_every_link_in_the_docs_leads_somewhere() -> None:
-    for path in [ROOT / "README.md", *(path for folder in PLACES for path in sorted((ROOT / folder).rglob("*.md")))]:
+    for path in [
+        ROOT / "README.md",
+        ROOT / "SECURITY.md",
+        *(path for folder in PLACES for path in sorted((ROOT / folder).rglob("*.md"))),
+    ]:
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path} links to {target}"

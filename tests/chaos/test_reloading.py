@@ -19,6 +19,7 @@ from agentq.coordinator.records import WorkerRecord
 from agentq.coordinator.run import RunSpec
 
 MakeCrew = Callable[..., Crew]
+TESTS = str(Path(__file__).parent.parent)
 Popen = subprocess.Popen[bytes]
 MANY_LABELS = "{" + ", ".join(f"{number:0100} = '{number:0100}'" for number in range(100)) + "}"
 
@@ -214,9 +215,10 @@ def test_a_worker_whose_terminal_goes_away_drains(reader: Reader) -> None:
 @pytest.mark.full("takes 6 s")
 def test_slots_change_while_functions_run(reader: Reader) -> None:
     crew = reader.crew
+    reader.environment |= {"AGENTQ_WORKER_FUNCTIONS": "support.functions", "PYTHONPATH": TESTS}
     reader.configure("[worker]\nslots = 1\n")
     reader.start()
-    spec = RunSpec(kind="function", function="support.functions:slept", args=(0.02,))
+    spec = RunSpec(kind="function", function="support.functions:napped", args=(0.02,))
     runs = [each.id for each in crew.queue.submit_many(spec for _ in range(400))]
     crew.wait(runs[:10])
 

@@ -82,7 +82,9 @@ class Crew:
         for name, value in options.items():
             for each in value if isinstance(value, list) else [value]:
                 argv += [f"--{name.replace('_', '-')}", *([] if each is True else [str(each)])]
-        worker = subprocess.Popen(argv, env=dict(variables), stdin=subprocess.DEVNULL)
+        worker = subprocess.Popen(
+            argv, env={"AGENTQ_WORKER_FUNCTIONS": "support.functions", **variables}, stdin=subprocess.DEVNULL
+        )
         self.workers.append(worker)
         return worker
 

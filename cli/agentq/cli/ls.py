@@ -37,6 +37,7 @@ def ls(
     label: Annotated[
         list[str] | None, typer.Option(metavar="K=V", help="Only with this label. Repeat: with all.")
     ] = None,
+    made_by: Annotated[str, typer.Option(metavar="TOKEN", help="Only what the token of this id has made.")] = "",
     since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only as new as this, such as 2h.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
     cursor: Annotated[str | None, typer.Option(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
@@ -56,6 +57,7 @@ def ls(
         plan=plan,
         session=session,
         since_ms=None if since is None else wall_ms() - duration_ms(since),
+        made_by=made_by,
     )
     labels = pairs_of(label or [], "--label")
     server = reach(ctx)

@@ -15,6 +15,7 @@ from agentq.coordinator import local_token
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.moments import iso, spelled
+from agentq.coordinator.revocation import Revoked, revoke_with_what_it_made
 from agentq.coordinator.shapes import token_record
 from agentq.coordinator.tokens import KINDS, Scope, Token, Tokens
 
@@ -110,20 +111,37 @@ def ls(ctx: typer.Context, json: Json = False) -> None:
 def revoke(
     ctx: typer.Context,
     tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Ids, or names that only one has.")],
+    with_what_it_made: Annotated[
+        bool, Opt("--with-what-it-made", help="End what they made, too: tokens, schedules, webhooks, sessions, runs.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make tokens good for nothing, at once.
 
     \b
     Example: agentq token revoke TOKEN
+    Example: agentq token revoke --with-what-it-made TOKEN
     """
     known = Tokens(reach(ctx).store)
     for each in tokens:
+        if with_what_it_made:
+            _end_all(revoke_with_what_it_made(known.store, each), json=json)
+            continue
         known.revoke(each)
         if json:
             print_json({"id": each, "state": "revoked"})
         else:
             print_row(each, "revoked")
+
+
+def _end_all(ended: Revoked, *, json: bool) -> None:
+    states = {"tokens": "revoked", "schedules": "removed", "webhooks": "removed", "sessions": "closed"}
+    for kind, state in (*states.items(), ("runs", "cancelled")):
+        for name in getattr(ended, kind):
+            if json:
+                print_json({"kind": kind.removesuffix("s"), "id": name, "state": state})
+            else:
+                print_row(f"{kind.removesuffix('s')} {name}", state)
 
 
 def _told(made: Token) -> str:

@@ -43,6 +43,7 @@ AS_IT_IS = (
 )
 FIXED = (
     *("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", "worktree_idle"),
+    *("functions", "server_queues"),
     *("log_level", "log_json", *TO_A_COORDINATOR),
 )
 """What of a worker's settings cannot change while it works."""

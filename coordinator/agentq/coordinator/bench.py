@@ -82,6 +82,10 @@ class Place:
             self.raw.close()
 
 
+BODIES = "agentq.worker.bodies"
+"""The functions that are called to measure."""
+
+
 def environment(settings: Settings, folder: Path) -> dict[str, str]:
     """What a process of agentq is started with: these settings, a home there, and bytecode.
 
@@ -90,7 +94,8 @@ def environment(settings: Settings, folder: Path) -> dict[str, str]:
     """
     settings = settings.model_copy(update={"home": str(folder / "home")})
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**inherited, **settings.to_environment(), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    ours = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "AGENTQ_WORKER_FUNCTIONS": BODIES}
+    return {**inherited, **settings.to_environment(), **ours}
 
 
 def bare(url: str, key: str) -> redis.Redis:

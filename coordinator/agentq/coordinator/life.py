@@ -57,6 +57,8 @@ class Run(BaseModel):
     worker: str
     schedule: str
     """The schedule that made it; empty if somebody submitted it."""
+    made_by: str
+    """The token that made it, or its schedule or parent; empty without one."""
     submitted_at_ms: int
     due_at_ms: int | None
     stop_at_ms: int | None
@@ -117,7 +119,7 @@ class Run(BaseModel):
             "outcome": _outcome(parsed("outcome")),
             "wait": Wait.from_hash(fields),
             "intent": Intent.from_wire(fields["work"]) if "work" in fields else None,
-            **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule")},
+            **{name: fields.get(name, "") for name in ("reason", "fence", "worker", "schedule", "made_by")},
             **{name: number(name) or 0 for name in ("attempt", "failures", "crashes", "deferrals")},
         }
         return cls.model_validate(run | {"attempts": _attempts(run, fields)})

@@ -52,6 +52,8 @@ class Filter:
     """Only those that ended with this class; with it, and with the two times of the end, pages can be short."""
     ended_since_ms: int | None = None
     ended_until_ms: int | None = None
+    made_by: str = ""
+    """Only those that this token has made; with it, too."""
 
 
 class Described(BaseModel):
@@ -156,7 +158,17 @@ class Records:
         queues = (which.queue,) if which.queue is not None else which.queues or ("*",)
         rows = [word for queue in queues for state in which.states for word in (queue, state.value)]
         ended = (which.class_ or "", _said(which.ended_since_ms), _said(which.ended_until_ms))
-        words: tuple[Word, ...] = (which.plan or "", which.session or "", before, since, limit, *ended, ending, *rows)
+        words: tuple[Word, ...] = (
+            which.plan or "",
+            which.session or "",
+            before,
+            since,
+            limit,
+            *ended,
+            ending,
+            which.made_by,
+            *rows,
+        )
         pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]
         return _merged(pages, limit)
 

@@ -82,6 +82,8 @@ class Schedule(BaseModel):
     ended_at_ms: int | None
     why: str
     """Why it is paused, or what is wrong with it."""
+    made_by: str
+    """The token that made it, or put it in the place of another; empty without one."""
     live: list[str]
     """The runs that it made and that have not ended, oldest first."""
 
@@ -308,5 +310,6 @@ def _schedule(name: str, fields: dict[str, str], live: list[str]) -> Schedule:
         paused_at_ms=paused,
         ended_at_ms=ended,
         why=fault or fields.get("paused_why", ""),
+        made_by=fields.get("made_by", ""),
         live=live,
     )

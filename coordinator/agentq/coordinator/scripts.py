@@ -191,7 +191,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("limit", "limit max units per_ms burst when_full"),
             Script("limits", "", "limit"),
             Script("line_up", "id fence line commit ref"),
-            Script("list", "plan session before after count class since_ms until_ms ending", "queue state"),
+            Script("list", "plan session before after count class since_ms until_ms ending maker", "queue state"),
             Script("log", "id fence number", "stream text"),
             Script("note", "kind keep_ms", "id name value"),
             Script("oust", "worker epoch dice why"),

@@ -64,6 +64,8 @@ class Session(BaseModel):
     """Of all turns together."""
     spent: Spending
     forked_from: str | None = None
+    made_by: str = ""
+    """The token that made it; empty without one."""
     last: str | None = None
     """The turn that was submitted last."""
     live: str | None

@@ -8,6 +8,7 @@ all. How far each file is believed is in `settings_files.py`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,16 @@ DEFAULT = "default"
 URL_FILE = f"{PREFIX}URL_FILE"
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+
+url_of_worker: str | None = None
+"""In the children of a worker that call functions: the address that they were handed, which is in no environment; empty
+where their runs are not to know it."""
+
+
+def is_without_server() -> bool:
+    """Whether this is a child of a worker whose runs are not to know the server."""
+    return url_of_worker == ""
 
 
 class Settings(BaseModel):
@@ -103,7 +114,8 @@ class Settings(BaseModel):
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read what is set; everything else has its default."""
         names = {PREFIX + name.upper(): name for name in cls.model_fields}
-        return cls.checked(**{names[key]: value for key, value in environment.items() if key in names})
+        handed = {"url": url_of_worker} if url_of_worker else {}
+        return cls.checked(**handed, **{names[key]: value for key, value in environment.items() if key in names})
 
     def to_environment(self) -> dict[str, str]:
         """The variables that set all of this, whatever files say, for a process that is started with them."""
@@ -144,6 +156,19 @@ class WorkerSettings(BaseModel):
         int | None, Field(ge=1 << 20, description="bytes of resident memory after which a child is replaced")
     ] = None
     child_runs: Annotated[int | None, Field(ge=1, description="calls after which a child is replaced")] = None
+    functions: Annotated[
+        tuple[Annotated[str, AfterValidator(lambda module: _callable_module(module))], ...],
+        Field(
+            description="modules whose functions may be called though they are no tasks: `shop,billing.jobs`, or a list"
+        ),
+    ] = ()
+    server_queues: Annotated[
+        tuple[Name, ...] | None,
+        Field(
+            description="queues whose functions may reach the server; if not given, all, but for runs with an `env` or "
+            "`cwd` of their own"
+        ),
+    ] = None
     redact: Annotated[bool, Field(description="replace the secrets in what runs write")] = True
     worktree_keep_ms: Annotated[
         int, Field(ge=0, description="how long a worktree stays that no run works in; what it held stays in any case")
@@ -172,15 +197,23 @@ class WorkerSettings(BaseModel):
     ] = "warning"
     log_json: Annotated[bool, Field(description="write it as lines of JSON")] = False
 
-    @field_validator("queues", mode="before")
+    @field_validator("queues", "functions", "server_queues", mode="before")
     @classmethod
-    def _one_line_of_queues(cls, value: object) -> object:
-        return tuple(value.split(",")) if isinstance(value, str) else value
+    def _one_line_of_names(cls, value: object) -> object:
+        return tuple(value.split(",") if value else ()) if isinstance(value, str) else value
 
     @field_validator("labels", mode="before")
     @classmethod
     def _one_line_of_labels(cls, value: object) -> object:
         return dict(pair.partition("=")[::2] for pair in value.split(",") if pair) if isinstance(value, str) else value
+
+
+def _callable_module(module: str) -> str:
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"{module[:80]!r} is not the name of a module")
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise ValueError(f"{module} is of the standard library, which no run calls; call it in a function of yours")
+    return module
 
 
 def _given(labels: dict[str, str]) -> dict[str, str]:
@@ -235,6 +268,8 @@ def layered(
             found |= {name: (value, str(file.path)) for name, value in values.pop(table, {}).items()}
         general |= {name: (value, str(file.path)) for name, value in values.items()}
     general |= dict(_variables(Settings, PREFIX, environment))
+    if url_of_worker and f"{PREFIX}URL" not in environment:
+        general["url"] = (url_of_worker, "the worker")
     general |= _url_in_file(environment)
     for table, model in TABLES.items():
         special[table] |= dict(_variables(model, f"{PREFIX}{table.upper()}_", environment))

@@ -16,6 +16,7 @@ from agentq.coordinator.connection import Call, Connection, Word
 from agentq.coordinator.identity import new_nonce, partition_of
 from agentq.coordinator.keys import Keyspace, key
 from agentq.coordinator.link import fields_of
+from agentq.coordinator.maker import maker
 from agentq.coordinator.scripts import SCRIPTS, ScriptSet
 from agentq.coordinator.server_version import refuse_old
 
@@ -61,7 +62,7 @@ class Store:
         """The same, and return only when the server's append-only file holds what the script wrote."""
         self.guard()
         source, base = self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition)
-        words = (self.now(), *arguments)
+        words = (self._heading(), *arguments)
         if not self._syncs_each_write():
             reply, synced = self.connection.script_then(source, base, words, "WAITAOF", 1, 0, DURABLE_MS)
             if synced[0] < 1:
@@ -100,12 +101,12 @@ class Store:
 
     def worded(self, script: str, partition: int, *arguments: Word) -> Call:
         """What is sent for a call of a script."""
-        return self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition), (self.now(), *arguments)
+        return self._scripts.source(SCRIPTS[script]), self.keyspace.base(partition), (self._heading(), *arguments)
 
     def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> Iterator[Any]:
         """Run one script many times, the next call being made while the server works; replies come in order."""
         self.guard()
-        source, base, now = self._scripts.source(SCRIPTS[script]), self.keyspace.base, self.now
+        source, base, now = self._scripts.source(SCRIPTS[script]), self.keyspace.base, self._heading
         return self.connection.scripts((source, base(partition), (now(), *words)) for partition, words in calls)
 
     def call_together(self, script: str, calls: Iterable[tuple[int, Sequence[Word]]]) -> list[Any]:
@@ -113,9 +114,14 @@ class Store:
         self.guard()
         return list(self.connection.together([self.worded(script, partition, *words) for partition, words in calls]))
 
-    def now(self) -> Word:
+    def now(self) -> int | str:
         """The time that scripts are told: none, so that they ask the server, unless a test moves the clock."""
         return "" if self._clock is None else self._clock()
+
+    def _heading(self) -> Word:
+        """What each script is told first: the time, and whose token asks, if one does."""
+        now, by = self.now(), maker()
+        return f"{now} {by}" if by else now
 
     def time_ms(self) -> int:
         """The time that scripts would be told, or find, now."""

@@ -75,6 +75,8 @@ class Token(BaseModel):
     rate: Rate | None
     created_at_ms: int
     expires_at_ms: int | None
+    made_by: str = ""
+    """The token that made it; empty without one."""
     used_at_ms: int | None
     """When it was last used, to the minute."""
 
@@ -157,11 +159,15 @@ class Tokens:
 
     def revoke(self, token: str) -> None:
         """A token is good for nothing from now on. It may be named by its id, or by its name if only one has that."""
+        if self.store.call("revoke", HOME, self.id_of(token)) == "not_found":
+            raise NotFound(f"There is no token {token[:80]}; `agentq token ls` shows those that there are.")
+
+    def id_of(self, token: str) -> str:
+        """The id of a token that is named by that, or by its name."""
         named = [each.id for each in self.all() if each.name == token]
         if len(named) > 1:
             raise Invalid(f"Several tokens are called {token[:80]}: {', '.join(named)}; say which by its id.")
-        if self.store.call("revoke", HOME, named[0] if named else token) == "not_found":
-            raise NotFound(f"There is no token {token[:80]}; `agentq token ls` shows those that there are.")
+        return named[0] if named else token
 
 
 def new_text(kind: Kind) -> tuple[str, str]:
@@ -226,5 +232,6 @@ def _token(token: str, fields: dict[str, str]) -> Token:
             "created_at_ms": fields["created_at_ms"],
             "expires_at_ms": fields["expires_at_ms"] or None,
             "used_at_ms": fields.get("used_at_ms"),
+            "made_by": fields.get("made_by", ""),
         }
     )

@@ -57,6 +57,8 @@ class Webhook(BaseModel):
     """The places up to which it has been told, one for each partition."""
     held: str = ""
     """Who tells it at the moment, or did last."""
+    made_by: str = ""
+    """The token that made it; empty without one."""
     again: int = 0
     """Messages that are to be delivered because somebody asked for it."""
 

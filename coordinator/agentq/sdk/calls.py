@@ -19,14 +19,14 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import ArgsKwargs, PydanticSerializationError, to_json
 
 from agentq.coordinator import limits
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, NotAllowed
 from agentq.coordinator.fields import one_sentence, said
 from agentq.sdk import pickles, references, stores
 from agentq.sdk.errors import ImportFailed
@@ -75,15 +75,23 @@ def known(path: str) -> Function | None:
 class Function:
     """A function that runs can call."""
 
-    def __init__(self, path: str, run: Callable[..., Any], *, pickled: bool = False) -> None:
+    def __init__(self, path: str, run: Callable[..., Any], *, pickled: bool = False, is_task: bool = False) -> None:
         self.path = path
         self.run = run
+        self.is_task = is_task
+        """Whether its author made it one, so that runs may call it."""
         self.pickled = pickled
         """Whether its arguments and results travel as signed pickles."""
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(run))
         self.signature = signature_of(run)
         self._validator = None if self.signature is None else arguments_validator(self.signature)
         self._result = None if self.signature is None else result_validator(self.signature.return_annotation)
+
+    @property
+    def module(self) -> str:
+        """Where it is defined; empty where that is not told."""
+        found = getattr(self.run, "__module__", None)
+        return found if isinstance(found, str) else ""
 
     @classmethod
     def unseen(cls, path: str) -> Function:
@@ -339,24 +347,29 @@ def _path(func: Any) -> str:
 def _import(path: str) -> Function:
     module_name, _, name = path.partition(":")
     if _is_withheld(module_name):
-        raise ImportFailed(f"{path} cannot be called: a worker calls no function of Python's own or of agentq.")
+        raise NotAllowed(f"{path} cannot be called: a worker calls no function of Python's own or of agentq.")
     try:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
             found = getattr(found, part)
+            if isinstance(found, ModuleType):
+                raise ImportFailed(f"{path} leads into the module {found.__name__}; name that before the colon.")
     except ModuleNotFoundError as error:
         where = "in the folder where it was started, in PYTHONPATH and among what is installed"
         raise ImportFailed(
             f"{path} cannot be imported: {type(error).__name__}: {error}. A worker looks {where}."
         ) from error
+    except ImportFailed:
+        raise
     except (Exception, SystemExit) as error:
         raise ImportFailed(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     run = getattr(found, "__agentq_function__", found)
     if not callable(run):
         raise ImportFailed(f"{path} is a {type(run).__name__}, which cannot be called.")
     if run is found and _is_withheld(_origin_of(run)):
-        raise ImportFailed(f"{path} cannot be called: it is no function of the modules of yours.")
-    return Function(path, run, pickled=getattr(found, "pickle", False) is True)
+        raise NotAllowed(f"{path} cannot be called: it is no function of the modules of yours.")
+    is_task = run is not found
+    return Function(path, run, pickled=is_task and getattr(found, "pickle", False) is True, is_task=is_task)
 
 
 def _origin_of(run: Callable[..., Any]) -> str:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from agentq.coordinator.embedded import Embedded, home
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, NotAllowed
 from agentq.coordinator.identity import check_run_id, created_ms, partition_of, tick_run_id
 from agentq.coordinator.queue import Queue
 from agentq.coordinator.run import RunSpec
-from agentq.coordinator.settings import DEFAULT, Settings, layered
+from agentq.coordinator.settings import DEFAULT, Settings, is_without_server, layered
 from agentq.coordinator.url import is_coordinator
 from agentq.sdk.calls import Function, Packed
 from agentq.sdk.direct import Direct
@@ -311,6 +311,8 @@ def _opened(flags: Mapping[str, str | None], token: str | Path | None) -> Queue 
 def _located(settings: Settings) -> Settings:
     if settings.url:
         return settings
+    if is_without_server():
+        raise NotAllowed("This run knows no server: its worker's server_queues decide which queues' functions do.")
     return settings.model_copy(update={"url": Embedded(home(settings.home) / "server").start()})
 
 

@@ -38,6 +38,7 @@ if fork ~= '' then
   call('COPY', key_session_carried(fork), key_session_carried(name))
 end
 set('budgets', budgets)
+set('made_by', made_by)
 for _, field in ipairs(ASKED) do set(field, source[field]) end
 call('HSET', key, unpack(facts))
 call('ZADD', key_sessions(), stamp, name)

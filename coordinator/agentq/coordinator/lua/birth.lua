@@ -16,6 +16,9 @@ local function birth(id, lane, spec, run, reason, door)
     listed[queue] = true
   end
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
+  local by = made_by
+  if door and door.parent and (door.fence or by == '') then by = call('HGET', key_run(door.parent), 'made_by') or by end
+  if by ~= '' then call('HSET', key, 'made_by', by) end
   if door then
     call('HSET', key, 'more', 1)
     for _, name in ipairs({ 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',

@@ -15,5 +15,6 @@ if number >= WEBHOOKS then return 'many_webhooks ' .. number end
 
 call('HSET', key, 'url', url, 'which', which, 'secret', secret, 'at', at, 'state', 'active', 'born', op,
   'created_at_ms', stamp)
+if made_by ~= '' then call('HSET', key, 'made_by', made_by) end
 call('ZADD', key_webhooks(), stamp, name)
 return 'ok'

@@ -1,6 +1,6 @@
 --[[ list: a page of runs, newest first.
 KEYS   base
-ARGV   now_ms plan session before after count class since_ms until_ms ending
+ARGV   now_ms plan session before after count class since_ms until_ms ending maker
 ROWS   queue state
 REPLY  [cursor or '', run, state, lane, attempt, worker, reason, submitted_at_ms, ...]
 VERBS
@@ -9,7 +9,7 @@ Rows of (queue, state) name the indexes to look in: the one of all queues when a
 used and the rows only filter. `before` and `after` are bounds as ids or beginnings of ids, exclusive and inclusive. A
 page can be short; with the cursor as `before` the next call goes on, and an empty cursor means that this was all.
 `class`, `since_ms` and `until_ms`, where not empty, leave only runs that ended so, then or later, and before; `ending`
-leaves only runs whose ids end with it. ]]
+leaves only runs whose ids end with it, `maker` those that a token has made. ]]
 
 local wanted, names = {}, {}
 for queue, state in next_row do
@@ -34,6 +34,8 @@ local by_end = class ~= '' or since_ms ~= '' or until_ms ~= ''
 
 local function is_wanted(lane, state) return wanted['*:' .. state] or wanted[queue_of(lane) .. ':' .. state] end
 
+local function is_made_by(id) return maker == '' or call('HGET', key_run(id), 'made_by') == maker end
+
 -- Whether a run ended as is asked for. Its class comes first in an outcome.
 local function ended_so(id)
   if not by_end then return true end
@@ -50,7 +52,7 @@ for place = 1, math.min(limit, #ids) do
   -- While a process of an earlier version is about, a run can be in two of the indexes of all queues.
   local is_new = ids[place] ~= ids[place - 1]
   local f = is_new and ends_with(ids[place]) and call('HMGET', key_run(ids[place]), unpack(FILLED)) or {}
-  if f[1] and is_wanted(f[2] or '', f[1]) and ended_so(ids[place]) then
+  if f[1] and is_wanted(f[2] or '', f[1]) and ended_so(ids[place]) and is_made_by(ids[place]) then
     page[#page + 1] = ids[place]
     for field = 1, #FILLED do page[#page + 1] = f[field] or '' end
   end

@@ -16,5 +16,6 @@ end
 call('ZADD', key_tokens(), stamp, token)
 call('HSET', key, 'name', name, 'kind', kind, 'digest', digest, 'scopes', scopes, 'queues', queues, 'units', units,
   'per_ms', per_ms, 'burst', burst, 'created_at_ms', stamp, 'expires_at_ms', expires_at_ms)
+if made_by ~= '' then call('HSET', key, 'made_by', made_by) end
 if expires_at_ms ~= '' then call('PEXPIREAT', key, string.format('%.0f', expires_at_ms + TOKEN_KEPT_MS)) end
 return 'ok'

@@ -5,6 +5,12 @@ commands. ]]
 
 local call = redis.call
 local now = tonumber(ARGV[1])
+-- The token that asks, behind the time; empty without one.
+local made_by = ''
+if not now then
+  local told, by = string.match(ARGV[1], '^(%d*) (%w+)$')
+  now, made_by = tonumber(told or nil), by or ''
+end
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)

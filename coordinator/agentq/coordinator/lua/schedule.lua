@@ -19,6 +19,7 @@ if number and number >= SCHEDULES then return 'many_schedules ' .. number end
 local key = key_schedule(name)
 call('HSET', key, 'revision', revision, 'overlap', overlap, 'rule', rule, 'lane', lane, 'spec', spec, 'door', door,
   'next_at_ms', next_ms, before and 'changed_at_ms' or 'created_at_ms', stamp)
+if made_by == '' then call('HDEL', key, 'made_by') else call('HSET', key, 'made_by', made_by) end
 call('HDEL', key, 'fault', 'fault_at_ms', 'ended_at_ms')
 keep_place({ name = name, key = key }, before and before.paused_at_ms and '+inf' or wake_ms)
 return 'ok'

@@ -1,7 +1,7 @@
 --[[ Schedules: their place among those that are due, their history, and how they make runs. ]]
 
 local FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'door',
-  'fault' }
+  'fault', 'made_by' }
 
 -- Read what the scripts need of a schedule; nil when there is none.
 local function load_schedule(name)
@@ -89,6 +89,7 @@ end
 local function make(schedule, id, waits_for)
   local door = cjson.decode(schedule.door)
   door.schedule = schedule.name
+  if made_by == '' then made_by = schedule.made_by or '' end
   if #waits_for > 0 then door.after, door.on_failed = waits_for, 'run' end
   return put(id, schedule.lane, schedule.spec, door)
 end

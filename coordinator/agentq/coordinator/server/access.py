@@ -25,6 +25,7 @@ from starlette.requests import HTTPConnection
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, TryLater, Unreachable
+from agentq.coordinator.maker import set_maker
 from agentq.coordinator.server.gathering import Gathering
 from agentq.coordinator.server.guesses import Guesses
 from agentq.coordinator.server.problems import Denied, TooMany
@@ -115,6 +116,11 @@ class Access:
 
     async def principal(self, connection: HTTPConnection) -> Principal:
         """Who asks. Refuses a token that is not good, and whoever has none and needs one."""
+        found = await self._principal(connection)
+        set_maker(found.token or "")
+        return found
+
+    async def _principal(self, connection: HTTPConnection) -> Principal:
         scheme, _, text = connection.headers.get("authorization", "").partition(" ")
         if not scheme:
             return self._without(connection)

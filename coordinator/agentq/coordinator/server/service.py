@@ -31,6 +31,7 @@ from agentq.coordinator.errors import AgentqError, Fenced, TryLater, Unreachable
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.identity import new_nonce
 from agentq.coordinator.limits import SUBMIT_A_CALL
+from agentq.coordinator.maker import maker, making_for, set_maker
 from agentq.coordinator.queue import Queue, Receipt
 from agentq.coordinator.records import Records
 from agentq.coordinator.run import RunSpec
@@ -79,6 +80,8 @@ class Submit(NamedTuple):
     spec: RunSpec
     id: str
     bytes: int
+    made_by: str = ""
+    """The token that asks for it."""
 
 
 class Service:
@@ -150,7 +153,7 @@ class Service:
             raise TryLater("This server has more to do than it can; try again in a moment.")
         self._asked += 1
         try:
-            reply = await self._hands.call(partial(self._timed, function, *args, **kwargs))
+            reply = await self._hands.call(partial(self._timed, maker(), function, *args, **kwargs))
         except Fenced as fenced:
             self.metrics.refused(fenced)
             raise
@@ -159,8 +162,9 @@ class Service:
         self.metrics.refused(reply)
         return reply
 
-    def _timed(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _timed(self, made_by: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         began_ns = monotonic_ns()
+        set_maker(made_by)
         try:
             return function(*args, **kwargs)
         finally:
@@ -219,4 +223,10 @@ class Service:
 
     def submit_now(self, submits: list[Submit]) -> list[Receipt]:
         """Submit many; what is refused of them is told in its receipt."""
-        return list(self.queue.submit_many([each.spec for each in submits], run_ids=[each.id for each in submits]))
+        receipts: dict[str, Receipt] = {}
+        for by in dict.fromkeys(each.made_by for each in submits):
+            own = [each for each in submits if each.made_by == by]
+            ids = [each.id for each in own]
+            with making_for(by):
+                receipts |= zip(ids, self.queue.submit_many([each.spec for each in own], run_ids=ids), strict=True)
+        return [receipts[each.id] for each in submits]

@@ -23,6 +23,7 @@ from agentq.coordinator.fields import FREE, RUN, check_members, one_sentence
 from agentq.coordinator.flow import Flow, notes_on_limits
 from agentq.coordinator.identity import check_run_id, created_ms, is_run_id, partition_of
 from agentq.coordinator.limits import ANSWERED_MS, DEDUPE_KEY_LENGTH, DEPENDENCIES_A_CALL, SUBMIT_A_CALL
+from agentq.coordinator.maker import maker
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server import problems
@@ -217,14 +218,14 @@ async def _submit(service: Service, what: Asked, ids: Sequence[str], *, durable:
         if durable:
             receipt = await service.ask(service.queue.submit, spec, run_id=run_id, durable=True)
         else:
-            receipt = await service.submit(Submit(spec, run_id, what.bytes))
+            receipt = await service.submit(Submit(spec, run_id, what.bytes, maker()))
         if receipt.refused is not None:
             raise await service.ask(service.queue.advised, receipt.refused, spec)
         return Answer(201 if receipt.created else 200, _told(receipt) | {"notes": await _notes(service, specs)})
     if durable:
         receipts = [await _durably(service, spec, run_id) for spec, run_id in zip(specs, ids, strict=True)]
     else:
-        submits = [Submit(spec, run_id, 0) for spec, run_id in zip(specs, ids, strict=True)]
+        submits = [Submit(spec, run_id, 0, maker()) for spec, run_id in zip(specs, ids, strict=True)]
         receipts = await service.ask(service.submit_now, submits)
     status = 201 if any(receipt.created for receipt in receipts) else 200
     return Answer(status, {"runs": [_told(receipt) for receipt in receipts], "notes": await _notes(service, specs)})

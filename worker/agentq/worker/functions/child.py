@@ -99,6 +99,7 @@ class Child:
         ours, theirs = socket.socketpair()
         board = memory()
         errors, write = os.pipe()
+        url = _readable(self.making.url) if (self.own.knows_server if self.own else self.making.shares_server) else -1
         told = {
             "socket": theirs.fileno(),
             "board": board,
@@ -106,18 +107,19 @@ class Child:
             "async_calls": self.making.async_calls,
             "rss_bytes": self.making.rss_bytes,
             "caps": caps,
+            "functions": self.making.functions,
+            "url": url,
         }
-        variables = {**self.making.environment, **(self.own.environment if self.own else {})}
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "agentq.worker.functions.inside", json.dumps(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 stderr=write,
-                env={**variables, tree.COOKIE: self.cookie, tree.KEEPER: keeper},
+                env={**self.making.variables(self.own), tree.COOKIE: self.cookie, tree.KEEPER: keeper},
                 cwd=self.own.cwd if self.own else None,
                 start_new_session=True,
-                pass_fds=(theirs.fileno(), board),
+                pass_fds=(theirs.fileno(), board, *([url] if url >= 0 else [])),
             )
             self.board = Board(board)
         except BaseException:
@@ -128,8 +130,8 @@ class Child:
             raise
         finally:
             theirs.close()
-            os.close(board)
-            os.close(write)
+            for end in (board, write, *([url] if url >= 0 else [])):
+                os.close(end)
         self.pid, self.socket = self.process.pid, ours
         ours.setblocking(False)
         self.errors = Errors(errors)
@@ -306,6 +308,14 @@ class Child:
         self.withdrawing = False
         self.window = 1.0
         return keys
+
+
+def _readable(text: str) -> int:
+    """A pipe that holds a text, which no list of processes shows."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding="utf-8") as pipe:
+        pipe.write(text)
+    return read
 
 
 class Errors:

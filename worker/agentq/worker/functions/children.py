@@ -104,12 +104,21 @@ class Children:
         for claim in claims:
             if "\n" in claim.spec:  # which can only stand between the words of its JSON
                 claim = claim._replace(spec=claim.spec.replace("\n", " "))
-            if claim.spec.startswith("{") and any(word in claim.spec for word in _OF_ITS_OWN):
-                own = _own(claim)
+            brings = claim.spec.startswith("{") and any(word in claim.spec for word in _OF_ITS_OWN)
+            if brings or not self.making.is_one_for_all:
+                own = self._own(claim)
                 if own is not None:
                     self.alone.append((claim, own))
                     continue
             self.waiting.append(claim)
+
+    def _own(self, claim: Claim) -> Own | None:
+        try:
+            spec = spec_from_wire(claim.spec, claim.lane)
+        except Exception:  # noqa: BLE001 - the child that it goes to says what is wrong with it
+            return None
+        caps = spec.caps.model_dump(exclude_none=True) if spec.caps is not None else {}
+        return self.making.own(claim.lane, caps, spec.env, spec.cwd)
 
     def spread(self) -> None:
         """Send out what waits, as far as there is room."""
@@ -228,12 +237,3 @@ class CannotStart(Exception):
 
 def _path(spec: str) -> str:
     return spec.partition("[")[0].partition("{")[0]
-
-
-def _own(claim: Claim) -> Own | None:
-    try:
-        spec = spec_from_wire(claim.spec, claim.lane)
-    except Exception:  # noqa: BLE001 - the child that it goes to says what is wrong with it
-        return None
-    caps = spec.caps.model_dump(exclude_none=True) if spec.caps is not None else {}
-    return Own(caps, spec.env, spec.cwd) if caps or spec.env or spec.cwd else None

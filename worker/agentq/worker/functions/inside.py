@@ -22,10 +22,12 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
+from agentq.coordinator import settings
 from agentq.coordinator.environment_memory import hide_environment
 from agentq.coordinator.run import apart, spec_from_wire
-from agentq.sdk.calls import Function, load
+from agentq.sdk.calls import Function
 from agentq.worker.functions import verdicts, wire
+from agentq.worker.functions.allowed_functions import AllowedFunctions, is_kept
 from agentq.worker.functions.board import CURRENT, WITHDRAWN_FROM, WITHDRAWN_TO, Board
 from agentq.worker.functions.host import Inhabited, replace_streams
 from agentq.worker.functions.interrupts import Interrupts
@@ -44,8 +46,17 @@ _LIMITS = {"memory_bytes": "DATA", "cpu_s": "CPU", "open_files": "NOFILE", "file
 class Inside:
     """See above."""
 
-    def __init__(self, end: socket.socket, board: Board, *, async_calls: int, rss_bytes: int | None) -> None:
+    def __init__(
+        self,
+        end: socket.socket,
+        board: Board,
+        allowed: AllowedFunctions,
+        *,
+        async_calls: int,
+        rss_bytes: int | None,
+    ) -> None:
         self._socket = end
+        self._allowed = allowed
         self._numbers = board.numbers
         self._async_calls = async_calls
         self._rss_bytes = rss_bytes
@@ -110,7 +121,7 @@ class Inside:
                 whole = spec_from_wire(spec, lane)
                 traceparent = whole.traceparent
                 timeout_ms = whole.timeout_ms
-                function = load(whole.function or "")
+                function = self._allowed.load(whole.function or "", lane)
                 args, kwargs = function.arguments_of(whole.args, whole.kwargs)
                 if timeout_ms or whole.silence_timeout_ms:
                     times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
@@ -119,9 +130,9 @@ class Inside:
                 spec, traced = apart(spec)
                 traceparent = traced.get("traceparent")
                 at = min(place for place in (spec.find("["), spec.find("{"), len(spec)) if place >= 0)
-                function = load(spec[:at])
+                function = self._allowed.load(spec[:at], lane)
                 args, kwargs = function.arguments(spec[at:])
-                if not function.is_async and not self._tracing.is_on:
+                if not function.is_async and not self._tracing.is_on and is_kept(function.path):
                     self._known[spec[:at]] = function
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
             self._performing.say(run, fence, verdicts.not_begun(error))
@@ -216,17 +227,30 @@ def _die_with(keeper: int) -> None:
         os._exit(1)
 
 
+def _read_url(end: int) -> str:
+    """The address of the server, which is in no environment; empty where these runs are not to know it."""
+    if end < 0:
+        return ""
+    with os.fdopen(end, encoding="utf-8") as pipe:
+        return pipe.read()
+
+
 def main(told: dict[str, Any]) -> None:
     """Be a child of the worker that says this."""
     hide_environment()
     _die_with(told["keeper"])
     faulthandler.enable()
+    settings.url_of_worker = _read_url(told["url"])
     for end in (told["socket"], told["board"]):
         os.set_inheritable(end, False)
     board = Board(told["board"])
     os.close(told["board"])
     inside = Inside(
-        socket.socket(fileno=told["socket"]), board, async_calls=told["async_calls"], rss_bytes=told["rss_bytes"]
+        socket.socket(fileno=told["socket"]),
+        board,
+        AllowedFunctions(told["functions"]),
+        async_calls=told["async_calls"],
+        rss_bytes=told["rss_bytes"],
     )
     _confine(told["caps"])
     with suppress(BrokenPipeError, ConnectionResetError):  # the worker is gone

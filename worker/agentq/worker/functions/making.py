@@ -6,10 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agentq.coordinator.run import lane_parts
 from agentq.coordinator.settings import Settings
 from agentq.worker.cgroups import Cgroups
+from agentq.worker.environment import PASSED, PASSED_PREFIXES
 from agentq.worker.options import WorkerOptions
+from agentq.worker.rq.names import is_of_rq
 from agentq.worker.tree import WORKER
+
+WITHHELD = frozenset(
+    f"AGENTQ_{name}" for name in ("URL", "URL_FILE", "TOKEN", "TOKEN_FILE", "WORKER_TOKEN", "WORKER_TOKEN_FILE")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +25,15 @@ class Making:
 
     namespace: str
     environment: Mapping[str, str]
+    """Nothing of the server's address or credentials is in it."""
+    url: str = ""
+    """The server's address, which the SDK is told in children that may know it."""
+    functions: tuple[str, ...] = ()
+    """Modules whose functions may be called though they are no tasks."""
+    server_queues: tuple[str, ...] | None = None
+    """Queues whose runs may know the server; if None, all, but for runs that bring what code may come from."""
+    shares_server: bool = True
+    """Whether children that are shared know the server."""
     cgroups: Cgroups | None = None
     memory_bytes: int | None = None
     """The hard limit of each."""
@@ -29,16 +45,45 @@ class Making:
 
     @classmethod
     def of(cls, settings: Settings, options: WorkerOptions, worker: str, cgroups: Cgroups | None) -> Making:
-        """For the children of a worker: they have all of its environment, and know the server that it is told of."""
+        """For the children of a worker: they have all of its environment but the way to the server."""
+        environment = {**os.environ, **settings.to_environment(), WORKER: worker}
+        named = options.server_queues
         return cls(
             namespace=settings.namespace,
-            environment={**os.environ, **settings.to_environment(), WORKER: worker},
+            environment={name: value for name, value in environment.items() if name not in WITHHELD},
+            url=settings.url,
+            functions=options.functions,
+            server_queues=named,
+            shares_server=named is None or any(is_of_rq(queue) or queue in named for queue in options.queues),
             cgroups=cgroups,
             memory_bytes=options.child_memory,
             rss_bytes=options.child_rss,
             calls_most=options.child_runs,
             async_calls=options.async_calls,
         )
+
+    def own(self, lane: str, caps: Mapping[str, int], env: Mapping[str, str], cwd: str | None) -> Own | None:
+        """What a run's child has besides; None if one that is shared will do."""
+        queue = lane_parts(lane)["queue"]
+        if is_of_rq(queue):
+            may = True
+        elif self.server_queues is None:
+            may = not (env or cwd)
+        else:
+            may = queue in self.server_queues
+        return Own(caps, env, cwd, may) if caps or env or cwd or may < self.shares_server else None
+
+    @property
+    def is_one_for_all(self) -> bool:
+        """Whether what a run brings is all that decides about its child."""
+        return self.server_queues is None or not self.shares_server
+
+    def variables(self, own: Own | None) -> dict[str, str]:
+        """The environment of a child. Code that a run has brought sees no more of the worker's than a command does."""
+        if own is None or not own.brings_code or own.knows_server:
+            return {**self.environment, **(own.environment if own else {})}
+        passed = {name: value for name, value in self.environment.items() if is_passed(name)}
+        return {**passed, **own.environment}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +93,14 @@ class Own:
     caps: Mapping[str, int] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
+    knows_server: bool = True
+
+    @property
+    def brings_code(self) -> bool:
+        """Whether it may call other code than the worker's: a folder or PYTHONPATH decides what is imported."""
+        return bool(self.environment or self.cwd)
+
+
+def is_passed(name: str) -> bool:
+    """Whether code that a run has brought sees a variable of the worker's: what commands see, and what Python needs."""
+    return name in PASSED or name.startswith((*PASSED_PREFIXES, "PYTHON", "VIRTUAL_ENV", "AGENTQ_"))

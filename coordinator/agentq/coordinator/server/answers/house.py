@@ -109,6 +109,8 @@ class Token(Answer):
     scopes: list[Scope]
     queues: list[Queued]
     rate: TokenRate | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
     created_at: At
     expires_at: At | None
     used_at: At | None

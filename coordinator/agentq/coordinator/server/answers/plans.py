@@ -83,6 +83,8 @@ class Schedule(Answer):
     overlap: Overlap
     next_at: At | None
     last_at: At | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
     created_at: At | None
     paused_at: At | None
     ended_at: At | None

@@ -120,6 +120,8 @@ class Run(Both):
     attempt: int
     worker: Annotated[str | None, Field(examples=["build01-4711-x"])]
     schedule: str | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
     created_at: At
     due_at: At | None
     claimed_at: At | None
@@ -218,6 +220,8 @@ class Session(Both):
     forked_from: str | None
     budgets: Budgets | None
     spent: Spending
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
     created_at: At
     used_at: At
     closed_at: At | None

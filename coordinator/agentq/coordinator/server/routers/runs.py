@@ -80,6 +80,7 @@ async def page(
     outcome: Annotated[OutcomeClass | None, Query(description="Only those that ended with this class.")] = None,
     since_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those made then or later.")] = None,
     until_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those made before then.")] = None,
+    made_by: Annotated[str, Query(max_length=64, description="Only those that the token of this id has made.")] = "",
     limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
     status: Annotated[foreign.Status | None, Query(description="The same in the words of other systems.")] = None,
@@ -92,7 +93,8 @@ async def page(
     if queue is not None:
         caller.check_queue(queue)
     states = foreign.STATES[status] if status is not None else tuple(state or State)
-    which = Filter(states, queue, () if queue else caller.queues, plan, session, since_ms, until_ms, outcome)
+    queues = () if queue else caller.queues
+    which = Filter(states, queue, queues, plan, session, since_ms, until_ms, outcome, made_by=made_by)
     if {*request.query_params} <= {"status"}:
         runs, following = await service.ask(foreign.every_run, service.records, which, status)
         return views.told({"runs": runs, "next": following})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from agentq.coordinator.revocation import revoke_with_what_it_made
 from agentq.coordinator.server import bodies, views
 from agentq.coordinator.server.access import allowed
 from agentq.coordinator.server.parameters import KNOWN
@@ -46,8 +48,13 @@ async def new(request: Request, body: bodies.NewToken) -> Response:
 async def revoke(
     request: Request,
     token: Annotated[str, Path(description="Its id, or its name.")],
+    with_what_it_made: Annotated[
+        bool, Query(description="End what it has made, too: tokens, schedules, webhooks, sessions, runs.")
+    ] = False,
 ) -> Response:
-    """At once, at every server."""
+    """At once, at every server. With what it made, the answer is 200 and says what has ended."""
     service = service_of(request)
+    if with_what_it_made:
+        return views.told(asdict(await service.ask(revoke_with_what_it_made, service.store, token)))
     await service.ask(Tokens(service.store).revoke, token)
     return Response(status_code=204)

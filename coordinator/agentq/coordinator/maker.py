@@ -1,0 +1,33 @@
+"""Whose token makes what: told to each script beside the time, and kept with what it makes, as `made_by`.
+
+It stands in a context variable, so that no way in can forget it: each request of the HTTP server sets it once it knows
+who asks. Who writes to the store without a server has no token, and `made_by` is empty then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_maker: ContextVar[str] = ContextVar("agentq_maker", default="")
+
+
+def maker() -> str:
+    """The id of the token that asks; empty without one."""
+    return _maker.get()
+
+
+def set_maker(token: str) -> None:
+    """From now on in this context."""
+    _maker.set(token)
+
+
+@contextmanager
+def making_for(token: str) -> Iterator[None]:
+    """What is made within is this token's."""
+    before = _maker.set(token)
+    try:
+        yield
+    finally:
+        _maker.reset(before)

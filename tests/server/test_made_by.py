@@ -1,0 +1,133 @@
+"""What a token makes bears its id, by whichever way it comes, and can be ended with the token."""
+
+from __future__ import annotations
+
+import pytest
+from support.http_servers import Serving
+from support.worker_protocol import Peer
+
+from agentq.coordinator.errors import NotFound
+from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.revocation import revoke_with_what_it_made
+from agentq.coordinator.run import RunSpec
+from agentq.coordinator.schedules import Schedules
+from agentq.coordinator.server.service import Service, Submit
+from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.tokens import Tokens
+
+COMMAND = {"kind": "command", "argv": ["true"]}
+HOUR = {"every_ms": 3_600_000, "run": COMMAND}
+
+
+def id_in(token: str) -> str:
+    return token.split("_")[2]
+
+
+def made_by(serving: Serving, run: str) -> str:
+    return serving.records.get(run).made_by
+
+
+def test_each_way_in_notes_the_token(guarded: Serving) -> None:
+    """One run, many, with a key, durably, a turn, a plan, a schedule and its ticks, another system's run, a fork."""
+    token = guarded.token("submit", "read")
+    by = id_in(token)
+    with guarded.client(token) as client:
+        one = client.post("/runs", json=COMMAND).json()["id"]
+        many = [each["id"] for each in client.post("/runs", json={"runs": [COMMAND, COMMAND]}).json()["runs"]]
+        keyed = client.post("/runs", json=COMMAND, headers={"idempotency-key": "x"}).json()["id"]
+        session = client.post("/sessions", json={"name": "made", "agent": "standin"}).json()
+        fork = client.post("/sessions/made/fork", json={"name": "forked"}).json()
+        turn = client.post("/sessions/made/turns", json={"prompt": "hello"}).json()["id"]
+        plan = client.post("/plans", json={"name": "p", "tasks": [{"id": "a", "run": COMMAND}]}).json()["id"]
+        task = client.get(f"/plans/{plan}/tasks").json()["tasks"][0]["run"]
+        schedule = client.put("/schedules/made", json=HOUR).json()
+        ticked = client.post("/schedules/made/run").json()["id"]
+        foreign = client.post("/runs", json={"type": "start_session", "session_name": "other", "prompt": "hi"})
+        told = client.get(f"/runs/{one}").json()["made_by"]
+        assert client.get("/runs", params={"made_by": "0" * 12}).json()["runs"] == []
+        listed = {each["id"] for each in client.get("/runs", params={"made_by": by}).json()["runs"]}
+
+    runs = [one, *many, keyed, turn, task, ticked]
+    assert {run: made_by(guarded, run) for run in runs} == dict.fromkeys(runs, by)
+    assert session["made_by"] == fork["made_by"] == schedule["made_by"] == told == by
+    if foreign.status_code == 200:
+        runs.append(foreign.json()["run_id"])
+        assert made_by(guarded, runs[-1]) == by
+    assert listed >= {run for run in runs if run.startswith("run_")}
+
+
+def test_what_is_made_together_bears_the_token_of_each(guarded: Serving) -> None:
+    """Submits of many requests go to the store in one call."""
+    spec = RunSpec.checked(**COMMAND)
+    submits = [Submit(spec, new_run_id(), 0, by) for by in ("a", "b", "a", "", "b")]
+    service = Service(guarded.settings, ServerSettings())
+
+    receipts = service.submit_now(submits)
+
+    service.store.connection.close()
+    assert [receipt.id for receipt in receipts] == [each.id for each in submits]
+    assert [made_by(guarded, each.id) for each in submits] == ["a", "b", "a", "", "b"]
+
+
+def test_children_and_ticks_bear_the_token_of_what_made_them(guarded: Serving) -> None:
+    spec = COMMAND | {"queue": "made-by", "may_submit": ["command"]}
+    token = guarded.token("submit")
+    with guarded.client(token) as client:
+        run = client.post("/runs", json=spec).json()["id"]
+        client.put("/schedules/ticking", json=HOUR)
+    peer = Peer(guarded).register("made-by")
+    lane = guarded.records.get(run).spec.lane
+    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
+
+    child = peer.ask("bear", run=run, fence=claimed[3], child=new_run_id(), spec=spec, most=1)["reply"]
+    tick = Schedules(guarded.store).run("ticking").id
+
+    assert [made_by(guarded, each) for each in (run, child, tick)] == [id_in(token)] * 3
+
+
+def test_a_token_is_revoked_with_all_that_it_made_and_nothing_else(guarded: Serving) -> None:
+    thief, other = guarded.token("admin"), guarded.token("submit")
+    with guarded.client(other) as client:
+        kept = client.post("/runs", json=COMMAND).json()["id"]
+        client.put("/schedules/kept", json=HOUR)
+    with guarded.client(thief) as client:
+        made = client.post("/tokens", json={"name": "hidden", "scopes": ["submit"]}).json()
+        assert made["made_by"] == id_in(thief)
+        hook = client.post(
+            "/webhooks", json={"url": "https://1.1.1.1/x", "name": "spy", "filter": {"queue": ["no-such"]}}
+        )
+        assert hook.json()["webhook"]["made_by"] == id_in(thief)
+        client.put("/schedules/backdoor", json=HOUR)
+        client.post("/sessions", json={"name": "spying", "agent": "standin"})
+        run = client.post("/runs", json=COMMAND).json()["id"]
+    with guarded.client(made["token"]) as client:
+        hidden = client.post("/runs", json=COMMAND | {"after": [run]}).json()["id"]
+        client.put("/schedules/deeper", json=HOUR)
+
+    with guarded.client(guarded.token("admin")) as client:
+        gone = client.delete(f"/tokens/{id_in(thief)}", params={"with_what_it_made": True})
+
+        assert gone.status_code == 200
+        ended = gone.json()
+        assert ended["tokens"] == [id_in(thief), made["id"]]
+        assert sorted(ended["schedules"]) == ["backdoor", "deeper"]
+        assert (ended["webhooks"], ended["sessions"]) == (["spy"], ["spying"])
+        assert client.delete(f"/tokens/{id_in(thief)}", params={"with_what_it_made": True}).status_code == 404
+    assert not {id_in(thief), made["id"]} & {each.id for each in Tokens(guarded.store).all()}
+    assert {guarded.records.get(each).state for each in (run, hidden)} <= {"cancelled", "skipped"}
+    assert guarded.records.get(kept).state == "pending"
+    assert "kept" in {each.name for each in Schedules(guarded.store).all()}
+
+
+def test_what_a_token_left_that_was_revoked_before_is_ended_by_its_id(guarded: Serving) -> None:
+    token = guarded.token("submit")
+    with guarded.client(token) as client:
+        run = client.post("/runs", json=COMMAND).json()["id"]
+    Tokens(guarded.store).revoke(id_in(token))
+
+    ended = revoke_with_what_it_made(guarded.store, id_in(token))
+
+    assert (ended.tokens, ended.runs) == ([], [run])
+    assert "was revoked" in str(guarded.records.get(run).outcome)
+    with pytest.raises(NotFound, match="nothing that it has made"):
+        revoke_with_what_it_made(guarded.store, id_in(token))
