@@ -17,7 +17,7 @@ from agentq.coordinator.moments import iso
 
 FIELDS = [
     "name", "state", "why", "cron", "tz", "every_ms", "at", "until", "jitter_ms", "missed", "catch_up_ms", "overlap",
-    "next_at", "last_at", "created_at", "paused_at", "ended_at", "live", "spec",
+    "next_at", "last_at", "made_by", "created_at", "paused_at", "ended_at", "live", "spec",
 ]  # fmt: skip
 
 

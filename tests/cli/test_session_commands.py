@@ -24,7 +24,7 @@ from agentq.coordinator.turn import Budgets
 
 FIELDS = [
     "name", "agent", "state", "live", "turns_in_line", "last", "model", "cwd", "account", "host", "stays",
-    "agent_session", "forked_from", "budgets", "spent", "created_at", "used_at", "closed_at",
+    "agent_session", "forked_from", "made_by", "budgets", "spent", "created_at", "used_at", "closed_at",
 ]  # fmt: skip
 
 

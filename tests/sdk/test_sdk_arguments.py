@@ -189,10 +189,10 @@ def test_nothing_of_python_or_agentq_is_called_by_its_path(path: str) -> None:
 
 
 def test_a_module_of_yours_with_a_name_of_pythons_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "antigravity.py").write_text("def fly() -> int:\n    return 1\n")
+    (tmp_path / "pyclbr.py").write_text("def fly() -> int:\n    return 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    assert load("antigravity:fly").run() == 1
+    assert load("pyclbr:fly").run() == 1
 
 
 def test_a_wrong_option_is_refused_where_the_task_is_made() -> None:

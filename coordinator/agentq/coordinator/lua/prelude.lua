@@ -7,7 +7,7 @@ local call = redis.call
 local now = tonumber(ARGV[1])
 -- The token that asks, behind the time; empty without one.
 local made_by = ''
-if not now then
+if not now and ARGV[1] ~= '' then
   local told, by = string.match(ARGV[1], '^(%d*) (%w+)$')
   now, made_by = tonumber(told or nil), by or ''
 end
