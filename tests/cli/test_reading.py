@@ -15,8 +15,8 @@ from agentq.coordinator.run import Outcome, RunSpec
 from agentq.worker.rq.lanes import PERFORM
 
 FIELDS = [
-    "id", "kind", "state", "reason", "queue", "priority", "attempt", "worker",
-    "schedule", "made_by", "created_at", "due_at", "claimed_at", "started_at", "finished_at", "waits_for", "agent", "outcome",
+    "id", "kind", "state", "reason", "queue", "priority", "attempt", "worker", "schedule",
+    "made_by", "created_at", "due_at", "claimed_at", "started_at", "finished_at", "waits_for", "agent", "outcome",
     "attempts", "spec",
 ]  # fmt: skip
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
