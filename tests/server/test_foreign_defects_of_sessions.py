@@ -246,7 +246,7 @@ def test_nothing_that_a_request_brings_is_expanded(parties: Parties) -> None:
 def test_an_agent_that_is_unknown_or_inactive_is_refused(parties: Parties) -> None:
     """Defect 18; as long as no blueprint is stored, names are the runners' own business."""
     client = parties.client()
-    for each in client.http.get("/agents").json()["agents"]:
+    for each in client.http.get("/agents").json():
         client.http.delete(f"/agents/{each['name']}")
     assert client.http.post("/runs", json=asking("anything")).status_code == 201
     assert client.http.post("/agents", json={"name": "researcher"}).status_code == 201

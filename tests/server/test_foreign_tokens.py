@@ -146,7 +146,7 @@ def test_what_is_no_runners_id_becomes_no_part_of_a_key(serving: Serving, runner
 
     assert {each.status_code for each in answers} <= {401, 422}
     assert one.http.delete(f"/runners/{named}").status_code == 404
-    one.http.close()
+    parties.close()
 
 
 @pytest.mark.full("takes 3 s")
@@ -234,7 +234,7 @@ def test_events_of_a_session_are_bounded_in_all_and_looked_at_a_few_at_a_time(se
     after: str | None = ""
     while after is not None:
         page = client.http.get(path, params={"after": after}).json()
-        pages.append([each["number"] for each in page["events"]])
+        pages.append([each["number"] for each in page["events"] if "number" in each])  # the others the server tells
         after = page["next"]
 
     numbers = [number for page in pages for number in page]

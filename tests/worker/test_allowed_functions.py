@@ -13,7 +13,7 @@ from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.settings import WorkerSettings, layered
 from agentq.worker.functions.allowed_functions import AllowedFunctions
-from agentq.worker.rq.names import queue_name
+from agentq.worker.rq.names import queue_name, upkeep_name
 
 SHOP = """
 import os
@@ -95,10 +95,11 @@ def test_tasks_are_called_and_other_functions_of_modules_that_are_named(shop: st
 
 
 def test_what_executes_jobs_of_rq_is_called_for_queues_of_rq_alone() -> None:
-    path = "agentq.worker.rq.job:perform"
-    of_rq = RunSpec(kind="function", function=path, queue=queue_name("high")).lane
+    for name, queue in (("perform", queue_name("high")), ("settle", upkeep_name("high")), ("tidy", upkeep_name("high"))):
+        path = f"agentq.worker.rq.job:{name}"
+        of_rq = RunSpec(kind="function", function=path, queue=queue).lane
 
-    assert AllowedFunctions([]).load(path, of_rq).path == path
+        assert AllowedFunctions([]).load(path, of_rq).path == path
 
 
 def test_a_module_is_not_imported_where_it_is_of_the_standard_library() -> None:

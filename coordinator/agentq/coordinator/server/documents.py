@@ -103,7 +103,8 @@ def _complete_foreign(operation: dict[str, Any], example: Example | None) -> Non
     """Bodies of the dialects are read by hand, each as what it is."""
     if example is None:
         return
-    _tell(operation, {"schema": {"type": "object"}, "example": example.answered})
+    kind = "array" if isinstance(example.answered, list) else "object"
+    _tell(operation, {"schema": {"type": kind}, "example": example.answered})
     if example.asked is not None:
         content = {"schema": {"type": "object"}, "example": example.asked}
         operation["requestBody"] = {"content": {JSON: content}}

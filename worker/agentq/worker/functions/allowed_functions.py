@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from agentq.coordinator.errors import NotAllowed
 from agentq.coordinator.run import lane_parts
 from agentq.sdk.calls import Function, load
-from agentq.worker.rq.names import is_of_rq
+from agentq.worker.rq.names import is_for_rq
 
 OF_RQ = frozenset(f"agentq.worker.rq.job:{name}" for name in ("perform", "settle", "tidy"))
 
@@ -27,7 +27,7 @@ class AllowedFunctions:
     def load(self, path: str, lane: str) -> Function:
         """The function of a path, for a run of this lane; refuses what it may not call."""
         module, _, name = path.partition(":")
-        if path in OF_RQ and is_of_rq(lane_parts(lane)["queue"]):
+        if path in OF_RQ and is_for_rq(lane_parts(lane)["queue"]):
             return load(path)
         if any(part.startswith("__") for part in name.split(".")):
             raise NotAllowed(f"{path} is a part of Python's own machinery, which no run calls.")

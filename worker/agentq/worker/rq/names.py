@@ -52,6 +52,11 @@ def is_of_rq(queue: str) -> bool:
     return queue.startswith(PREFIX)
 
 
+def is_for_rq(queue: str) -> bool:
+    """Whether an agentq queue stands for one of RQ, or has what is done for one."""
+    return queue.startswith((PREFIX, UPKEEP))
+
+
 def names_in(texts: Iterable[str]) -> tuple[str, ...]:
     """The queues that somebody lists, with commas or one by one; each once, the first first."""
     names = [name.strip() for text in texts for name in text.split(",")]
