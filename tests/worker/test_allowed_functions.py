@@ -95,7 +95,11 @@ def test_tasks_are_called_and_other_functions_of_modules_that_are_named(shop: st
 
 
 def test_what_executes_jobs_of_rq_is_called_for_queues_of_rq_alone() -> None:
-    for name, queue in (("perform", queue_name("high")), ("settle", upkeep_name("high")), ("tidy", upkeep_name("high"))):
+    for name, queue in (
+        ("perform", queue_name("high")),
+        ("settle", upkeep_name("high")),
+        ("tidy", upkeep_name("high")),
+    ):
         path = f"agentq.worker.rq.job:{name}"
         of_rq = RunSpec(kind="function", function=path, queue=queue).lane
 
