@@ -37,7 +37,9 @@ for name in json.load(sys.stdin):
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             thing = pkgutil.resolve_name(name)
-            found[name] = "module" if type(thing).__name__ == "module" else "name"
+            is_module = type(thing).__name__ == "module"
+            # A folder that git has emptied and Python's cache has not is no module of ours.
+            found[name] = "name" if not is_module else "module" if getattr(thing, "__file__", None) else ""
         except (ImportError, AttributeError):
             found[name] = ""
 file = runpy.run_path(sys.argv[1])
