@@ -112,12 +112,15 @@ class Roster:
         """
         runner = registration.runner_id()
         before = self._glance(runner)
-        others = before is not None and bool(token) and before.fields.get("token", "") != token
-        if others and before is not None and self._is_owned(before):
-            raise NotAllowed(f"This identity was registered with another token; DELETE /runners/{runner} lets it go.")
-        is_revoked = others and before is not None and bool(before.fields.get("token"))
-        if before is not None and not is_revoked and self._is_at_work(before):
-            raise Occupied(runner, registration, here=before.fields.get("polls_at") == self.presence.server)
+        if before is not None:
+            former = before.fields.get("token", "")
+            if token and former != token and self._is_owned(before):
+                raise NotAllowed(
+                    f"This identity was registered with another token; DELETE /runners/{runner} lets it go."
+                )
+            is_revoked = bool(token and former) and former != token
+            if not is_revoked and self._is_at_work(before):
+                raise Occupied(runner, registration, here=before.fields.get("polls_at") == self.presence.server)
         agents = [agent.name for agent in registration.agents]
         self._check_agents(agents, runner)
         identity = registration.identity(runner)

@@ -23,7 +23,7 @@ from agentq.coordinator.server.foreign.routes_session import Executor
 from agentq.coordinator.server.foreign.session_list import SessionList
 from agentq.coordinator.server.foreign.session_status import is_begun
 from agentq.coordinator.server.foreign.shelf_answers import Fields
-from agentq.coordinator.server.routers.events import until_gone
+from agentq.coordinator.server.routers.events import run_until_gone
 from agentq.coordinator.server.service import Service, service_of
 from agentq.coordinator.tokens import Scope
 
@@ -83,14 +83,7 @@ async def follow(socket: WebSocket, caller: Annotated[Principal, allowed("read")
     service, embassy = service_of(socket), embassy_of(socket)
     places = await service.feed.places(None)
     await socket.accept()
-    listening = asyncio.ensure_future(until_gone(socket))
-    telling = asyncio.ensure_future(_tell(service, embassy, socket, places))
-    try:
-        await asyncio.wait({listening, telling}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        listening.cancel()
-        telling.cancel()
-        await asyncio.gather(listening, telling, return_exceptions=True)
+    await run_until_gone(socket, _tell(service, embassy, socket, places))
 
 
 class Line:

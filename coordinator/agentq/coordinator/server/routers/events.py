@@ -4,7 +4,7 @@ WebSocket."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, WebSocket, WebSocketDisconnect
@@ -109,14 +109,18 @@ async def events_ws(socket: WebSocket, principal: Reader) -> None:
     interest = Interest.asked({part: query.getlist(part) for part in PARTS}).within(principal.queues or None)
     places = await service.feed.places(socket.headers.get("last-event-id") or query.get("after"))
     await socket.accept()
-    listening = asyncio.ensure_future(until_gone(socket))
-    telling = asyncio.ensure_future(_tell(service, socket, interest, places))
+    await run_until_gone(socket, _tell(service, socket, interest, places))
+
+
+async def run_until_gone(socket: WebSocket, telling: Coroutine[Any, Any, None]) -> None:
+    """Run what tells a client something, until it has ended or the client has gone."""
+    tasks = [asyncio.ensure_future(each) for each in (until_gone(socket), telling)]
     try:
-        await asyncio.wait({listening, telling}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        listening.cancel()
-        telling.cancel()
-        await asyncio.gather(listening, telling, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def until_gone(socket: WebSocket) -> None:
