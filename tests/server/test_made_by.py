@@ -8,6 +8,7 @@ from support.worker_protocol import Peer
 
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.maker import making_for
 from agentq.coordinator.revocation import revoke_with_what_it_made
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.schedules import Schedules
@@ -67,6 +68,18 @@ def test_what_is_made_together_bears_the_token_of_each(guarded: Serving) -> None
     service.store.connection.close()
     assert [receipt.id for receipt in receipts] == [each.id for each in submits]
     assert [made_by(guarded, each.id) for each in submits] == ["a", "b", "a", "", "b"]
+
+
+@pytest.mark.parametrize("by", ["12e456789012", "123456789012", "1e9999999999"])
+def test_a_token_whose_id_reads_as_a_number_is_not_taken_for_the_time(guarded: Serving, by: str) -> None:
+    """Of 140 ids that are made by chance, one does."""
+    before = guarded.store.time_ms()
+
+    with making_for(by):
+        run = guarded.queue.submit(RunSpec.checked(**COMMAND)).id
+
+    assert made_by(guarded, run) == by
+    assert before <= guarded.records.get(run).submitted_at_ms <= guarded.store.time_ms()
 
 
 def test_children_and_ticks_bear_the_token_of_what_made_them(guarded: Serving) -> None:

@@ -4,13 +4,10 @@ USES, and the script as the body of `main`; `close` then carries out what was pu
 commands. ]]
 
 local call = redis.call
-local now = tonumber(ARGV[1])
--- The token that asks, behind the time; empty without one.
-local made_by = ''
-if not now and ARGV[1] ~= '' then
-  local told, by = string.match(ARGV[1], '^(%d*) (%w+)$')
-  now, made_by = tonumber(told or nil), by or ''
-end
+-- The time, if it is told, and behind a space the token that asks, if one does. An id like 12e456789012 reads as a number
+-- too, so the two are told apart by the space.
+local told, made_by = string.match(ARGV[1], '^(%d*) ?(%w*)$')
+local now = tonumber(told)
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
