@@ -38,7 +38,7 @@ def test_a_blueprint_stands_for_the_default_agent_with_its_system_prompt(client:
     spec = spec_of(client, "researcher")
 
     assert spec["agent"] == "claude"
-    assert spec["turn"]["system_prompt"] == "You look into owls.\n\nName your sources."
+    assert spec["turn"]["system_prompt"] == "You look into owls.\n\n---\n\nName your sources."
 
 
 def test_each_turn_of_a_session_of_a_blueprint_is_told_its_system_prompt(client: Any) -> None:

@@ -124,6 +124,113 @@ def test_what_an_agent_leans_on_cannot_be_deleted(http: httpx.Client) -> None:
     assert [http.delete(path).status_code for path in ("/capabilities/style", "/scripts/greet")] == [204, 204]
 
 
+NOTIFY = {
+    "name": "notify",
+    "description": "Sends a note",
+    "script_file": "n.py",
+    "script_content": "print(1)\n",
+    "parameters_schema": {
+        "type": "object",
+        "properties": {
+            "who": {"type": "string", "description": "To whom"},
+            "how": {"enum": ["mail", "sms"], "default": "mail"},
+            "times": {"type": "integer"},
+            "to": {"type": "array"},
+            "loud": {"type": "boolean", "description": "Cry"},
+            "force": {"type": "boolean"},
+        },
+        "required": ["who", "force"],
+    },
+}
+TOLD_OF_IT = """You note.
+
+---
+
+Use it well.
+
+---
+
+## Local Script: notify
+**Description:** Sends a note
+
+**Usage:**
+```bash
+uv run --script scripts/notify/n.py --who <who> [--how <mail|sms>] [--times <N>] [--to <value1,value2,...>] [--loud] --force
+```
+
+**Arguments:**
+- `--who` (required) - To whom
+- `--how` (optional) One of: mail, sms [default: mail]
+- `--times` (optional) (integer)
+- `--to` (optional) (array)
+- `--loud` (optional) (boolean) - Cry
+- `--force` (required) (boolean)
+
+---
+
+## Local Script: plain
+**Description:** Does it
+
+**Usage:**
+```bash
+uv run --script scripts/plain/p.py
+```"""  # noqa: E501
+
+
+def test_an_agent_is_told_how_to_call_the_scripts_of_its_capabilities(parties: Parties, http: httpx.Client) -> None:
+    """Word for word as the other coordinator tells it, to clients and to the runner."""
+    runner = parties.hand()
+    stored(http, "scripts", NOTIFY)
+    stored(http, "scripts", {"name": "plain", "description": "Does it", "script_file": "p.py", "script_content": "1"})
+    scripted = {"name": "notes", "description": "d", "type": "script", "script": "notify", "text": "Use it well."}
+    stored(http, "capabilities", scripted)
+    stored(http, "capabilities", {"name": "plainly", "description": "d", "type": "script", "script": "plain"})
+    agent = {"name": "scribe", "description": "d", "system_prompt": "You note.", "capabilities": ["notes", "plainly"]}
+    stored(http, "agents", agent)
+
+    assert http.get("/agents/scribe").json()["system_prompt"] == TOLD_OF_IT
+    assert http.get("/agents/scribe", params={"raw": "true"}).json()["system_prompt"] == "You note."
+    assert set(runner.poll() or {}) == {"sync_scripts", "remove_scripts"}
+    start(http, agent_name="scribe")
+    assert runner.run()["resolved_agent_blueprint"]["system_prompt"] == TOLD_OF_IT
+
+
+def test_a_capability_has_a_script_that_is_there_and_stays(http: httpx.Client) -> None:
+    asked = {"name": "greets", "description": "d", "type": "script", "script": "greet"}
+    refused = http.post("/capabilities", json=asked)
+    assert (refused.status_code, refused.json()["detail"]) == (400, "Script not found: greet")
+
+    stored(http, "scripts", GREET)
+    stored(http, "capabilities", asked)
+
+    changed = http.patch("/capabilities/greets", json={"script": "none"})
+    assert (changed.status_code, changed.json()["detail"]) == (400, "Script not found: none")
+    kept = http.delete("/scripts/greet")
+    assert (kept.status_code, kept.json()["detail"]) == (409, "Script is referenced by capabilities: greets")
+    assert http.delete("/capabilities/greets").status_code == http.delete("/scripts/greet").status_code == 204
+
+
+@pytest.mark.parametrize("schema", [[], "text", {"properties": []}])
+def test_the_parameters_of_a_script_are_told_as_a_schema(http: httpx.Client, schema: Any) -> None:
+    assert http.post("/scripts", json={**GREET, "parameters_schema": schema}).status_code == 422
+
+
+def test_a_child_has_the_scope_of_its_parent_below_its_own(parties: Parties, http: httpx.Client) -> None:
+    """`scope` with `parent_session_id`, as the orchestrator's tools start a child; also that of the child's child."""
+    runner = parties.hand()
+    stored(http, "agents", {"name": "worker", "description": "d", "system_prompt": "${scope.project} ${scope.user}"})
+    parent = start(http, scope={"project": "apollo", "user": "ann"}).json()["session_id"]
+    child = start(http, agent_name="worker", parent_session_id=parent, scope={"user": "bob"}).json()["session_id"]
+    start(http, agent_name="worker", parent_session_id=child)
+    resumed = {"type": "resume_session", "session_id": start(http).json()["session_id"], "parent_session_id": parent}
+    assert http.post("/runs", json={**resumed, "parameters": {"prompt": "on"}}).status_code == 201
+
+    given = [runner.take() for _ in range(4)]
+
+    told = [each["resolved_agent_blueprint"]["system_prompt"] for each in given if each.get("agent_name")]
+    assert told == ["apollo bob", "apollo bob"]
+
+
 def test_a_server_of_tools_has_the_id_that_was_said(http: httpx.Client) -> None:
     said = stored(http, "mcp-servers", {"id": "m1", "name": "M", "url": "http://127.0.0.1:9501/mcp"})
 

@@ -159,6 +159,7 @@ def test_open_runners_lets_runners_in_and_nobody_else(valkey: Server, folder: Pa
 
     assert (runner.status_code, alive.status_code, foreign.status_code) == (200, 200, 403)
     assert [each.status_code for each in refused] == [401] * 5
+    assert all("start the server with --no-token" in each.json()["detail"] for each in refused)
     assert "may be a runner" in serving.said()
 
 

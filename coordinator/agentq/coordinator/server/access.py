@@ -82,6 +82,11 @@ NO_TOKEN = (
     "new` makes others."
 )
 
+NOT_A_RUNNER = (
+    "This needs a token: Authorization: Bearer aq_…, which `agentq token show` tells. Without one --open-runners lets "
+    "runners in, and no clients; for clients that cannot send a token, start the server with --no-token."
+)
+
 
 class Admitted(NamedTuple):
     """What the script tells of a token."""
@@ -229,7 +234,7 @@ class Allowed:
     def admit(self, found: Principal) -> Principal:
         """Let somebody in, or refuse them."""
         if found is RUNNER and not self.foreign:
-            raise Denied(NO_TOKEN, status=401)
+            raise Denied(NOT_A_RUNNER, status=401)
         if not found.may(self.scope):
             has = ", ".join(sorted(found.scopes)) or "none"
             raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")

@@ -144,6 +144,7 @@ class Asking:
         if promised is not None and self._is_there(promised.run):
             return Accepted(promised.run, promised.session, asked.dialect)
         made = promised or self.make(asked)
+        asked = self._with_scope(asked)
         if asked.type == START:
             return self._start(asked, made, promised=promised is not None)
         return self._resume(asked, made)
@@ -365,6 +366,13 @@ class Asking:
     def _parent(self, asked: Asked) -> str | None:
         named = asked.parent_session_id or asked.parent_session_name
         return named and (self.conversing.resolve(named) or named)
+
+    def _with_scope(self, asked: Asked) -> Asked:
+        """The request with the scope of its parent's newest run, below what it says itself."""
+        parent = self._parent(asked)
+        runs = self.conversing.turns(parent, most=1) if parent is not None else ()
+        scope = {name: value for run in runs for name, value in Notes.of(run.spec).scope.items()}
+        return asked.model_copy(update={"scope": {**scope, **(asked.scope or {})}}) if scope else asked
 
     def _new_session(self) -> str:
         names = (f"ses_{secrets.token_hex(6)}" for _ in count())

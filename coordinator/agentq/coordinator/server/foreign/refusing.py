@@ -13,7 +13,7 @@ from agentq.coordinator.server.foreign.archive import NoArchive
 from agentq.coordinator.server.foreign.asking import Absent
 from agentq.coordinator.server.foreign.conversing import Unfinished
 from agentq.coordinator.server.foreign.roster import Collision, NotRegistered, Occupied
-from agentq.coordinator.server.foreign.shelf import NoAgent, Used
+from agentq.coordinator.server.foreign.shelf import NoAgent, NoScript, Used
 from agentq.coordinator.server.foreign.shelf_kinds import BadName
 from agentq.coordinator.server.foreign.validating import Mistaken
 
@@ -23,6 +23,7 @@ STATUS: dict[type[AgentqError], int] = {
     BadName: 400,
     NoArchive: 400,
     NoAgent: 400,
+    NoScript: 400,
     Mistaken: 400,
     Unfinished: 400,
     Occupied: 409,

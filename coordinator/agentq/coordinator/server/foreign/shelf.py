@@ -34,6 +34,7 @@ from agentq.coordinator.server.foreign.shelf_kinds import (
     named,
     told,
     told_at,
+    usage_of,
 )
 from agentq.coordinator.server.foreign.speaking import moment
 from agentq.coordinator.server.foreign.validating import Mistaken
@@ -52,6 +53,8 @@ OFFERED: Fields = {
 """What is said of an agent that nobody stored a blueprint of."""
 HOME = 0
 """The partition that the shelf stands in."""
+SEPARATOR = "\n\n---\n\n"
+"""What stands between a system prompt and the texts of its capabilities."""
 TIMES = 20
 """How often a change is tried while others make theirs."""
 ANYTHING: Mapping[str, JsonValue] = {"type": "object"}
@@ -60,6 +63,10 @@ ANYTHING: Mapping[str, JsonValue] = {"type": "object"}
 
 class NoAgent(Invalid):
     """There is no such agent, or it is inactive."""
+
+
+class NoScript(Invalid):
+    """There is no such script."""
 
 
 class Used(WrongState):
@@ -93,6 +100,7 @@ class Shelf:
         """Store one that is new."""
         name = named(kind, body, None)
         text = told(kind, name, body, {})
+        self._check_script(kind, body)
 
         def decide(there: Mapping[str, str]) -> dict[str, str]:
             if f"{kind}/{name}" in there:
@@ -108,6 +116,7 @@ class Shelf:
         if not isinstance(body, dict):
             raise Invalid("What is to be changed is told as a JSON object.")
         changed = {field: value for field, value in body.items() if value is not None}
+        self._check_script(kind, changed)
 
         def decide(there: Mapping[str, str]) -> dict[str, str]:
             if f"{kind}/{name}" not in there:
@@ -118,16 +127,23 @@ class Shelf:
         found: Fields = json.loads(self._decided(decide, f"{kind}/{name}")[f"{kind}/{name}"])
         return found
 
+    def _check_script(self, kind: Kind, said: Fields) -> None:
+        """Refuse a capability whose script is not there."""
+        script = said.get("script")
+        if kind == "capabilities" and script and self._optional("scripts", script) is None:
+            raise NoScript(f"Script not found: {script}")
+
     def remove(self, kind: Kind, name: str) -> None:
-        """Take one away, if no agent leans on it."""
+        """Take one away, if no agent or capability leans on it."""
 
         def decide(there: Mapping[str, str]) -> dict[str, str]:
             if f"{kind}/{name}" not in there:
                 self._missing(kind, name)
-            using = [agent for agent in map(json.loads, _of_kind(there, "agents")) if _leans(agent, kind, name)]
-            if using:
-                names = ", ".join(agent["name"] for agent in using)
-                raise Used(f"{SINGULAR[kind]} is referenced by agents: {names}")
+            for others in ("agents", "capabilities"):
+                using = [each for each in map(json.loads, _of_kind(there, others)) if _leans(each, kind, name)]
+                if using:
+                    names = ", ".join(each["name"] for each in using)
+                    raise Used(f"{SINGULAR[kind]} is referenced by {others}: {names}")
             return {f"{kind}/{name}": ""}
 
         self._decided(decide)
@@ -317,9 +333,10 @@ class Shelf:
             if capability is None:
                 missing.append(name)
                 continue
-            texts.append(capability.get("text") or "")
+            script = self._optional("scripts", capability["script"]) if capability.get("script") else None
+            texts += [capability.get("text") or "", usage_of(script) if script is not None else ""]
             servers = {**(capability.get("mcp_servers") or {}), **servers}
-        prompt = "\n\n".join(filter(None, texts))
+        prompt = SEPARATOR.join(filter(None, texts))
         lacking = {"missing_capabilities": missing} if missing else {}
         return {**blueprint, "system_prompt": prompt or None, "mcp_servers": servers or None, **lacking}
 
@@ -337,11 +354,11 @@ def _of_kind(there: Mapping[str, str], kind: Kind) -> list[str]:
     return [there[name] for name in sorted(there) if name.startswith(f"{kind}/")]
 
 
-def _leans(agent: Fields, kind: Kind, name: str) -> bool:
-    """Whether an agent needs something of a kind to be there."""
+def _leans(other: Fields, kind: Kind, name: str) -> bool:
+    """Whether an agent or a capability needs something of a kind to be there."""
     if kind == "capabilities":
-        return name in (agent.get("capabilities") or ())
-    return kind == "scripts" and agent.get("script") == name
+        return name in (other.get("capabilities") or ())
+    return kind == "scripts" and other.get("script") == name
 
 
 def _agents_of(runner: str, registration: Registration) -> list[Fields]:

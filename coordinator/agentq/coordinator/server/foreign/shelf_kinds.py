@@ -71,6 +71,8 @@ class Capability(BaseModel):
     description: str = ""
     text: str = ""
     mcp_servers: dict[str, JsonValue] | None = None
+    script: Name | None = None
+    """What its agents may call; how is added to their system prompts."""
 
 
 class Program(BaseModel):
@@ -82,6 +84,7 @@ class Program(BaseModel):
     description: str = ""
     script_file: str | None = None
     script_content: str = ""
+    parameters_schema: dict[str, JsonValue] | None = None
 
 
 class Tools(BaseModel):
@@ -147,3 +150,43 @@ def told(kind: Kind, name: str, body: Fields, before: Fields) -> str:
     if len(text) > SHELF_BYTES:
         raise Invalid(f"{SINGULAR[kind]} {name} has {len(text)} bytes; {SHELF_BYTES} is the most.")
     return text
+
+
+def usage_of(script: Fields) -> str:
+    """How an agent calls a script, in Markdown, as its system prompt tells it."""
+    schema = script.get("parameters_schema") or {}
+    fields = {
+        name: field if isinstance(field, dict) else {} for name, field in (schema.get("properties") or {}).items()
+    }
+    required = set(schema.get("required") or ())
+    file = script.get("script_file") or f"{script['name']}.py"
+    call = [f"uv run --script scripts/{script['name']}/{file}"]
+    for name, field in fields.items():
+        option = f"--{name} {_placeholder(name, field)}".rstrip()
+        call.append(option if name in required else f"[{option}]")
+    lines = [f"## Local Script: {script['name']}", f"**Description:** {script.get('description') or ''}", ""]
+    lines += ["**Usage:**", "```bash", " ".join(call), "```"]
+    if fields:
+        lines += ["", "**Arguments:**", *(_argument(name, field, name in required) for name, field in fields.items())]
+    return "\n".join(lines)
+
+
+def _placeholder(name: str, field: Fields) -> str:
+    if isinstance(field.get("enum"), list):
+        return f"<{'|'.join(map(str, field['enum']))}>"
+    kind = field.get("type", "string")
+    by_type = {"boolean": "", "integer": "<N>", "number": "<N>", "array": "<value1,value2,...>"}
+    return by_type.get(kind, f"<{name}>") if isinstance(kind, str) else f"<{name}>"
+
+
+def _argument(name: str, field: Fields, required: bool) -> str:
+    parts = [f"- `--{name}`", "(required)" if required else "(optional)"]
+    if isinstance(field.get("enum"), list):
+        parts.append(f"One of: {', '.join(map(str, field['enum']))}")
+    elif field.get("type", "string") != "string":
+        parts.append(f"({field['type']})")
+    if "default" in field:
+        parts.append(f"[default: {field['default']}]")
+    if "description" in field:
+        parts.append(f"- {field['description']}")
+    return " ".join(parts)
