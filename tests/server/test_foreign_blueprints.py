@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.foreign_runner import Parties
+from support.foreign_shelf import start
 
 from agentq.coordinator.explanation import Explanation
 from agentq.coordinator.lease import Identity, Lease
@@ -49,6 +50,35 @@ def test_each_turn_of_a_session_of_a_blueprint_is_told_its_system_prompt(client:
     later = client.get(f"/runs/{client.post('/runs', json=asked).json()['run_id']}").json()["spec"]
 
     assert (later["agent"], later["turn"]["system_prompt"].partition("\n")[0]) == ("claude", "You look into bats.")
+
+
+def test_a_child_has_the_scope_of_its_parent_below_its_own(parties: Parties, client: Any) -> None:
+    """`scope` with `parent_session_id`, as the orchestrator's tools start a child; also that of the child's child."""
+    runner = parties.hand()
+    prompt = {"system_prompt": "${scope.project} ${scope.user}", "capabilities": []}
+    assert client.patch("/agents/researcher", json=prompt).status_code == 200
+    parent = start(client, scope={"project": "apollo", "user": "ann"}).json()["session_id"]
+    scoped = {"parent_session_id": parent, "scope": {"user": "bob"}}
+    child = start(client, agent_name="researcher", **scoped).json()["session_id"]
+    start(client, agent_name="researcher", parent_session_id=child)
+
+    given = [runner.take() for _ in range(3)]
+
+    told = [each["resolved_agent_blueprint"]["system_prompt"] for each in given if each.get("agent_name")]
+    assert told == ["apollo bob", "apollo bob"]
+
+
+def test_a_turn_that_is_asked_for_by_another_session_has_its_scope(parties: Parties, client: Any) -> None:
+    runner = parties.hand()
+    assert client.patch("/agents/researcher", json={"system_prompt": "${scope.project}"}).status_code == 200
+    parent = start(client, scope={"project": "apollo"}).json()["session_id"]
+    child = start(client, agent_name="researcher").json()["session_id"]
+    for _ in range(2):
+        runner.report(runner.take()["run_id"], "completed")
+    asked = {"type": "resume_session", "session_id": child, "parameters": {"prompt": "go on"}}
+    assert client.post("/runs", json={**asked, "parent_session_id": parent}).status_code == 201
+
+    assert runner.take()["resolved_agent_blueprint"]["system_prompt"].startswith("apollo")
 
 
 def test_an_agent_that_a_worker_offers_executes_the_blueprint_of_its_name(parties: Parties, client: Any) -> None:

@@ -215,22 +215,6 @@ def test_the_parameters_of_a_script_are_told_as_a_schema(http: httpx.Client, sch
     assert http.post("/scripts", json={**GREET, "parameters_schema": schema}).status_code == 422
 
 
-def test_a_child_has_the_scope_of_its_parent_below_its_own(parties: Parties, http: httpx.Client) -> None:
-    """`scope` with `parent_session_id`, as the orchestrator's tools start a child; also that of the child's child."""
-    runner = parties.hand()
-    stored(http, "agents", {"name": "worker", "description": "d", "system_prompt": "${scope.project} ${scope.user}"})
-    parent = start(http, scope={"project": "apollo", "user": "ann"}).json()["session_id"]
-    child = start(http, agent_name="worker", parent_session_id=parent, scope={"user": "bob"}).json()["session_id"]
-    start(http, agent_name="worker", parent_session_id=child)
-    resumed = {"type": "resume_session", "session_id": start(http).json()["session_id"], "parent_session_id": parent}
-    assert http.post("/runs", json={**resumed, "parameters": {"prompt": "on"}}).status_code == 201
-
-    given = [runner.take() for _ in range(4)]
-
-    told = [each["resolved_agent_blueprint"]["system_prompt"] for each in given if each.get("agent_name")]
-    assert told == ["apollo bob", "apollo bob"]
-
-
 def test_a_server_of_tools_has_the_id_that_was_said(http: httpx.Client) -> None:
     said = stored(http, "mcp-servers", {"id": "m1", "name": "M", "url": "http://127.0.0.1:9501/mcp"})
 

@@ -31,7 +31,7 @@ from agentq.coordinator.server.foreign.registration import HOOKS, OWNS, PROCEDUR
 from agentq.coordinator.server.foreign.session_status import FAILED, STOPPED, is_begun
 from agentq.coordinator.server.foreign.shelf import Shelf
 from agentq.coordinator.server.foreign.shelf_kinds import Blueprint, Hook
-from agentq.coordinator.server.foreign.speaking import NOTES, START, Mode, Notes, beside_prompt, is_prompted, prompt_of
+from agentq.coordinator.server.foreign.speaking import START, Mode, Notes, beside_prompt, is_prompted, prompt_of
 from agentq.coordinator.server.foreign.timing import Timing
 from agentq.coordinator.server.foreign.validating import PROMPT_ONLY, Mistaken, check_parameters
 from agentq.coordinator.sessions import Sessions, partition_of_session
@@ -244,11 +244,11 @@ class Asking:
         start = blueprint.hooks.on_run_start if blueprint is not None and blueprint.hooks is not None else None
         if start is not None:
             spec = self._behind(spec, start, made)
-        if spec.notes and _owes(spec):
+        notes = Notes.of(spec)
+        if notes.owes:
             self.conversing.owe(made.run)
-        parent = Notes.of(spec).parent
-        if parent is not None:
-            self.children.add(parent, made.run)
+        if notes.parent is not None:
+            self.children.add(notes.parent, made.run)
         receipt = self.queue.submit(spec, run_id=made.run)
         return Accepted(receipt.id, made.session, asked.dialect)
 
@@ -395,11 +395,3 @@ class Asking:
         told = Notes.of(spec).model_copy(update={"answers": answers}).kept()
         assert partition_of(run_id) == partition_of_session(self.store, parent)
         self.queue.submit(spec.model_copy(update={"notes": told}), run_id=run_id)
-
-
-def _owes(spec: RunSpec) -> bool:
-    notes = spec.notes[NOTES]
-    assert isinstance(notes, dict)
-    return notes.get("finish") is not None or (
-        notes.get("mode") == "async_callback" and notes.get("parent") is not None
-    )

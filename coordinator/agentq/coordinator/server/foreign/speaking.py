@@ -91,6 +91,11 @@ class Notes(BaseModel):
             return cls.model_validate(told)
         return cls(agent=spec.agent)
 
+    @property
+    def owes(self) -> bool:
+        """Whether the end of the run is to be told to somebody: its parent, or a hook that follows it."""
+        return self.finish is not None or (self.mode == "async_callback" and self.parent is not None)
+
     def kept(self) -> dict[str, JsonValue]:
         """As the notes of a spec."""
         return {NOTES: self.model_dump(mode="json", exclude_defaults=True)}
