@@ -131,7 +131,20 @@ def test_a_hook_can_forbid_a_run(parties: Parties, why: str) -> None:
 
     assert runner.poll() is None
     found = client.http.get(f"/runs/{run}").json()
-    assert (found["status"], found["error"][:9]) == ("failed", "not today")
+    assert (found["status"], found["error"][:39]) == ("failed", "Blocked by on_run_start hook: not today")
+
+
+def test_a_run_whose_hook_failed_says_so(parties: Parties) -> None:
+    runner, client = parties.hand(), parties.client()
+    a_hook(client, "block")
+    run = client.start(agent_name="worker-bee")["run_id"]
+
+    hook = runner.take()["run_id"]
+    runner.report(hook, "failed", error="the gate broke")
+
+    until(lambda: client.status(run) == "failed", "the run to be refused")
+    error = client.http.get(f"/runs/{run}").json()["error"]
+    assert error == f"Blocked by on_run_start hook: Hook failed: dependency {hook} is failed"
 
 
 @pytest.mark.parametrize("answer", ["[" * 100_000, "{", '"x"', None])

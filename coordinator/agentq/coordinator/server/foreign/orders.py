@@ -35,7 +35,7 @@ from agentq.coordinator.server.foreign.looking import GIVEN, Given, Look
 from agentq.coordinator.server.foreign.placeholders import facts_of
 from agentq.coordinator.server.foreign.roster import ACTIVE_MS, NotRegistered, Roster
 from agentq.coordinator.server.foreign.shelf import Shelf
-from agentq.coordinator.server.foreign.speaking import RESUME, Notes, also, lone_session, session_of
+from agentq.coordinator.server.foreign.speaking import BLOCKED, RESUME, Notes, also, lone_session, session_of
 from agentq.coordinator.server.problems import Denied
 
 AGAIN_MS = 10_000
@@ -289,7 +289,7 @@ class Orders:
         said: JsonValue = run.outcome.result if run.outcome is not None and run.state is State.COMPLETED else None
         answer = parsed(said)
         if answer.get("action") == "block":
-            return str(answer.get("block_reason") or "its start hook forbade it"), None
+            return f"{BLOCKED}{answer.get('block_reason') or 'No reason provided'}", None
         parameters = answer.get("parameters")
         return None, parameters if isinstance(parameters, dict) else None
 

@@ -35,6 +35,7 @@ NOTES = "foreign"
 START, RESUME = "start_session", "resume_session"
 NO_MATCH = "No matching runner available within timeout"
 DISCONNECTED = "Runner disconnected during execution"
+BLOCKED = "Blocked by on_run_start hook: "
 
 Mode = Literal["sync", "async_poll", "async_callback"]
 Status = Literal["pending", "claimed", "running", "stopping", "completed", "failed", "stopped"]
@@ -240,6 +241,8 @@ def error_of(run: Run) -> str | None:
         return DISCONNECTED
     if run.outcome.class_ is OutcomeClass.TIMEOUT and run.attempt == 0:
         return NO_MATCH
+    if run.outcome.class_ is OutcomeClass.REJECTED and run.attempt == 0 and Notes.of(run.spec).hook is not None:
+        return f"{BLOCKED}Hook failed: {run.outcome.error}"
     return run.outcome.error or f"The run ended as {run.outcome.class_}."
 
 
