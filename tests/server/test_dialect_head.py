@@ -257,7 +257,7 @@ def test_blueprints_and_scripts_are_kept_told_and_carried_over(parties: Parties)
         http.delete(f"/{kind}/{body['name']}")
         assert http.post(f"/{kind}", json=body).status_code == 201
         assert http.post(f"/{kind}", json=body).status_code == 409
-    assert http.get("/agents/writer").json()["system_prompt"] == "You write.\n\nBe brief."
+    assert http.get("/agents/writer").json()["system_prompt"] == "You write.\n\n---\n\nBe brief."
     assert http.get("/agents/writer?raw=true").json()["system_prompt"] == "You write."
     assert [each["name"] for each in http.get("/agents?tags=a,b").json()] == ["writer"]
     assert http.get("/agents?tags=a,c").json() == []
