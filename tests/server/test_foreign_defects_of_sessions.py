@@ -296,7 +296,7 @@ def test_a_runner_that_is_drained_ends_what_it_has_and_is_told_to_leave(parties:
 
 @pytest.mark.full("it measures time")
 def test_a_poll_that_waits_is_woken_by_a_new_run(serving: Serving, parties: Parties) -> None:
-    """The quickest of five is answered sooner than a poll could be that looks every half second."""
+    """The quickest of twenty is answered sooner than a poll could be that looks every half second."""
     runner, client = parties.hand(), parties.client()
     came: list[float] = []
 
