@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from datetime import timedelta
 
@@ -22,16 +20,6 @@ from agentq.worker.rq.inbox import Inbox
 from agentq.worker.rq.names import queue_name, rq_queue_name
 from agentq.worker.rq.queue import Queue
 from agentq.worker.rq.scheduling import Scheduling
-
-
-def test_who_knows_the_names_of_rqs_queues_only_does_not_import_rq() -> None:
-    """As all workers and their children, which are to start quickly."""
-    found = "[name for name in sys.modules if name.partition('.')[0] == 'rq']"
-    program = f"import sys, agentq.worker.rq.names; print({found})"
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("name", ["default", "high priority", "a:b/c", "größe", "x+y", "_", "mail.out@eu-1"])
