@@ -206,6 +206,18 @@ def test_a_wrong_option_is_refused_where_the_task_is_made() -> None:
             task(**options)
 
 
+def test_a_wrong_number_of_retries_is_told_by_the_name_of_the_option() -> None:
+    with pytest.raises(Invalid, match=r"^The option 'retries': it should be a whole number\.$"):
+        task(retries="3")  # type: ignore[call-overload]
+
+
+def test_columns_of_different_lengths_are_refused_and_a_fault_of_theirs_is_not_hidden() -> None:
+    with pytest.raises(Invalid, match=r"as many values of each argument: argument 2 is shorter than argument 1\.$"):
+        works.add.map([1, 2], [3])
+    with pytest.raises(ValueError, match=r"^broken$"):
+        works.add.map([1], (works.breaks() for _ in [1]))
+
+
 def test_bulk_and_single_write_the_same() -> None:
     calls: list[Any] = [(1, 2), {"one": 3, "two": 4}]
 
