@@ -76,8 +76,10 @@ def test_a_system_prompt_reaches_the_agent_in_a_file(studio: Studio) -> None:
 def test_a_turn_of_a_session_is_told_which(studio: Studio) -> None:
     studio.worker()
     studio.sessions.new("chat", "standin", cwd=str(studio.folder))
+    name = 'RUN printf %s "$AGENTQ_SESSION" > told'
 
-    turn, alone = studio.run("TELL env", session="chat"), studio.run("TELL env")
+    turn, alone = studio.run("TELL env", name, session="chat"), studio.run("TELL env")
 
     assert "AGENTQ_SESSION" in json.loads(studio.said(turn.id)[0])
+    assert (studio.folder / "told").read_text() == turn.spec.session
     assert "AGENTQ_SESSION" not in json.loads(studio.said(alone.id)[0])

@@ -60,6 +60,37 @@ def test_a_plan_that_is_fine_is_said_to_be(cli: Cli, here: Path) -> None:
     assert json.loads(cli("plan", "validate", "plan.yaml", "--json").out) == {"name": "shop", "tasks": 4, "valid": True}
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"needs: [tset]": "there is no task 'tset'", "promt: x": "there is no key 'promt'"},
+        {"needs: [tset]": "there is no task 'tset'"},
+        {"env: {A: '{{ tasks.b.result }}'}": "tasks.b"},
+    ],
+    ids=["alone", "beside a key", "beside a need", "beside an expression"],
+)
+def test_a_repository_that_is_not_there_is_told_with_the_other_faults(
+    cli: Cli, here: Path, others: dict[str, str]
+) -> None:
+    task = ", ".join(["id: a", "command: make", *others])
+    (here / "plan.yaml").write_text(f"repository: ./nowhere\ntasks: [{{{task}}}, {{id: b, command: make}}]\n")
+
+    answer = cli("plan", "validate", "plan.yaml")
+
+    assert answer.code == 2
+    assert len(answer.err.splitlines()) == 1 + len(others)
+    assert f"plan.yaml:1:13: repository: {here / 'nowhere'}: there is no such folder." in answer.err
+    assert [part for part in others.values() if part not in answer.err] == []
+
+
+@pytest.mark.parametrize("said", ["none", "https://example.com/nowhere.git", "git@example.com:nowhere"])
+def test_a_repository_that_is_no_folder_is_not_looked_for(cli: Cli, here: Path, said: str) -> None:
+    (here / "plan.yaml").write_text(f"repository: '{said}'\ntasks: [{{id: a, command: make}}]\n")
+
+    assert cli("plan", "validate", "plan.yaml").out == "plan is fine: 1 task.\n"
+
+
 def test_each_fault_is_a_line_and_in_json_an_object(cli: Cli, here: Path) -> None:
     (here / "plan.yaml").write_text("tasks:\n- {id: a, comand: make}\n- {id: b, command: make, timeout: 5}\n")
     answer = cli("plan", "validate", "plan.yaml")

@@ -18,6 +18,7 @@ from support.servers import until
 from support.world import World
 
 from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.flow import Flow
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.run import Outcome
@@ -288,3 +289,16 @@ def test_logs_in_full_come_from_the_workers_file(
     ):
         (folder / name).write_text(text)
     assert cli("logs", "--full", run).out == "abcde"
+
+
+def test_what_is_said_of_a_limit_is_one_line_whose_columns_are_parted_by_tabs(cli: Cli, real: World) -> None:
+    printed = {
+        ("set", "repo:acme", "3", "--rate", "10/1m"): "3 runs at once and 10 in 1 m",
+        ("shut", "repo:acme", "--until", "2030-01-01T00:00:00Z"): "shut until 2030-01-01T00:00:00.000Z",
+        ("open", "repo:acme"): "open",
+        ("rm", "repo:acme"): "not limited any more",
+    }
+
+    for words, told in printed.items():
+        assert cli("limit", *words).out == f"repo:acme\t{told}\n"
+    assert Flow(real.store).limits() == []

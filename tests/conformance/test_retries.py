@@ -49,6 +49,15 @@ def test_a_run_waits_as_its_policy_says(policy: dict[str, object], waits: list[i
     assert fails(stage) is None
 
 
+@pytest.mark.parametrize("class_", [O.EXIT, O.SIGNAL, O.TIMEOUT])
+def test_a_failure_is_the_end_unless_a_policy_pays_for_another_try(class_: OutcomeClass, make_stage: MakeStage) -> None:
+    stage = make_stage()
+    stage.submit()
+
+    assert fails(stage, class_) is None
+    assert stage.world.get(stage.run).attempt == 1
+
+
 def test_a_class_with_a_number_of_its_own_is_counted_by_itself(make_stage: MakeStage) -> None:
     stage = make_stage()
     own = {"timeout": {"retries": 1, "delay_ms": 300_000, "factor": 1.0}}

@@ -251,7 +251,7 @@ def test_a_long_cycle_is_found_without_recursion_and_shown_in_part(plan: Plan) -
 
 
 def test_all_faults_are_told_at_once_and_each_once(plan: Plan) -> None:
-    text = "check: a | b\nrepository: .\ntasks:\n- {id: a, command: make, x: 1}\n- {id: b, command: make, timeout: 5}"
+    text = "check: a | b\nbase: main\ntasks:\n- {id: a, command: make, x: 1}\n- {id: b, command: make, timeout: 5}"
 
     with pytest.raises(Invalid) as refused:
         plan(text, site=SITE)

@@ -11,6 +11,8 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 from support.generated_docs import ROOT, plan_schema_file
 
+from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.workspace import Workspace
 from agentq.planning.compiling import compile_plan
 from agentq.planning.document import read_plan
 from agentq.planning.expanding import expand
@@ -79,6 +81,18 @@ def test_every_key_says_what_it_is_for() -> None:
 
     found = [name for part, body in [("Plan", schema), *schema["$defs"].items()] for name in nameless(body, part)]
     assert found == []
+
+
+def test_the_tables_tell_how_often_a_task_is_tried_again_if_it_does_not_say() -> None:
+    parts, policy = plan_schema()["$defs"], RetryPolicy()
+
+    def told(part: str, key: str) -> list[str]:
+        return re.findall(r"\d+", parts[part]["properties"][key]["description"])
+
+    assert told("Task", "retries") == told("Retry", "failures") == [str(policy.failures)]
+    assert told("Retry", "crashes") == [str(policy.crashes)]
+    assert told("Retry", "deferrals") == [str(policy.deferrals)]
+    assert told("Worktree", "rounds") == [str(Workspace.model_fields["rounds"].default)]
 
 
 BLOCKS = [

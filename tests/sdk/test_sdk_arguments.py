@@ -90,7 +90,7 @@ def test_positions_without_a_name_stay_beside_the_keywords() -> None:
         ("plain", ("a", 1), {"third": "x"}, "'third'"),
         ("plain", ("a", 1), {"more": 1}, "'more'"),
         ("bare", (float("nan"),), {}, "NaN has no place in JSON"),
-        ("bare", (object(),), {}, "JSON has nothing for a object"),
+        ("bare", (object(),), {}, "JSON has nothing for the type object"),
         ("bare", ([{"$run": new_run_id()}],), {}, "stands for a run"),
         ("open_to_all", (), {"$pickle": "", "hmac": ""}, "agentq's own"),
         ("bare", ("x" * 2_000_000,), {}, "1048576 is the most"),
@@ -128,9 +128,9 @@ def test_a_result_that_is_a_json_schema_is_one() -> None:
     assert function("returns").returned(text) == {"$ref": "#/$defs/Point"}
 
 
-@pytest.mark.parametrize("value", ["nan", "object", "mark"])
-def test_a_result_that_json_does_not_have_is_refused(value: str) -> None:
-    with pytest.raises(Invalid, match="cannot be kept as JSON"):
+@pytest.mark.parametrize(("value", "what"), [("nan", "a float"), ("object", "an object"), ("mark", "a dict")])
+def test_a_result_that_json_does_not_have_is_refused(value: str, what: str) -> None:
+    with pytest.raises(Invalid, match=f"returned {what} that cannot be kept as JSON"):
         function("returns").result(works.returns(value))
 
 
@@ -174,6 +174,11 @@ def test_a_path_that_leads_nowhere_says_why(path: str) -> None:
         load(path)
 
 
+def test_a_path_that_leads_to_no_function_says_to_what() -> None:
+    with pytest.raises(ImportFailed, match=r"sdk.works:SEVEN\.int is an int, which cannot be called"):
+        load("sdk.works:SEVEN.int")
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -199,6 +204,18 @@ def test_a_wrong_option_is_refused_where_the_task_is_made() -> None:
     for options in ({"queues": "a"}, {"timeout": 30}, {"timeout": "soon"}, {"retries": -1}, {"priority": 11}):
         with pytest.raises(Invalid):
             task(**options)
+
+
+def test_a_wrong_number_of_retries_is_told_by_the_name_of_the_option() -> None:
+    with pytest.raises(Invalid, match=r"^The option 'retries': it should be a whole number\.$"):
+        task(retries="3")  # type: ignore[call-overload]
+
+
+def test_columns_of_different_lengths_are_refused_and_a_fault_of_theirs_is_not_hidden() -> None:
+    with pytest.raises(Invalid, match=r"as many values of each argument: argument 2 is shorter than argument 1\.$"):
+        works.add.map([1, 2], [3])
+    with pytest.raises(ValueError, match=r"^broken$"):
+        works.add.map([1], (works.breaks() for _ in [1]))
 
 
 def test_bulk_and_single_write_the_same() -> None:

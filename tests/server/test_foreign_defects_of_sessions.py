@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -296,7 +297,7 @@ def test_a_runner_that_is_drained_ends_what_it_has_and_is_told_to_leave(parties:
 
 @pytest.mark.full("it measures time")
 def test_a_poll_that_waits_is_woken_by_a_new_run(serving: Serving, parties: Parties) -> None:
-    """The quickest of five is answered sooner than a poll could be that looks every half second."""
+    """Most of five are answered sooner than polls could be that look every half second."""
     runner, client = parties.hand(), parties.client()
     came: list[float] = []
 
@@ -304,7 +305,7 @@ def test_a_poll_that_waits_is_woken_by_a_new_run(serving: Serving, parties: Part
         runner.take()
         came.append(time.monotonic())
 
-    for _ in range(20):
+    for _ in range(5):
         thread = threading.Thread(target=take_one)
         thread.start()
         until(lambda: is_polling(serving, runner.id), "the poll")
@@ -314,4 +315,4 @@ def test_a_poll_that_waits_is_woken_by_a_new_run(serving: Serving, parties: Part
         came[-1] -= began
         runner.report(run, "completed")
 
-    assert sorted(came)[0] < 0.25
+    assert statistics.median(came) < 0.25

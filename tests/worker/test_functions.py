@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from support.function_workers import Callers
 from support.servers import until
@@ -17,6 +20,15 @@ def test_functions_of_both_kinds_return_their_results(callers: Callers) -> None:
 
     assert [callers.ended(run).outcome.result for run in (*runs, by_name)] == [3, 7, 5]
     assert {callers.state(run) for run in (*runs, by_name)} == {"completed"}
+
+
+def test_a_child_starts_without_a_redis_client_and_rq() -> None:
+    """They take longer to import than all the rest; a function that needs them imports them itself."""
+    program = "import sys, agentq.worker.functions.inside; print({'redis', 'rq'} & sys.modules.keys())"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"
 
 
 @pytest.mark.full("takes 3 s")

@@ -46,7 +46,8 @@ def _plan() -> None:
 def validate(file: File, var: Vars = None, json: Json = False) -> None:
     """Say what is wrong with a plan file, with the place of each fault; the exit code is 2 if anything is.
 
-    It looks at the file alone; `agentq run --dry-run` looks at the repository that it is for, too.
+    It looks at the file, and whether the `repository` that this names is there; `agentq run --dry-run` looks at the
+    branches of the repository, too.
 
     \b
     Example: agentq plan validate plan.yaml

@@ -76,15 +76,23 @@ class Read:
 
 
 def check(file: str, variables: Sequence[str] | None) -> Compiled:
-    """Read a plan for its own sake, wherever that is done: the repository that it is for need not be there."""
+    """Read a plan for its own sake, wherever that is done. Of a repository only that its folder is one is looked at."""
     from agentq.planning.compiling import compile_plan
     from agentq.planning.expanding import expand
-    from agentq.planning.site import Site, wants_worktrees
+    from agentq.planning.faults import Faulty
+    from agentq.planning.site import Site, repository_faults, wants_worktrees
 
     whole = expand(file, pairs_of(variables or (), "--var"))
     said = whole.plan
     somewhere = Site("/somewhere", True, said.base or "HEAD", said.target or f"agentq/{whole.name}")
-    return compile_plan(whole, whole.name, somewhere if wants_worktrees(whole) else None)
+    faults = repository_faults(said, whole.table, whole.folder)
+    try:
+        compiled = compile_plan(whole, whole.name, somewhere if wants_worktrees(whole) else None)
+    except Faulty as faulty:
+        raise Faulty([*faulty.faults, *faults]) from None
+    if faults:
+        raise Faulty(faults)
+    return compiled
 
 
 def read(file: str, wanted: Wanted) -> Read:

@@ -41,7 +41,8 @@ FULL_BYTES = 64 << 10  # with less space than this, a disk is full
 LOG_BYTES_MAX = 1_000_000  # a longer log is set aside at the next start
 LAST_WORDS_BYTES = 4000
 PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._+=,@-]{1,102}")  # fits in a socket's address (104 on macOS), and as is in a URL
-STAMP = re.compile(r"^\d+:\w [\w ]+[\d:.]+ [-.*#] ")  # how lines in the server's log begin
+STAMP = re.compile(r"^\d+:\w [\w ]+[\d:.]+ ([-.*#]) ")  # how lines in the server's log begin
+WARNING = "#"  # the level of what a server says about its own end
 ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "TZ")
 BACKGROUND = '"$@" &'  # the shell goes at once and the server belongs to init: its starter need not reap it
 
@@ -124,7 +125,7 @@ class Embedded:
         return (self.folder / "pid").exists() and not self._locked()
 
     def last_words(self, mark: int = 0) -> str:
-        """The last that the server has written into its log since `mark`; that its disk is full, if it is."""
+        """Why the server has ended, as its log tells since `mark`; that its disk is full, if it is."""
         if self.free_bytes() < FULL_BYTES:
             return "the disk is full"
         try:
@@ -133,6 +134,8 @@ class Embedded:
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError as error:
             return f"its log cannot be read: {error.strerror}"
+        if lines and (stamp := STAMP.match(lines[-1])) and stamp[1] != WARNING:
+            return "its log does not say why, as when it is killed"  # the last line is of its daily work
         told = [STAMP.sub("", line) for line in lines[-2:] if line == lines[-1] or line.startswith(">>>")]
         return ": ".join(told) or "it said nothing"
 

@@ -24,6 +24,7 @@ from agentq.planning.graph import Linked, Lookup, linked, links_of
 from agentq.planning.including import Gathered, gather, read_prompt
 from agentq.planning.model import FOR_AGENTS, Fragment, Plan, Task, Working
 from agentq.planning.reading_yaml import resolved
+from agentq.planning.site import repository_faults
 from agentq.planning.spreading import Copy, copies, id_of
 from agentq.planning.tree import Row, Table, text_of
 
@@ -44,7 +45,8 @@ def expand(path: str, given: Mapping[str, str] | None = None, *, format_: str | 
     if faults:
         known = (*(each.id for each in found.broken), *found.groups, *found.empty)
         tasks = [*linked(found.tasks), *found.broken]
-        raise Faulty([*faults, *links_of(tasks, Lookup(found.tasks, known, found.empty))[1]])
+        faults += links_of(tasks, Lookup(found.tasks, known, found.empty))[1]
+        raise Faulty([*faults, *repository_faults(plan, files[0].table, files[0].folder)])
     live = [each for each in found.tasks if each.task.state != COMPLETED]
     done = frozenset(each.task.id for each in found.tasks if each.task.state == COMPLETED)
     empty = frozenset(found.empty)

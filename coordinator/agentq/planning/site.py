@@ -15,9 +15,9 @@ from pathlib import Path
 
 from agentq.coordinator.errors import Invalid, Refused
 from agentq.planning.expanded import Expanded
-from agentq.planning.faults import nearest, refuse, shown
-from agentq.planning.model import Task, Worktree
-from agentq.planning.tree import place_of
+from agentq.planning.faults import Fault, Faulty, nearest, shown
+from agentq.planning.model import Plan, Task, Worktree
+from agentq.planning.tree import Table, place_of
 
 NONE = "none"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+@?[^\s/:]*:\S+")
@@ -84,19 +84,11 @@ def site_of(whole: Expanded, wishes: Wishes | None = None) -> Site | None:
         return None
     wishes, plan = wishes or Wishes(), whole.plan
     said = plan.repository or "."
-    place, path = place_of(whole.table, ("repository",))
-    if _ADDRESS.fullmatch(said) and not Path(whole.folder, said).exists():
+    if _is_address(said, whole.folder):
         return _remote(whole, said, wishes)
-    folder = Path(whole.folder, os.path.expanduser(said)).resolve()
-    top = _toplevel(folder)
-    if not folder.is_dir():
-        there = "is not a folder" if folder.exists() else "there is no such folder"
-        raise refuse(
-            place, path, f"{folder}: {there}", "Name the folder of a repository, from the plan's, or an address"
-        )
-    if top is None:
-        hint = "Say `repository`, or `repository: none` if the tasks need no worktrees"
-        raise refuse(place, path, f"{folder} is not in a git repository", hint)
+    top = _top_of(said, whole.table, whole.folder)
+    if isinstance(top, Fault):
+        raise Faulty([top])
     checkout = _Checkout(top)
     base = wishes.base or plan.base or checkout.branch or checkout.commit("HEAD")
     if base is None:
@@ -111,6 +103,31 @@ def site_of(whole: Expanded, wishes: Wishes | None = None) -> Site | None:
     return Site(str(top), True, base, target, update, checkout.branch if (top / ".git").exists() else None)
 
 
+def repository_faults(plan: Plan, table: Table, folder: Path) -> list[Fault]:
+    """What is wrong with the folder that a plan names as its repository. Addresses and branches are not looked at."""
+    said = plan.repository
+    if said in (None, NONE) or _is_address(said, folder):
+        return []
+    top = _top_of(said, table, folder)
+    return [top] if isinstance(top, Fault) else []
+
+
+def _is_address(said: str, folder: Path) -> bool:
+    return _ADDRESS.fullmatch(said) is not None and not Path(folder, said).exists()
+
+
+def _top_of(said: str, table: Table, above: Path) -> Path | Fault:
+    """The repository that a folder lies in, from the plan's folder, or what is wrong with it."""
+    place, path = place_of(table, ("repository",))
+    folder = Path(above, os.path.expanduser(said)).resolve()
+    if not folder.is_dir():
+        there = "is not a folder" if folder.exists() else "there is no such folder"
+        hint = "Name the folder of a repository, from the plan's, or an address"
+        return Fault(place, path, f"{folder}: {there}", hint)
+    hint = "Say `repository`, or `repository: none` if the tasks need no worktrees"
+    return _toplevel(folder) or Fault(place, path, f"{folder} is not in a git repository", hint)
+
+
 def _says(whole: Expanded, name: str) -> bool:
     said = whole.plan.workspace
     return isinstance(said, Worktree) and bool(getattr(said, name))
@@ -118,8 +135,6 @@ def _says(whole: Expanded, name: str) -> bool:
 
 def _toplevel(folder: Path) -> Path | None:
     """The checkout that a folder lies in, or the bare repository that it is."""
-    if not folder.is_dir():
-        return None
     code, out = git(folder, "rev-parse", "--is-bare-repository", "--show-toplevel")
     lines = out.split("\n", 1)
     if code == 0 and lines[0] == "false" and len(lines) > 1:

@@ -365,7 +365,7 @@ def _import(path: str) -> Function:
         raise ImportFailed(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     run = getattr(found, "__agentq_function__", found)
     if not callable(run):
-        raise ImportFailed(f"{path} is a {type(run).__name__}, which cannot be called.")
+        raise ImportFailed(f"{path} is {_with_article(type(run).__name__)}, which cannot be called.")
     if run is found and _is_withheld(_origin_of(run)):
         raise NotAllowed(f"{path} cannot be called: it is no function of the modules of yours.")
     is_task = run is not found

@@ -131,4 +131,5 @@ def _policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy:
     try:
         return RetryPolicy(failures=retries)
     except ValidationError as error:
-        raise Invalid(f"The option 'retries': {one_sentence(error)}") from error
+        fault = one_sentence(error).removeprefix("failures: ")
+        raise Invalid(f"The option 'retries': {fault}") from error

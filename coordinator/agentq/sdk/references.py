@@ -35,7 +35,7 @@ def noting(found: list[str]) -> Callable[[Any], Any]:
     def fallback(value: Any) -> Any:
         run_id = getattr(value, "__agentq_run__", None)
         if run_id is None:
-            raise PydanticSerializationError(f"JSON has nothing for a {type(value).__name__}")
+            raise PydanticSerializationError(f"JSON has nothing for the type {type(value).__name__}")
         found.append(run_id)
         return {RUN: run_id}
 

@@ -57,7 +57,14 @@ class Task(Generic[P, R]):
         for each in values:
             if not isinstance(each, Iterable):
                 raise Invalid(f"map takes the values of each argument, such as a list, and {each!r:.80} is none.")
-        return default_client().submit_many(self, zip(*values, strict=True))
+        try:
+            rows = list(zip(*values, strict=True))
+        except ValueError as error:
+            if not str(error).startswith("zip() "):
+                raise
+            fault = str(error).removeprefix("zip() ")
+            raise Invalid(f"map takes as many values of each argument: {fault}.") from error
+        return default_client().submit_many(self, rows)
 
     def schedule(
         self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **timing: Unpack[Timing]

@@ -34,7 +34,7 @@ MEMORY_BYTES = 8 << 20
 """The words that wait in memory during an outage; more go to the disk."""
 
 Verb = Literal["start", "finish", "fail", "defer", "release", "park"]
-FINAL: tuple[Verb, ...] = ("finish", "fail", "defer", "release", "park")
+_FINAL: tuple[Verb, ...] = ("finish", "fail", "defer", "release", "park")
 BATCHED: tuple[Verb, ...] = ("start", "finish")
 
 
@@ -51,6 +51,11 @@ class Report:
     """The wait before another try that the attempt asks for itself."""
     due_at_ms: int | None = None
     """When it may be tried again, if it is put off; without that, its policy says."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the last word of its attempt."""
+        return self.verb in _FINAL
 
 
 def report_of(claim: Claim, class_: str, outcome: str, delay_ms: int | None = None) -> Report:
@@ -118,7 +123,7 @@ class Reports:
     def left(self) -> list[Report]:
         """How attempts ended of which the server has not been told, once this is closed."""
         with self._ready:
-            words = [word for word in self._words.values() if word.report.verb in FINAL]
+            words = [word for word in self._words.values() if word.report.is_final]
         return [*self._set_aside, *(self._whole(word) for word in words)]
 
     def _run(self) -> None:
@@ -136,7 +141,7 @@ class Reports:
                 continue
             except Exception as error:  # noqa: BLE001 - the worker ends by it, and says the other words before
                 self._failed(unforeseen(error, f"at the report {reports[0].verb} of the run {reports[0].claim.id}"))
-                self._set_aside += [report for report in reports if report.verb in FINAL]
+                self._set_aside += [report for report in reports if report.is_final]
                 answers = None
             with self._ready:
                 for number in batch:
@@ -165,7 +170,7 @@ class Reports:
         batch: dict[int, _Word] = {}
         verb, size = None, 0
         for number, word in self._words.items():
-            if word.report.verb in FINAL and not self._may_end(word.report.claim):
+            if word.report.is_final and not self._may_end(word.report.claim):
                 continue
             alone = word.report.verb not in BATCHED or word.piece is not None
             size += word.bytes

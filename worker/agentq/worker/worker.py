@@ -50,7 +50,7 @@ from agentq.worker.predecessors import process_mark
 from agentq.worker.pulse import Listener, Pulse
 from agentq.worker.reaching import Reach
 from agentq.worker.reloading import Reload, Terminal, reloaded
-from agentq.worker.reports import FINAL, Report, Reports
+from agentq.worker.reports import Report, Reports
 from agentq.worker.run_log import RunLog
 from agentq.worker.spill import Spill
 from agentq.worker.sweeping import Sweeping
@@ -408,7 +408,7 @@ class Worker:
 
     def _heard(self, report: Report, refused: AgentqError | None) -> None:
         self.tracing.heard(report, refused)
-        if report.verb in FINAL:
+        if report.is_final:
             self.run_log.ended(report, refused)
             self.narration.forget(report.claim)
             self.hands.drop(report.claim)
