@@ -147,6 +147,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "orphan": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
     "disowned": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
     "beyond": (NotAllowed, "The {subject} may do no more than the run whose child it is to be: {detail}."),
+    "out_of_reach": (NotAllowed, "The {subject} is in the queue {detail}, which the token of this run may not read."),
     "deep": (NotNow, "The {subject} is refused: there are {detail} generations above it already, which is the most."),
     "foreign": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
     "crowded": (

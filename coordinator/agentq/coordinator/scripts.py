@@ -181,6 +181,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("gate", "limit until_ms why"),
             Script("groom", "lane idle_ms"),
             Script("halt", "plan why"),
+            Script("hand_out", "queues", "id"),
             Script("heartbeat", "worker epoch lease_ms grace_ms dice applied", "run fence"),
             Script("hook", "name url which secret at op"),
             Script("intend", "id fence work"),

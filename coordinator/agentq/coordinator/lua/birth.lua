@@ -16,9 +16,14 @@ local function birth(id, lane, spec, run, reason, door)
     listed[queue] = true
   end
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
-  local by = made_by
-  if door and door.parent and (door.fence or by == '') then by = call('HGET', key_run(door.parent), 'made_by') or by end
+  local by, within = made_by, reach
+  if door and door.parent and (door.fence or by == '') then
+    local parent = call('HMGET', key_run(door.parent), 'made_by', 'reach')
+    by, within = parent[1] or by, door.fence and parent[2] or within
+  end
   if by ~= '' then call('HSET', key, 'made_by', by) end
+  -- The results of which queues it may be given; see hand_out.lua.
+  if within ~= '' then call('HSET', key, 'reach', within) end
   if door then
     call('HSET', key, 'more', 1)
     for _, name in ipairs({ 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',

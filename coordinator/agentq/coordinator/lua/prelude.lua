@@ -4,9 +4,9 @@ USES, and the script as the body of `main`; `close` then carries out what was pu
 commands. ]]
 
 local call = redis.call
--- The time, if it is told, and behind a space the token that asks, if one does. An id like 12e456789012 reads as a number
--- too, so the two are told apart by the space.
-local told, made_by = string.match(ARGV[1], '^(%d*) ?(%w*)$')
+-- The time, if it is told, and behind a space the token that asks, if one does, and the queues that it is good for, if not
+-- for all. An id like 12e456789012 reads as a number too, so the two are told apart by the space.
+local told, made_by, reach = string.match(ARGV[1], '^(%d*) ?(%w*) ?(.*)$')
 local now = tonumber(told)
 if not now then
   local time = call('TIME')

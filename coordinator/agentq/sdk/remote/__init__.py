@@ -84,8 +84,8 @@ class Remote:
         found = self._wire.get("/records/find", {"run": text, "live": "true" if live else None})
         return str(found["id"])
 
-    def get(self, run_id: str) -> Run:
-        return self._runs.get(run_id)
+    def get(self, run_id: str, *, given_to: str | None = None) -> Run:
+        return self._runs.get(run_id, given_to=given_to)
 
     def matching(self, which: Filter) -> Iterator[str]:
         asked = {"state": ",".join(which.states), "queue": which.queue, "plan": which.plan, "limit": LIST_A_CALL}
