@@ -41,6 +41,7 @@ def test_each_way_in_notes_the_token(guarded: Serving) -> None:
         turn = client.post("/sessions/made/turns", json={"prompt": "hello"}).json()["id"]
         plan = client.post("/plans", json={"name": "p", "tasks": [{"id": "a", "run": COMMAND}]}).json()["id"]
         task = client.get(f"/plans/{plan}/tasks").json()["tasks"][0]["run"]
+        planned = client.get(f"/plans/{plan}").json()
         schedule = client.put("/schedules/made", json=HOUR).json()
         ticked = client.post("/schedules/made/run").json()["id"]
         foreign = client.post("/runs", json={"type": "start_session", "session_name": "other", "prompt": "hi"})
@@ -50,7 +51,7 @@ def test_each_way_in_notes_the_token(guarded: Serving) -> None:
 
     runs = [one, *many, keyed, turn, task, ticked]
     assert {run: made_by(guarded, run) for run in runs} == dict.fromkeys(runs, by)
-    assert session["made_by"] == fork["made_by"] == schedule["made_by"] == told == by
+    assert session["made_by"] == fork["made_by"] == planned["made_by"] == schedule["made_by"] == told == by
     if foreign.status_code == 200:
         runs.append(foreign.json()["run_id"])
         assert made_by(guarded, runs[-1]) == by

@@ -202,7 +202,7 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
             Script("park", "id fence alarm_at_ms alarm_ms reason signals children saved"),
             Script("pause", "queue why"),
             Script("pin", "id fence place base_commit"),
-            Script("plan", "plan name on_failed expected source budget"),
+            Script("plan", "plan name on_failed expected source budget secret"),
             Script("plans", "before count", "plan"),
             Script("promise", "digest body answer lasts_ms"),
             Script("purge", "queue state why"),
