@@ -1,9 +1,9 @@
 """Plans: tasks that depend on each other, each of them a run, and what becomes of them together.
 
 A plan is made in three steps: its record, its tasks, and the seal, which says that all of them are there. Each can be
-sent again, and the id of every run follows from the plan, a secret of it and the task: so a plan whose submit was cut can be seen as
-such, and the same words complete it. It has ended when it is sealed and none of its tasks lives; then the event
-`plan_ended` tells the word that it ended with. A plan lives in one partition.
+sent again, and the id of every run follows from the plan, its secret and the task: so a plan whose submit was cut can
+be seen as such, and the same words complete it. It has ended when it is sealed and none of its tasks lives; then the
+event `plan_ended` tells the word that it ended with. A plan lives in one partition.
 """
 
 from __future__ import annotations
