@@ -19,13 +19,8 @@ from support.http_servers import COMMAND, Serving
 from support.servers import Server, until
 
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.errors import NotAllowed
-from agentq.coordinator.flow import Flow
 from agentq.coordinator.identity import created_ms, new_run_id, tick_run_id
-from agentq.coordinator.maker import making_for
 from agentq.coordinator.program_log import masked
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import RunSpec
 from agentq.coordinator.server.app import every_route, needed
 from agentq.coordinator.server.guesses import GUESSES
 from agentq.coordinator.tokens import Scope, Tokens, presented
@@ -228,37 +223,6 @@ def test_a_token_of_one_queue_touches_nothing_else(guarded: Serving) -> None:
 
     assert {each.status_code for each in refused} == {403}
     assert guarded.records.get(theirs).state == "pending"
-
-
-@pytest.mark.parametrize("written_by", ["this version", "an earlier version"])
-def test_a_result_that_a_token_may_not_read_is_not_handed_to_its_run(guarded: Serving, written_by: str) -> None:
-    """It was checked at the submit; the run may be moved afterwards, and what another version wrote was not checked."""
-    inner, secret = f"inner-{written_by[:2]}", f"secret-{written_by[:2]}"
-    token, flow = guarded.token("submit", "read", queues=[inner, "shared"]), Flow(guarded.store)
-    named = guarded.submit(queue="shared")
-    call = {**CALL, "queue": inner, "args": [{"$run": named}]}
-    if written_by == "this version":
-        with guarded.client(token) as client:
-            mine = client.post("/runs", json=call).json()["id"]
-        Tokens(guarded.store).revoke(token.split("_")[2])
-    else:
-        with making_for(token.split("_")[2]):
-            mine = guarded.queue.submit(RunSpec.checked(**call)).id
-    holder, asked = Claim(mine, "", "", ""), {"ids": [named], "given_to": mine}
-
-    with guarded.client(guarded.token("read")) as reader:
-        assert [run.id for run in guarded.queue.given(holder, [named])] == [named]
-        assert list(reader.post("/records/runs", json=asked).json()["runs"]) == [named]
-        flow.move("shared", secret)
-        with pytest.raises(NotAllowed, match=f"{named} is in the queue {secret}"):
-            guarded.queue.given(holder, [named])
-        told = reader.post("/records/runs", json=asked).json()
-        assert (told["runs"], told["refused"][named]["status"]) == ({}, 403)
-        assert list(reader.post("/records/runs", json={"ids": [named]}).json()["runs"]) == [named]
-    # Whoever moves both of them together has said that they belong together.
-    flow.move(inner, secret)
-    assert [run.id for run in guarded.queue.given(holder, [named])] == [named]
-    flow.move(secret, "shared")
 
 
 def test_a_token_of_one_queue_takes_no_dedupe_key_from_another(guarded: Serving) -> None:

@@ -203,6 +203,11 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
         Refused,
         "The {subject} is refused: there are {detail}, which is the most (AGENTQ_SCHEDULES_MAX).",
     ),
+    "many_of_token": (
+        NotNow,
+        "The {subject} is refused: this token has made {detail} that are still there, which is half of all that "
+        "there may be (AGENTQ_QUEUES_MAX, AGENTQ_SESSIONS_MAX, AGENTQ_SCHEDULES_MAX), and so the most for one token.",
+    ),
     "overfull": (Invalid, "The {subject} takes no more: {detail} is the most."),
     "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),
     "retiring": (NotNow, "The {subject} still has runs of an earlier life to give back; call again."),

@@ -7,12 +7,13 @@ local function refuse_queue(queue)
   if listed[queue] == nil then listed[queue] = call('SISMEMBER', key_queues(), queue) == 1 end
   local number = not listed[queue] and call('SCARD', key_queues())
   if number and number >= QUEUES then return 'many_queues ' .. number end
+  return number and refuse_share('queues', QUEUES, function(name) return call('SISMEMBER', key_queues(), name) == 1 end)
 end
 
 local function birth(id, lane, spec, run, reason, door)
   local key, queue = run.key, queue_of(lane)
   if not listed[queue] then
-    call('SADD', key_queues(), queue)
+    if call('SADD', key_queues(), queue) == 1 then note_share('queues', queue) end
     listed[queue] = true
   end
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)

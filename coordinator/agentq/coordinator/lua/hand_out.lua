@@ -2,11 +2,11 @@
 KEYS   base
 ARGV   now_ms queues
 ROWS   id
-REPLY  per run: its fields, none if it is not there; or out_of_reach QUEUE
+REPLY  [field, value, ...] or out_of_reach QUEUE, per run
 VERBS
 FLAGS  no-writes
 `queues` are those that the run which names them may read; empty for all. That was checked at its submit, but a run may
-have been moved since, and an earlier version may have checked less. ]]
+have been moved since, and an earlier version may have checked less. A run that is not there has no fields. ]]
 
 local records = {}
 for id in next_row do

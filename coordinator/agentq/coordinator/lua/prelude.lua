@@ -170,6 +170,26 @@ end
 -- not wait when the clock is set back.
 local function ring_at_once(id) set_timer(id, 1) end
 
+-- Note what a token has made, behind all that it made before.
+local function note_share(kind, name)
+  if made_by == '' then return end
+  local last = call('ZRANGE', key_makes(made_by, kind), -1, -1, 'WITHSCORES')[2] or 0
+  call('ZADD', key_makes(made_by, kind), last + 1, name)
+  call('PEXPIRE', key_makes(made_by, kind), MAKES_KEPT_MS)
+end
+
+-- The word that refuses a token one more of a kind, of which there may be `most`, when it has made half of them. Of what it
+-- made some is looked for in each call, and forgotten if it is not there any more.
+local function refuse_share(kind, most, is_there)
+  local share = math.ceil(most / 2)
+  if made_by == '' or call('ZCARD', key_makes(made_by, kind)) < share then return nil end
+  for _, name in ipairs(call('ZRANGE', key_makes(made_by, kind), 0, MAKES_A_CALL - 1)) do
+    if is_there(name) then note_share(kind, name) else call('ZREM', key_makes(made_by, kind), name) end
+  end
+  local number = call('ZCARD', key_makes(made_by, kind))
+  return number >= share and 'many_of_token ' .. number .. ' ' .. kind or nil
+end
+
 local index_names = {}
 
 local function index_name(lane, state)
