@@ -163,6 +163,9 @@ SAVED_BYTES = 64 << 10
 """What a run may save of its own when it parks."""
 MEMBERS = 65_536
 """Of one object in a request, where it is not free JSON such as the arguments of a function."""
+ITEMS = 600_000
+"""Of lists in a request, and three for each member of an object: more than one run has. While they are
+read, others wait."""
 FAULTS = 1_000
 """Of one request; of more none is described, since that takes time for each."""
 MAY_SUBMIT = 32
