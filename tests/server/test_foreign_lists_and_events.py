@@ -12,6 +12,14 @@ from support.foreign_runner import DETAILS, Hand, Parties
 from support.http_servers import Serving
 from websockets.sync.client import ClientConnection, connect
 
+from agentq.coordinator.server.foreign.conversing import Conversing
+from agentq.coordinator.server.foreign.presence import Presence
+from agentq.coordinator.server.foreign.roster import Roster
+from agentq.coordinator.server.foreign.routes_events import Line
+from agentq.coordinator.server.foreign.session_list import SessionList
+from agentq.coordinator.server.foreign.shelf import Shelf
+from agentq.coordinator.server.foreign.timing import Timing
+
 SAID = {"event_type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hello"}]}
 RELEASED = {**DETAILS, "executor_profile": "coding", "executor": {"type": "autonomous", "command": "executors/echo"}}
 NEWEST = {**RELEASED, "executor": {**RELEASED["executor"], "lifecycle": "persistent"}}  # type: ignore[dict-item]
@@ -180,6 +188,26 @@ def test_a_dashboard_of_the_oldest_dialect_hears_over_a_websocket(parties: Parti
         message = heard(line)
         assert message.get("session", {"session_id": session})["session_id"] == session
     assert (message["type"], message["data"]["content"]) == ("event", SAID["content"])
+
+
+def test_a_session_that_was_read_before_its_executor_gave_it_an_id_is_told_of_under_that_id(
+    parties: Parties, serving: Serving
+) -> None:
+    runner, client = parties.hand("a"), parties.client()
+    name = client.start("a")["session_name"]
+    runner.take()
+    given = "0b3c7d1e-0000-4000-8000-000000000003"
+    shelf, conversing = Shelf(serving.store), Conversing(serving.store)
+    roster = Roster(serving.store, serving.settings, Timing(), shelf, Presence(serving.store))
+    line, read = Line(SessionList(roster, conversing)), conversing.fields(name)
+    assert list(line._messages("session_updated", {"session": read})) == []
+
+    runner.http.post("/sessions", json={"session_id": given, "session_name": name, "project_dir": "/srv/project"})
+
+    (created,) = line._messages("session_updated", {"session": read})
+    assert (created["type"], created["session"]["session_id"]) == ("session_created", given)
+    client.http.post(f"/sessions/{given}/stop")
+    runner.poll()
 
 
 def test_a_session_that_its_executor_begins_is_told_of_once_that_has_begun(

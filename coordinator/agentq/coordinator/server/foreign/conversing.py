@@ -303,12 +303,21 @@ class Conversing:
 
     def fields(self, session: str) -> dict[str, Any]:
         """A session's fields, in the union of the dialects."""
+        return self.also(session, self.about(session), self._stored(session))
+
+    def begun(self, session: str, status: str | None = None) -> dict[str, Any] | None:
+        """The same if clients of its dialect know that it is there; both by one reading, so that its id is the one that
+        its executor gave it. The status may be known.
+        """
         about = self.about(session)
+        fields = self.also(session, about, self._stored(session), status)
+        return fields if is_begun(about, fields["status"]) else None
+
+    def _stored(self, session: str) -> Session | None:
         try:
-            stored: Session | None = self.sessions.get(session)
+            return self.sessions.get(session)
         except NotFound:
-            stored = None
-        return self.also(session, about, stored)
+            return None
 
     def also(self, session: str, about: About, stored: Session | None, status: str | None = None) -> dict[str, Any]:
         """The same of one that was read already, and whose status may be known."""

@@ -21,7 +21,6 @@ from agentq.coordinator.server.foreign.embassy import Embassy
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
 from agentq.coordinator.server.foreign.routes_session import Executor
 from agentq.coordinator.server.foreign.session_list import SessionList
-from agentq.coordinator.server.foreign.session_status import is_begun
 from agentq.coordinator.server.foreign.shelf_answers import Fields
 from agentq.coordinator.server.routers.events import run_until_gone
 from agentq.coordinator.server.service import Service, service_of
@@ -117,8 +116,9 @@ class Line:
         elif "session" in body:
             yield from self._session(body["session"])
 
-    def _session(self, session: Fields) -> Iterator[Fields]:
-        if not is_begun(self.conversing.about(session["session_name"]), session["status"]):
+    def _session(self, read: Fields) -> Iterator[Fields]:
+        session = self.conversing.begun(read["session_name"], read["status"])
+        if session is None:
             return
         new = session["session_id"] not in self._shown
         self._shown.add(session["session_id"])

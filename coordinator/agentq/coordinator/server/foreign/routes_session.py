@@ -19,7 +19,6 @@ from agentq.coordinator.server.foreign.asking import Asked, Made
 from agentq.coordinator.server.foreign.conversing import EVENTS_A_PAGE
 from agentq.coordinator.server.foreign.dialects import dialect
 from agentq.coordinator.server.foreign.routes_runner import embassy_of, fields_of
-from agentq.coordinator.server.foreign.session_status import is_begun
 from agentq.coordinator.server.problems import Denied
 from agentq.coordinator.server.service import service_of
 from agentq.coordinator.server.submitting import Answer, once
@@ -43,8 +42,8 @@ async def by_name(request: Request, caller: Reader, session_name: str) -> Respon
 
     def look() -> dict[str, Any]:
         session = embassy.attending.permitted(session_name, caller.bound)
-        fields = embassy.conversing.fields(session)
-        if not is_begun(embassy.conversing.about(session), fields["status"]):
+        fields = embassy.conversing.begun(session)
+        if fields is None:
             raise NotFound("Session not found")
         return fields
 
