@@ -145,7 +145,7 @@ class Records:
         reach, made_by, lane = command("HMGET", key, "reach", "made_by", "lane")
         if not reach and made_by:  # an earlier version does not keep it
             reach = command("HGET", self.store.key(0, "token", made_by), "queues")
-        return f"{reach} {lane_parts(lane or '')['queue']}" if reach else ""
+        return f"{reach} {lane.partition(':')[0]}" if reach else ""
 
     def size(self, run_id: str) -> int:
         """About how many bytes a run takes, whole: those of its spec and of what its last attempt left."""
@@ -256,7 +256,7 @@ def _gone(run_id: str) -> NotFound:
 def _run(run_id: str, fields: dict[str, str]) -> Run:
     try:
         return Run.from_hash(run_id, fields)
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Damaged(f"The record of the run {run_id} is damaged ({type(error).__name__}).") from error
 
 

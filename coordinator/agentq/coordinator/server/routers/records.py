@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.confidential import HIDDEN, hidden
-from agentq.coordinator.errors import NotAllowed
+from agentq.coordinator.errors import Damaged, NotAllowed
 from agentq.coordinator.fields import RunId
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import TERMINAL
@@ -122,7 +122,7 @@ def _look(service: Service, caller: Principal, asked: Looked) -> dict[str, Any]:
             size += sum(map(len, fields.values()))
         except NotAllowed as refused:
             answer["refused"][run_id] = problems.problem(403, str(refused), kind="denied")
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, Damaged):
             told = f"The record of the run {run_id} is damaged."
             answer["refused"][run_id] = problems.problem(500, told, kind="damaged")
     return answer
