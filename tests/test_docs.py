@@ -116,6 +116,18 @@ def test_the_python_in_the_docs_runs(page: str, valkey_url: str, fresh_home: dic
 PLACES = ("coordinator", "worker", "cli", "deploy", "tests")
 
 
+def test_each_line_of_the_security_page_has_a_test_that_holds_it() -> None:
+    """Of each who is trusted with something, of secrets and of a leaked token: a test that is there, by its name."""
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    trusted = re.findall(r"^\| ([^|(]+?)(?: \(.*?\))? \|(?:[^|]+\|){3}$", text, re.MULTILINE)[1:]
+    tested = re.findall(r"^\| ([^|]+) \| [^|]+ \| `(.+)::(\w+)` \|$", text, re.MULTILINE)
+
+    assert len(trusted) > 5
+    assert {who for who, _, _ in tested} == {*trusted, "secrets", "a leaked token"}
+    for _, path, name in tested:
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"there is no {path}::{name}"
+
+
 def test_every_link_in_the_docs_leads_somewhere() -> None:
     for path in [
         ROOT / "README.md",

@@ -21,7 +21,10 @@ from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.flow import Flow
 from agentq.coordinator.lifecycle import OutcomeClass
 from agentq.coordinator.logs import Chunk
+from agentq.coordinator.maker import making_for
 from agentq.coordinator.run import Outcome
+from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.tokens import Tokens
 from agentq.worker.predecessors import process_mark
 
 
@@ -302,3 +305,25 @@ def test_what_is_said_of_a_limit_is_one_line_whose_columns_are_parted_by_tabs(cl
     for words, told in printed.items():
         assert cli("limit", *words).out == f"repo:acme\t{told}\n"
     assert Flow(real.store).limits() == []
+
+
+def test_a_token_is_revoked_with_what_it_made(cli: Cli, real: World) -> None:
+    """What it made came by a server; what is written to Redis itself bears no token, and stays."""
+    made, _ = Tokens(real.store).new("ci", ["submit"])
+    with making_for(made.id):
+        hidden, _ = Tokens(real.store).new("hidden", ["submit"])
+        run = real.submit()
+        Sessions(real.store).new("chat", "claude")
+    kept = cli("submit", "--", "true").out.split()[0]
+
+    answer = cli("token", "revoke", "--with-what-it-made", "ci")
+
+    tokens = [f"token {made.id}\trevoked", f"token {hidden.id}\trevoked"]
+    assert (answer.code, sorted(answer.lines)) == (
+        0,
+        sorted([*tokens, "session chat\tclosed", f"run {run}\tcancelled"]),
+    )
+    assert (real.get(run).state, real.get(kept).state) == ("cancelled", "pending")
+    assert (real.get(kept).made_by, cli("token", "ls").out.count(made.id)) == ("", 0)
+    again = cli("token", "revoke", "--with-what-it-made", made.id)
+    assert (again.code, sentence(again)) == (2, f"There is no token {made.id}, and nothing that it has made.")

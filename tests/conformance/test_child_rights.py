@@ -11,6 +11,7 @@ from agentq.coordinator.errors import Fenced, NotAllowed, NotNow
 from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.intent import Intent
 from agentq.coordinator.limits import GENERATIONS, KEEP_MS
+from agentq.coordinator.maker import making_for
 from agentq.coordinator.offspring import Offspring
 from agentq.coordinator.queue import Claim
 from agentq.coordinator.run import Caps, RunSpec
@@ -184,3 +185,17 @@ def test_a_child_of_a_parent_in_turns_has_its_key_and_its_own_demands(world: Wor
         bear(world, claim, demands={"host": "h1"})
     with pytest.raises(NotAllowed, match="demands host=h1"):
         bear(world, claim, fair_key="me", demands={"host": "h2"})
+
+
+def test_a_child_is_given_results_of_no_queue_that_the_token_of_its_parent_may_not_read(world: World) -> None:
+    """Whoever asks for the child: the worker that does so may have a token for more."""
+    with making_for("3f09c2ab41d7", "default"):
+        claim = held(world, may_submit=("command",))
+    others = {queue: world.queue.submit(spec_of(COMMAND | {"queue": queue})).id for queue in ("default", "b")}
+    with making_for("a1b2c3d4e5f6", "default", "b"):
+        child = bear(world, claim, **COMMAND)
+    for run in (claim.id, child):
+        holder = Claim(run, "", "", "")
+        assert [each.id for each in world.queue.given(holder, [others["default"], new_run_id()])] == [others["default"]]
+        with pytest.raises(NotAllowed, match=f"{others['b']} is in the queue b"):
+            world.queue.given(holder, list(others.values()))

@@ -7,9 +7,10 @@ from support.plan_stage import DIAMOND, WORK, Studio, task
 from support.world import World
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Refused, TryLater, WrongState
+from agentq.coordinator.identity import task_run_id
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, SETTLE_A_CALL
-from agentq.coordinator.plans import Plans, Task, new_plan_id
+from agentq.coordinator.plans import LATER, Plans, Task, new_plan_id
 from agentq.coordinator.run import Outcome
 
 
@@ -53,6 +54,23 @@ def test_a_plan_that_is_sent_again_is_the_same_plan(world: World) -> None:
         studio.plans.create("shop", DIAMOND, plan=studio.plan, source="another source")
 
 
+def test_the_run_of_a_task_cannot_be_told_from_what_is_known_of_its_plan(world: World) -> None:
+    """Else another could be there first with its id. A plan of an earlier version, without a secret, goes on."""
+    plans, plan = Plans(world.queue), new_plan_id("shop")
+    plans.create("shop", [task("a")], plan=plan)
+    partition, made_at_ms = plans.partition(plan), plans.get(plan).created_at_ms
+    foretold = [
+        task_run_id(partition, made_at_ms, at, plan, name) for at, name in ((0, "a"), (LATER, "b"), (LATER, "c"))
+    ]
+
+    known = plans.runs(plan, ["a"]) | plans.add(plan, [task("b")])
+
+    assert plans.add(plan, [task("b")])["b"] == known["b"]
+    assert not {*foretold} & {*known.values()}
+    world.store.connection.command("HDEL", world.store.key(partition, "plan", plan), "secret")
+    assert plans.add(plan, [task("c")])["c"] == foretold[2]
+
+
 def test_a_plan_whose_submit_was_cut_is_open_and_the_same_words_complete_it(world: World) -> None:
     plans, plan = Plans(world.queue), new_plan_id("shop")
     cut = Cut(world, at=2)
@@ -92,7 +110,7 @@ class Cut:
 
 def test_an_open_plan_does_not_end_and_does_once_it_is_sealed(world: World) -> None:
     plans, plan = Plans(world.queue), new_plan_id("shop")
-    world.store.call("plan", plans.partition(plan), plan, "shop", "skip", 1, "", "")
+    world.store.call("plan", plans.partition(plan), plan, "shop", "skip", 1, "", "", "")
     made = plans.get(plan).created_at_ms
     world.pass_ms(KEEP_MS - 1)
     world.tick()

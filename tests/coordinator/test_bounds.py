@@ -9,6 +9,7 @@ from support.world import World
 
 from agentq.coordinator.errors import NotNow, Refused
 from agentq.coordinator.lifecycle import State
+from agentq.coordinator.maker import making_for
 from agentq.coordinator.overview import Overview
 from agentq.coordinator.rule import Rule
 from agentq.coordinator.run import RunSpec
@@ -85,6 +86,36 @@ def test_schedules_are_bounded_and_one_of_them_can_still_be_changed(narrow: Worl
     narrow.schedules.add("two", Rule(every_ms=60_000), SPEC, replace=True)
     narrow.schedules.remove("one")
     narrow.schedules.add("three", Rule(every_ms=1000), SPEC)
+
+
+def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others(
+    make_world: Callable[..., World],
+) -> None:
+    """Whoever has it. What it made and is gone counts no more; what is there already is changed and used as before."""
+    world = make_world(scripts=ScriptSet(bounds={"QUEUES": 6, "SESSIONS": 6, "SCHEDULES": 6, "MAKES_A_CALL": 2}))
+    sessions, schedules, hour = Sessions(world.store), world.schedules, Rule(every_ms=3_600_000)
+    makers: dict[str, Callable[[str], object]] = {
+        "queues": lambda name: world.submit(queue=name),
+        "sessions": lambda name: sessions.new(name, "claude"),
+        "schedules": lambda name: schedules.add(name, hour, SPEC.model_copy(update={"queue": "a"})),
+    }
+    for kind, make in makers.items():
+        with making_for("3f09c2ab41d7"):
+            for name in "abc":
+                make(name)
+            world.submit(queue="a")
+            with pytest.raises(NotNow, match=f"this token has made 3 {kind} that are still there"):
+                make("d")
+        make("d")
+        with making_for("a1b2c3d4e5f6"):
+            make("e")
+
+    schedules.remove("c")
+    with making_for("3f09c2ab41d7"):
+        schedules.add("a", hour, SPEC, replace=True)
+        makers["schedules"]("f")
+        with pytest.raises(NotNow, match="3 schedules"):
+            makers["schedules"]("g")
 
 
 def test_queues_are_told_in_pages_by_their_names(world: World) -> None:

@@ -54,7 +54,7 @@ def test_a_task_of_a_plan_that_was_stopped_tells_why(world: World) -> None:
 
 def test_a_task_of_a_plan_whose_submit_was_cut_tells_that(world: World) -> None:
     studio = Studio(world)
-    world.store.call("plan", studio.plans.partition(studio.plan), studio.plan, "", "", 0, "", "")
+    world.store.call("plan", studio.plans.partition(studio.plan), studio.plan, "", "", 0, "", "", "")
 
     assert why(studio, "a")[-2:] == [
         f"It is the task a of the plan {studio.plan}, which is open.",

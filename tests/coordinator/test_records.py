@@ -8,7 +8,7 @@ from support.world import START_MS, World
 
 from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Damaged, Invalid, NotFound
-from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.identity import new_run_id, partition_of
 from agentq.coordinator.lifecycle import OutcomeClass, State
 from agentq.coordinator.records import Filter
 from agentq.coordinator.run import Outcome, RunSpec
@@ -235,3 +235,19 @@ def test_a_damaged_limit_is_one_entry_of_a_list_and_says_so(world: World) -> Non
         ("a", None, True), ("b", 1, False)
     ]  # fmt: skip
     world.flow.unlimit("a")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [("spec", "-1"), ("spec", "null"), ("spec", "1e999"), ("spec", "[]"), ("outcome", "-1"), ("outcome", "{")],
+)
+def test_a_field_of_another_kind_of_json_is_told_as_damage(world: World, field: str, text: str) -> None:
+    run = world.submit()
+    key, command = world.store.key(partition_of(run), "run", run), world.store.connection.command
+    command("HSET", key, field, text)
+
+    with pytest.raises(Damaged, match=f"The record of the run {run} is damaged"):
+        world.records.get(run)
+    with pytest.raises(Damaged):
+        world.records.given(run, [run])
+    command("HDEL", key, "outcome")

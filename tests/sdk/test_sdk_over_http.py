@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from support.servers import Server, until
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.records import Filter
 from agentq.coordinator.run import Outcome, RunSpec
-from agentq.sdk import Client, Run, StillGoing, connect, gather, gather_async
+from agentq.sdk import Client, Run, StillGoing, connect, gather, gather_async, remote
 from agentq.sdk.remote import wire
 
 MakeServing = Callable[..., Serving]
@@ -173,3 +174,14 @@ def test_a_spec_survives_the_way(coordinator: Serving) -> None:
         assert client.run(receipt.id).record().spec == spec == coordinator.records.get(receipt.id).spec
         assert client.backend.submit(spec) == receipt._replace(created=False)
         assert "There is no limit repo:acme" in receipt.notes[0]
+
+
+def test_many_runs_with_many_arguments_come_in_by_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server takes a bounded number of items in one; see `ITEMS`."""
+    monkeypatch.setattr(remote, "ITEMS", 100)
+    texts = [json.dumps({"args": [1] * 60}), json.dumps({"args": [1] * 200}), *[json.dumps({"a": 1, "b": 2})] * 20]
+
+    found = list(remote._messages(texts))
+
+    assert [len(message) for message in found] == [1, 1, 16, 4]
+    assert [text for message in found for text in message] == texts

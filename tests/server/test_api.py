@@ -28,7 +28,7 @@ def api(serving: Serving) -> httpx.Client:
 
 def _documented(answer: httpx.Response) -> None:
     model = ANSWERS.get(asked_of(answer))
-    if model is not None and answer.is_success:
+    if model is not None and answer.is_success and answer.status_code != 204:
         answer.read()
         read = TypeAdapter(model).validate_json(answer.content)
         assert read.model_dump(by_alias=True).keys() == answer.json().keys()
@@ -245,6 +245,9 @@ def test_tokens_are_made_and_revoked_over_http(serving: Serving) -> None:
         assert "token" not in client.get("/tokens").json()["tokens"][0]
         assert client.delete(f"/tokens/{made['id']}").status_code == 204
         assert client.delete(f"/tokens/{made['id']}").status_code == 404
+        other = post(client, "/tokens", {"name": "cd", "scopes": ["read"]}, 201)["id"]
+        ended = client.delete(f"/tokens/{other}", params={"with_what_it_made": "true"})
+        assert (ended.status_code, ended.json()["tokens"]) == (200, [other])
 
 
 def test_a_delayed_run_begins_in_time_though_no_worker_keeps_the_duties(
@@ -380,5 +383,5 @@ def test_the_examples_of_the_documents_fit_what_they_are_of(serving: Serving) ->
         document = client.get("/openapi.json").json()
     for (method, path), model in ANSWERS.items():
         told = document["paths"][path.replace(":path", "")][method.lower()]["responses"]
-        good = next(told[status] for status in told if status.startswith("2"))
+        good = told[min(told)]
         TypeAdapter(model).validate_python(good["content"]["application/json"]["example"])

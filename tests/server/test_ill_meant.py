@@ -15,6 +15,7 @@ from support.http_servers import COMMAND, Serving
 from support.servers import Server, until
 
 from agentq.coordinator.errors import AgentqError, NotAllowed, TryLater, Unreachable
+from agentq.coordinator.server.envelope import Items
 from agentq.coordinator.server.problems import MEDIA_TYPE, of_error
 
 
@@ -113,6 +114,39 @@ def test_a_large_body_is_refused_before_it_is_read(serving: Serving) -> None:
     with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as client:
         client.sendall(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("path", ["/runs", "/plans", "/sessions"])
+@pytest.mark.parametrize("inner", [b'{"a":1' + b',"b":1' * 200_001 + b"}", b"[[]" + b",[]" * 600_001 + b"]"])
+def test_a_body_of_many_small_parts_is_refused_before_it_is_parsed(serving: Serving, path: str, inner: bytes) -> None:
+    """While it was, all others waited, for seconds."""
+    with serving.client() as client:
+        refused = client.post(path, content=b'{"kwargs":' + inner + b"}")
+
+    assert (refused.status_code, refused.headers["content-type"]) == (413, MEDIA_TYPE)
+    assert (
+        refused.json()["detail"]
+        == "The body has more than 600000 items, a member of an object counting as three; send less at once."
+    )
+
+
+def test_commas_within_a_text_are_no_items(serving: Serving) -> None:
+    agent = {"kind": "agent", "agent": "claude", "prompt": '\\",\\\\' * 100_000 + "," * 601_000}
+    with serving.client() as client:
+        taken = client.post("/runs", json=agent)
+        assert taken.status_code == 201
+        # A runner of another test would be given it.
+        client.post(f"/runs/{taken.json()['id']}/cancel", json={}).raise_for_status()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_items_are_counted_alike_however_the_body_comes(size: int) -> None:
+    value = {"a,b": [1, "x,\\", '\\",', "\\\\"], '"': {"c": ',,"', "d\\": [",", 2]}}
+    body, items = json.dumps(value).encode(), Items()
+
+    found = [items.add(body[at : at + size]) for at in range(0, len(body), size)]
+
+    assert found[-1] == 6 + 2 * 4
 
 
 @pytest.mark.full("takes 1 s")

@@ -6,9 +6,11 @@ import pytest
 from support.http_servers import Serving
 from support.worker_protocol import Peer
 
-from agentq.coordinator.errors import NotFound
+from agentq.coordinator.errors import NotAllowed, NotFound
+from agentq.coordinator.flow import Flow
 from agentq.coordinator.identity import new_run_id
 from agentq.coordinator.maker import making_for
+from agentq.coordinator.queue import Claim
 from agentq.coordinator.revocation import revoke_with_what_it_made
 from agentq.coordinator.run import RunSpec
 from agentq.coordinator.schedules import Schedules
@@ -41,6 +43,7 @@ def test_each_way_in_notes_the_token(guarded: Serving) -> None:
         turn = client.post("/sessions/made/turns", json={"prompt": "hello"}).json()["id"]
         plan = client.post("/plans", json={"name": "p", "tasks": [{"id": "a", "run": COMMAND}]}).json()["id"]
         task = client.get(f"/plans/{plan}/tasks").json()["tasks"][0]["run"]
+        planned = client.get(f"/plans/{plan}").json()
         schedule = client.put("/schedules/made", json=HOUR).json()
         ticked = client.post("/schedules/made/run").json()["id"]
         foreign = client.post("/runs", json={"type": "start_session", "session_name": "other", "prompt": "hi"})
@@ -50,7 +53,7 @@ def test_each_way_in_notes_the_token(guarded: Serving) -> None:
 
     runs = [one, *many, keyed, turn, task, ticked]
     assert {run: made_by(guarded, run) for run in runs} == dict.fromkeys(runs, by)
-    assert session["made_by"] == fork["made_by"] == schedule["made_by"] == told == by
+    assert session["made_by"] == fork["made_by"] == planned["made_by"] == schedule["made_by"] == told == by
     if foreign.status_code == 200:
         runs.append(foreign.json()["run_id"])
         assert made_by(guarded, runs[-1]) == by
@@ -144,3 +147,34 @@ def test_what_a_token_left_that_was_revoked_before_is_ended_by_its_id(guarded: S
     assert "was revoked" in str(guarded.records.get(run).outcome)
     with pytest.raises(NotFound, match="nothing that it has made"):
         revoke_with_what_it_made(guarded.store, id_in(token))
+
+
+@pytest.mark.parametrize("written_by", ["this version", "an earlier version"])
+def test_a_result_that_a_token_may_not_read_is_not_handed_to_its_run(guarded: Serving, written_by: str) -> None:
+    """It was checked at the submit; the run may be moved afterwards, and what another version wrote was not checked."""
+    inner, secret = f"inner-{written_by[:2]}", f"secret-{written_by[:2]}"
+    token, flow = guarded.token("submit", "read", queues=[inner, "shared"]), Flow(guarded.store)
+    named = guarded.submit(queue="shared")
+    call = {"kind": "function", "function": "shop:tax", "queue": inner, "args": [{"$run": named}]}
+    if written_by == "this version":
+        with guarded.client(token) as client:
+            mine = client.post("/runs", json=call).json()["id"]
+        Tokens(guarded.store).revoke(token.split("_")[2])
+    else:
+        with making_for(token.split("_")[2]):
+            mine = guarded.queue.submit(RunSpec.checked(**call)).id
+    holder, asked = Claim(mine, "", "", ""), {"ids": [named], "given_to": mine}
+
+    with guarded.client(guarded.token("read")) as reader:
+        assert [run.id for run in guarded.queue.given(holder, [named])] == [named]
+        assert list(reader.post("/records/runs", json=asked).json()["runs"]) == [named]
+        flow.move("shared", secret)
+        with pytest.raises(NotAllowed, match=f"{named} is in the queue {secret}"):
+            guarded.queue.given(holder, [named])
+        told = reader.post("/records/runs", json=asked).json()
+        assert (told["runs"], told["refused"][named]["status"]) == ({}, 403)
+        assert list(reader.post("/records/runs", json={"ids": [named]}).json()["runs"]) == [named]
+    # Whoever moves both of them together has said that they belong together.
+    flow.move(inner, secret)
+    assert [run.id for run in guarded.queue.given(holder, [named])] == [named]
+    flow.move(secret, "shared")

@@ -144,7 +144,7 @@ class Clients:
         """A plan without its tasks, which come one by one."""
         name, policy = self.sim.nonce(), self.sim.chance.choice(("skip", "run", "fail-plan"))
         if len(self.sim.model.plans) < PLANS_MOST:
-            self.say(lambda: self.sim.store.call("plan", 0, f"p-{name}", "p", policy, 1, "", ""))
+            self.say(lambda: self.sim.store.call("plan", 0, f"p-{name}", "p", policy, 1, "", "", ""))
 
     def seal_plan(self) -> None:
         for plan in self._some_plan():

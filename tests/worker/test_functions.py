@@ -9,7 +9,9 @@ import pytest
 from support.function_workers import Callers
 from support.servers import until
 
+from agentq.coordinator.maker import making_for
 from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.run import RunSpec
 
 
 def test_functions_of_both_kinds_return_their_results(callers: Callers) -> None:
@@ -148,3 +150,26 @@ def test_a_worker_ends_when_nothing_is_left_or_it_has_had_its_runs(callers: Call
 
     assert (states.count("completed"), states.count("pending")) == (10, 20)
     assert {callers.state(run) for run in runs} == {"completed"}
+
+
+def test_a_run_is_given_no_result_that_its_token_may_not_read(callers: Callers) -> None:
+    """Neither among the arguments of a function nor in the words of a command; see `hand_out.lua`."""
+    named = callers.call("added", 1, 2)
+    after, inner = {"after": [named]}, {"after": [named], "queue": "inner"}
+    echo = {"kind": "command", "argv": ["echo", "{{ tasks.x.result }}"], "inputs": {"x": named}}
+    with making_for("3f09c2ab41d7", "inner"):
+        # Those of the other queue have come there since.
+        given = [
+            callers.queue.submit(callers.spec("added", {"$run": named}, 1, **after)).id,
+            callers.queue.submit(RunSpec.checked(**echo, **after)).id,
+        ]
+        refused = [
+            callers.queue.submit(callers.spec("added", {"$run": named}, 1, **inner)).id,
+            callers.queue.submit(RunSpec.checked(**echo, **inner)).id,
+        ]
+    callers.worker(queue=["default", "inner"])
+
+    assert [callers.ended(run).state for run in given] == ["completed"] * 2
+    for ended in map(callers.ended, refused):
+        assert (ended.state, ended.outcome.class_) == ("failed", "rejected")
+        assert f"{named} is in the queue default" in ended.outcome.error

@@ -110,10 +110,12 @@ def run_worker(
 
 def serve(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
     """Run a worker in this process, with so many slots if nobody says how many; the exit code."""
+    from agentq.coordinator.environment_memory import hide_memory
     from agentq.worker import worker
     from agentq.worker.reaching import Straight
     from agentq.worker.reloading import Fresh, Reload
 
+    hide_memory()
     before = settings_of(ctx)
     options = _options(before, given, slots)
     program_log.keep_of_worker(options.log_level, as_json=options.log_json)

@@ -147,6 +147,7 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "orphan": (WrongState, "The {subject} is to be a child of {detail}, which does not exist or has ended."),
     "disowned": (Fenced, "The {subject} is no business of this attempt: {detail} has gone on without it."),
     "beyond": (NotAllowed, "The {subject} may do no more than the run whose child it is to be: {detail}."),
+    "out_of_reach": (NotAllowed, "The {subject} is in the queue {detail}, which the token of this run may not read."),
     "deep": (NotNow, "The {subject} is refused: there are {detail} generations above it already, which is the most."),
     "foreign": (NotAllowed, "The {subject} is no child of {detail}, which may end only its own."),
     "crowded": (
@@ -201,6 +202,11 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
     "many_schedules": (
         Refused,
         "The {subject} is refused: there are {detail}, which is the most (AGENTQ_SCHEDULES_MAX).",
+    ),
+    "many_of_token": (
+        NotNow,
+        "The {subject} is refused: this token has made {detail} that are still there, which is half of all that "
+        "there may be (AGENTQ_QUEUES_MAX, AGENTQ_SESSIONS_MAX, AGENTQ_SCHEDULES_MAX), and so the most for one token.",
     ),
     "overfull": (Invalid, "The {subject} takes no more: {detail} is the most."),
     "stale": (Stale, "The {subject} was changed meanwhile; look at it again."),

@@ -6,7 +6,6 @@ How a worker comes to hold any is in lease.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +13,7 @@ from pydantic_core import to_json
 
 from agentq.coordinator import limits
 from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import AgentqError, Invalid, NotFound, refusal
+from agentq.coordinator.errors import AgentqError, Invalid, refusal
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import COMPLETING, State
 from agentq.coordinator.run import Outcome
@@ -130,15 +129,11 @@ class Holding:
 
         return mail(self.store, claim.id)
 
-    def given(self, claim: Claim, runs: Sequence[str]) -> list[Run]:  # noqa: ARG002 - the server itself does not ask
+    def given(self, claim: Claim, runs: Sequence[str]) -> list[Run]:
         """Of those that its run is given, or comes after, the ones that are still there."""
         from agentq.coordinator.records import Records
 
-        records, found = Records(self.store), []
-        for run in runs:
-            with suppress(NotFound):
-                found.append(records.get(run))
-        return found
+        return Records(self.store).given(claim.id, runs)
 
     def finished(self, claim: Claim, plan: str, most: int) -> list[Run]:
         """The newest of its plan that are completed."""

@@ -6,7 +6,7 @@
 
 They sort by time, name their partition, and are safe in URLs and file names of any system. The maker of an id can send
 the same submit twice: the second one finds the first. What a schedule makes has an id that follows from schedule and
-tick, and of a task from its plan.
+tick, and of a task from its plan, each with a word that only the store has.
 """
 
 from __future__ import annotations

@@ -149,6 +149,8 @@ KEYS = (
         "a member leaves when it is revoked, or a while after it has expired"),
     Key("token", "token:<token>", "hash", "what a token may do, its digest, its last use",
         "until it is revoked; TTL: a while after it has expired"),
+    Key("makes", "token:<token>:<kind>", "zset", "queues, schedules or sessions that a token made, what was looked for "
+        "last at the end", "TTL: a month after the last was made; a member leaves once it is not there any more"),
     Key("answered", "answered:<digest>", "string", "the runs that an Idempotency-Key stands for", "TTL: a day"),
 )  # fmt: skip
 

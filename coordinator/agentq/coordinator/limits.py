@@ -58,6 +58,10 @@ SESSIONS = 100_000
 """Sessions of a partition, those closed in the last week among them, if nothing else is set."""
 SCHEDULES = 10_000
 """Schedules of a partition, if nothing else is set."""
+MAKES_A_CALL = 100
+"""Of what a token has made, how much is looked for in one call when it has made as much as it may."""
+MAKES_KEPT_MS = 30 * 24 * 3600 * 1000
+"""How long it is remembered what a token has made, after the last of it."""
 QUEUES_A_CALL = 100
 """Queues whose runs one call counts."""
 QUEUES_A_PAGE = 1000
@@ -159,6 +163,9 @@ SAVED_BYTES = 64 << 10
 """What a run may save of its own when it parks."""
 MEMBERS = 65_536
 """Of one object in a request, where it is not free JSON such as the arguments of a function."""
+ITEMS = 600_000
+"""Of lists in a request, and three for each member of an object: more than one run has. While they are
+read, others wait."""
 FAULTS = 1_000
 """Of one request; of more none is described, since that takes time for each."""
 MAY_SUBMIT = 32

@@ -1,4 +1,5 @@
-"""Whose token makes what: told to each script beside the time, and kept with what it makes, as `made_by`.
+"""Whose token makes what: told to each script beside the time, and kept with what it makes, as `made_by`; and for which
+queues the token is good, if not for all, kept with its runs as `reach`.
 
 It stands in a context variable, so that no way in can forget it: each request of the HTTP server sets it once it knows
 who asks. Who writes to the store without a server has no token, and `made_by` is empty then.
@@ -14,19 +15,19 @@ _maker: ContextVar[str] = ContextVar("agentq_maker", default="")
 
 
 def maker() -> str:
-    """The id of the token that asks; empty without one."""
+    """The id of the token that asks, and behind it its queues, if it is not good for all; empty without one."""
     return _maker.get()
 
 
-def set_maker(token: str) -> None:
+def set_maker(token: str, *queues: str) -> None:
     """From now on in this context."""
-    _maker.set(token)
+    _maker.set(" ".join((token, *queues)))
 
 
 @contextmanager
-def making_for(token: str) -> Iterator[None]:
+def making_for(token: str, *queues: str) -> Iterator[None]:
     """What is made within is this token's."""
-    before = _maker.set(token)
+    before = _maker.set(" ".join((token, *queues)))
     try:
         yield
     finally:

@@ -54,6 +54,8 @@ class Plan:
     """Whether ended tasks of it are being let begin again."""
     ended: str | None
     ended_at_ms: int | None
+    made_by: str
+    """The token that made it, if one did."""
 
     @property
     def live(self) -> int:
@@ -183,6 +185,7 @@ def _plan(plan: str, told: str, tasks: int, counts: str) -> Plan:
         retrying="walking" in fields,
         ended=fields.get("ended"),
         ended_at_ms=int(fields["ended_at_ms"]) if "ended_at_ms" in fields else None,
+        made_by=fields.get("made_by", ""),
     )
 
 

@@ -1,15 +1,16 @@
 """Plans: tasks that depend on each other, each of them a run, and what becomes of them together.
 
 A plan is made in three steps: its record, its tasks, and the seal, which says that all of them are there. Each can be
-sent again, and the id of every run follows from the plan and the task: so a plan whose submit was cut can be seen as
-such, and the same words complete it. It has ended when it is sealed and none of its tasks lives; then the event
-`plan_ended` tells the word that it ended with. A plan lives in one partition.
+sent again, and the id of every run follows from the plan, its secret and the task: so a plan whose submit was cut can
+be seen as such, and the same words complete it. It has ended when it is sealed and none of its tasks lives; then the
+event `plan_ended` tells the word that it ended with. A plan lives in one partition.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from secrets import token_hex
 from typing import Any, Literal, NamedTuple
 from zlib import compress
 
@@ -80,10 +81,9 @@ class Plans(PlanRecords):
         given = given or {}
         ordered = _ordered(tasks, given)
         budget: Word = "" if budget_usd is None else round(budget_usd * 1_000_000)
-        words = (name, on_failed, len(tasks), _packed(source), budget)
+        words = (name, on_failed, len(tasks), _packed(source), budget, token_hex(16))
         created_at_ms = self._open(plan, *words, durable=durable)
-        partition = self.partition(plan)
-        ids = {task.id: task_run_id(partition, created_at_ms, at, plan, task.id) for at, task in enumerate(ordered)}
+        ids = self._ids(plan, created_at_ms, ((at, task.id) for at, task in enumerate(ordered)))
         self._submit(plan, ordered, {**given, **ids}, on_failed)
         self._seal(plan, durable=durable)
         return plan
@@ -92,12 +92,12 @@ class Plans(PlanRecords):
         """Add tasks to a plan, which goes on if it had ended; returns their runs. They may need any task of it."""
         record = self.get(plan)
         known = self.runs(plan, [need for task in tasks for need in (*task.needs, *task.inputs, task.id)])
-        ordered, partition = _ordered(tasks, known), self.partition(plan)
-        ids = {task.id: task_run_id(partition, record.created_at_ms, LATER, plan, task.id) for task in tasks}
+        ordered = _ordered(tasks, known)
+        ids = self._ids(plan, record.created_at_ms, ((LATER, task.id) for task in tasks))
         taken = next((task for task, run in ids.items() if known.get(task, run) != run), None)
         if taken is not None:
             raise Invalid(f"The plan {plan} has a task {taken} already; give the new one another id.")
-        self._open(plan, "", "", 0, "", "")
+        self._open(plan, "", "", 0, "", "", "")
         try:
             self._submit(plan, ordered, known | ids, record.on_failed)
         finally:
@@ -158,6 +158,13 @@ class Plans(PlanRecords):
         if isinstance(reply, str):
             raise refusal(reply, f"plan {plan}") or AssertionError(reply)
         return int(reply[1])
+
+    def _ids(self, plan: str, created_at_ms: int, tasks: Iterable[tuple[int, str]]) -> dict[str, str]:
+        """The runs of tasks at these places of a plan; the same whenever they are asked for."""
+        partition = self.partition(plan)
+        # A plan of an earlier version has no secret.
+        secret = self.store.connection.command("HGET", self.store.key(partition, "plan", plan), "secret") or ""
+        return {task: task_run_id(partition, created_at_ms, at, f"{plan}{secret}", task) for at, task in tasks}
 
     def _seal(self, plan: str, *, durable: bool = False) -> None:
         call = self.store.call_durably if durable else self.store.call

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from agentq.coordinator.connection import Word
-from agentq.coordinator.errors import Damaged, Invalid, NotFound
+from agentq.coordinator.errors import Damaged, Invalid, NotFound, refusal
 from agentq.coordinator.identity import created_ms, partition_of, run_id_prefix
 from agentq.coordinator.life import Run, Summary
 from agentq.coordinator.lifecycle import OutcomeClass, State
@@ -121,11 +121,31 @@ class Records:
         key = self.store.key(partition_of(run_id), "run", run_id)
         fields = self._hash(key)
         if not fields:
-            raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
-        try:
-            return Run.from_hash(run_id, fields)
-        except (ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"The record of the run {run_id} is damaged ({type(error).__name__}).") from error
+            raise _gone(run_id)
+        return _run(run_id, fields)
+
+    def given(self, run_id: str, others: Sequence[str]) -> list[Run]:
+        """Of those that a run names, to be given their results, the ones that are still there."""
+        found: list[Run] = []
+        queues = self._readable_by(run_id)
+        for partition in dict.fromkeys(map(partition_of, others)):
+            ids = [other for other in others if partition_of(other) == partition]
+            for other, told in zip(ids, self.store.call("hand_out", partition, queues, *ids), strict=True):
+                refused = refusal(told, f"run {other}") if isinstance(told, str) else None
+                if refused is not None:
+                    raise refused
+                if told:
+                    found.append(_run(other, fields_of(told)))
+        return found
+
+    def _readable_by(self, run_id: str) -> str:
+        """The queues whose results a run may be given, as words: those of the token that submitted it, and its own."""
+        key, command = self.store.key(partition_of(run_id), "run", run_id), self.store.connection.command
+        self.store.guard()
+        reach, made_by, lane = command("HMGET", key, "reach", "made_by", "lane")
+        if not reach and made_by:  # an earlier version does not keep it
+            reach = command("HGET", self.store.key(0, "token", made_by), "queues")
+        return f"{reach} {lane.partition(':')[0]}" if reach else ""
 
     def size(self, run_id: str) -> int:
         """About how many bytes a run takes, whole: those of its spec and of what its last attempt left."""
@@ -227,6 +247,17 @@ class Records:
     def _hash(self, key: str) -> dict[str, str]:
         self.store.guard()
         return fields_of(self.store.connection.command("HGETALL", key))
+
+
+def _gone(run_id: str) -> NotFound:
+    return NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
+
+
+def _run(run_id: str, fields: dict[str, str]) -> Run:
+    try:
+        return Run.from_hash(run_id, fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"The record of the run {run_id} is damaged ({type(error).__name__}).") from error
 
 
 def _said(at_ms: int | None) -> Word:

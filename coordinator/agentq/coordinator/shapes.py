@@ -61,6 +61,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "expected": plan.expected,
         "counts": {state.value: count for state, count in plan.counts.items()},
         "stopped_why": plan.stopped_why or None,
+        "made_by": plan.made_by or None,
         "created_at": iso(plan.created_at_ms),
         "ended_at": _time(plan.ended_at_ms),
     }

@@ -119,7 +119,7 @@ class Store:
         return "" if self._clock is None else self._clock()
 
     def _heading(self) -> Word:
-        """What each script is told first: the time, and whose token asks, if one does."""
+        """What each script is told first: the time, and whose token asks, if one does, with its queues."""
         now, by = self.now(), maker()
         return f"{now} {by}" if by else now
 

@@ -101,7 +101,8 @@ class Backend(Protocol):
     def find(self, text: str | None, *, live: bool = False) -> str:
         """The id of the run that was typed, or of the newest; see `coordinator/references.py`."""
 
-    def get(self, run_id: str) -> Run: ...
+    def get(self, run_id: str, *, given_to: str | None = None) -> Run:
+        """A run, whole. One that another has among its arguments is refused where that may not read it."""
 
     def matching(self, which: Filter) -> Iterator[str]:
         """The ids of the runs that a filter takes, newest first."""

@@ -189,12 +189,12 @@ class Function:
 
     # ---- in the worker
 
-    def arguments(self, text: str) -> Pair:
+    def arguments(self, text: str, run: str | None = None) -> Pair:
         """What to call it with, from the JSON text that a run carries: an array, or an object of keywords."""
         if references.MARK in text:
             if pickles.is_sealed(text):
                 return self._unsealed(text)
-            text = references.resolved(text)
+            text = references.resolved(text, run)
         if self._validator is None:
             value = json.loads(text)
             return (tuple(value), {}) if isinstance(value, list) else ((), value)
@@ -204,14 +204,14 @@ class Function:
         except ValidationError as error:
             raise self._invalid(error) from error
 
-    def arguments_of(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Pair:
+    def arguments_of(self, args: Sequence[Any], kwargs: dict[str, Any], run: str | None = None) -> Pair:
         """The same, from a run that carries positions and keywords."""
         if not args or not kwargs:
-            return self.arguments(to_json(kwargs or list(args)).decode())
+            return self.arguments(to_json(kwargs or list(args)).decode(), run)
         named = self._by_name(tuple(args), kwargs)
         if named is not None:
-            return self.arguments(to_json(named).decode())
-        args, kwargs = json.loads(references.resolved(to_json([list(args), kwargs]).decode()))
+            return self.arguments(to_json(named).decode(), run)
+        args, kwargs = json.loads(references.resolved(to_json([list(args), kwargs]).decode(), run))
         try:
             if self._validator is None:
                 return tuple(args), dict(kwargs)

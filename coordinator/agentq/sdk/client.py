@@ -190,9 +190,9 @@ class Client:
         """What happens to all runs, from now on, or after an event: `after` takes the `place` of the last one seen."""
         return self.backend.events(after, follow=follow)
 
-    def result_value(self, run_id: str) -> Any:
-        """The result of a completed run as JSON values, for a run that has it as an argument."""
-        return value_of(self.backend.get(run_id))
+    def result_value(self, run_id: str, *, given_to: str | None = None) -> Any:
+        """The result of a completed run as JSON values; `given_to` a run that has it as an argument, if that may."""
+        return value_of(self.backend.get(run_id, given_to=given_to))
 
     # ---- the server
 

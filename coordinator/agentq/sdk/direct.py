@@ -63,8 +63,9 @@ class Direct:
         references = References(self.records)
         return references.newest(live=live) if text is None else references.run(text)
 
-    def get(self, run_id: str) -> Run:
-        return self.records.get(run_id)
+    def get(self, run_id: str, *, given_to: str | None = None) -> Run:
+        given = self.records.given(given_to, [run_id]) if given_to is not None else []
+        return given[0] if given else self.records.get(run_id)
 
     def matching(self, which: Filter) -> Iterator[str]:
         return (run.id for run in self.records.all(which))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -42,11 +43,11 @@ def noting(found: list[str]) -> Callable[[Any], Any]:
     return fallback
 
 
-def resolved(text: str, results: Results | None = None) -> str:
-    """The text with the results of runs in the places that stand for them."""
+def resolved(text: str, given_to: str | None = None) -> str:
+    """The text with the results of runs in the places that stand for them, as far as a run may be given those."""
     if MARK not in text:
         return text
-    return to_json(_walk(json.loads(text), results or _results)).decode()
+    return to_json(_walk(json.loads(text), partial(_result, given_to))).decode()
 
 
 def check_arguments(value: Any) -> None:
@@ -90,10 +91,10 @@ def _is_run(text: Any) -> bool:
     return True
 
 
-def _results(run_id: str) -> Any:
+def _result(given_to: str | None, run_id: str) -> Any:
     from agentq.sdk.client import default_client
     from agentq.sdk.context import current_run
 
     current = current_run(None)
     client = default_client() if current is None else current.client
-    return client.result_value(run_id)
+    return client.result_value(run_id, given_to=given_to)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentq.coordinator import limits
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Fenced, Invalid, Stopping, TryLater, Unreachable
+from agentq.coordinator.errors import AgentqError, Fenced, Invalid, NotAllowed, Stopping, TryLater, Unreachable
 from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
 from agentq.coordinator.logs import Chunk
 from agentq.coordinator.queue import Claim
@@ -163,8 +163,8 @@ class Attempt:
 
             try:
                 spec = await self.decided(lambda: Inputs(self.around.queue, self.claim).filled(spec))
-            except Invalid as invalid:
-                raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=str(invalid))) from invalid
+            except (Invalid, NotAllowed) as refused:
+                raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=str(refused))) from refused
         self.spec = placed(spec)
         return await self._execute(resumption)
 

@@ -1,7 +1,7 @@
 --[[ begin: a session, new, or from where another one is.
 KEYS   base
 ARGV   now_ms name agent cwd model budgets fork op
-REPLY  ok, existing STATE, no_session NAME, wrong_agent NAME, many_sessions NUMBER
+REPLY  ok, existing STATE, no_session NAME, wrong_agent NAME, many_sessions NUMBER, many_of_token NUMBER KIND
 VERBS
 FLAGS
 `fork` names the session to go on from: what is empty of the rest is as there. `op` names the call: sent again it changes
@@ -17,6 +17,8 @@ if f[2] then return 'existing ' .. f[2] end
 
 local number = call('ZCARD', key_sessions())
 if number >= SESSIONS then return 'many_sessions ' .. number end
+local excess = refuse_share('sessions', SESSIONS, function(other) return call('ZSCORE', key_sessions(), other) end)
+if excess then return excess end
 
 local facts = { 'agent', agent, 'state', 'open', 'op', op, 'created_at_ms', stamp, 'used_at_ms', stamp }
 local function set(field, value)
@@ -42,4 +44,5 @@ set('made_by', made_by)
 for _, field in ipairs(ASKED) do set(field, source[field]) end
 call('HSET', key, unpack(facts))
 call('ZADD', key_sessions(), stamp, name)
+note_share('sessions', name)
 return 'ok'

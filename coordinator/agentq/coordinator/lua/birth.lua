@@ -7,18 +7,24 @@ local function refuse_queue(queue)
   if listed[queue] == nil then listed[queue] = call('SISMEMBER', key_queues(), queue) == 1 end
   local number = not listed[queue] and call('SCARD', key_queues())
   if number and number >= QUEUES then return 'many_queues ' .. number end
+  return number and refuse_share('queues', QUEUES, function(name) return call('SISMEMBER', key_queues(), name) == 1 end)
 end
 
 local function birth(id, lane, spec, run, reason, door)
   local key, queue = run.key, queue_of(lane)
   if not listed[queue] then
-    call('SADD', key_queues(), queue)
+    if call('SADD', key_queues(), queue) == 1 then note_share('queues', queue) end
     listed[queue] = true
   end
   call('HSET', key, 'spec', spec, 'state', run.state, 'lane', lane, 'entry', run.entry, 'submitted_at_ms', stamp)
-  local by = made_by
-  if door and door.parent and (door.fence or by == '') then by = call('HGET', key_run(door.parent), 'made_by') or by end
+  local by, within = made_by, reach
+  if door and door.parent and (door.fence or by == '') then
+    local parent = call('HMGET', key_run(door.parent), 'made_by', 'reach')
+    by, within = parent[1] or by, door.fence and parent[2] or within
+  end
   if by ~= '' then call('HSET', key, 'made_by', by) end
+  -- The results of which queues it may be given; see hand_out.lua.
+  if within ~= '' then call('HSET', key, 'reach', within) end
   if door then
     call('HSET', key, 'more', 1)
     for _, name in ipairs({ 'on_failed', 'dedupe', 'plan', 'session', 'retry', 'keep_ms', 'limits', 'fair', 'parent',

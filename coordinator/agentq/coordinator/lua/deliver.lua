@@ -1,7 +1,7 @@
 --[[ deliver: put an RQ job straight into its lane, for producers that know of it.
 KEYS   base
 ARGV   now_ms id lane job head tail timed
-REPLY  ok, exists ID, barred QUEUE, many_queues NUMBER
+REPLY  ok, exists ID, barred QUEUE, many_queues NUMBER, many_of_token NUMBER KIND
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   planning limiting waiting turns ending merging birth rq

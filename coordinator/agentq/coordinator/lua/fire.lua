@@ -12,6 +12,7 @@ changes nothing: so a tick is run once, however many call. `ok damaged` means th
 
 local REFUSALS = { taken = 'a run of its id was there before', barred = 'its queue takes no new runs',
   many_queues = 'there are as many queues as there may be',
+  many_of_token = 'the token that made it has made as many queues as it may',
   no_session = 'its session does not exist', closed_session = 'its session is closed',
   wrong_agent = 'its session is of another agent', over_burst = 'it asks for more units of a limit than its burst' }
 

@@ -13,7 +13,7 @@ for name in next_row do names[#names + 1] = name end
 if #names == 0 then names, cursor = page_of(key_plans(), before, tonumber(count)) end
 
 local TOLD = { 'name', 'on_failed', 'expected', 'sealed', 'created_at_ms', 'stopped', 'stopped_why', 'stopped_at_ms',
-  'walking', 'ended', 'ended_at_ms' }
+  'walking', 'ended', 'ended_at_ms', 'made_by' }
 local page = { cursor }
 for _, name in ipairs(names) do
   local values, fields = call('HMGET', key_plan(name), unpack(TOLD)), {}

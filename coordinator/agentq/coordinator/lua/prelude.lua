@@ -4,9 +4,9 @@ USES, and the script as the body of `main`; `close` then carries out what was pu
 commands. ]]
 
 local call = redis.call
--- The time, if it is told, and behind a space the token that asks, if one does. An id like 12e456789012 reads as a number
--- too, so the two are told apart by the space.
-local told, made_by = string.match(ARGV[1], '^(%d*) ?(%w*)$')
+-- The time, if it is told, and behind a space the token that asks, if one does, and the queues that it is good for, if not
+-- for all. An id like 12e456789012 reads as a number too, so the two are told apart by the space.
+local told, made_by, reach = string.match(ARGV[1], '^(%d*) ?(%w*) ?(.*)$')
 local now = tonumber(told)
 if not now then
   local time = call('TIME')
@@ -169,6 +169,26 @@ end
 -- Let a timer go on at once with work that one call could not finish. By any clock its time is long past, so the work does
 -- not wait when the clock is set back.
 local function ring_at_once(id) set_timer(id, 1) end
+
+-- Note what a token has made, behind all that it made before.
+local function note_share(kind, name)
+  if made_by == '' then return end
+  local last = call('ZRANGE', key_makes(made_by, kind), -1, -1, 'WITHSCORES')[2] or 0
+  call('ZADD', key_makes(made_by, kind), last + 1, name)
+  call('PEXPIRE', key_makes(made_by, kind), MAKES_KEPT_MS)
+end
+
+-- The word that refuses a token one more of a kind, of which there may be `most`, when it has made half of them. Of what it
+-- made some is looked for in each call, and forgotten if it is not there any more.
+local function refuse_share(kind, most, is_there)
+  local share = math.ceil(most / 2)
+  if made_by == '' or call('ZCARD', key_makes(made_by, kind)) < share then return nil end
+  for _, name in ipairs(call('ZRANGE', key_makes(made_by, kind), 0, MAKES_A_CALL - 1)) do
+    if is_there(name) then note_share(kind, name) else call('ZREM', key_makes(made_by, kind), name) end
+  end
+  local number = call('ZCARD', key_makes(made_by, kind))
+  return number >= share and 'many_of_token ' .. number .. ' ' .. kind or nil
+end
 
 local index_names = {}
 

@@ -2,7 +2,7 @@
 KEYS   base
 ARGV   now_ms
 ROWS   id lane spec door
-REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE, many_queues NUMBER, orphan ID, disowned ID, deep NUMBER, beyond WHY, crowded ID, over_burst LIMIT, no_session NAME, closed_session NAME, wrong_agent NAME, no_plan NAME, closed_plan NAME
+REPLY  per run: ok, exists ID, taken, duplicate ID, no_dependency ID, barred QUEUE, many_queues NUMBER, many_of_token NUMBER KIND, orphan ID, disowned ID, deep NUMBER, beyond WHY, crowded ID, over_burst LIMIT, no_session NAME, closed_session NAME, wrong_agent NAME, no_plan NAME, closed_plan NAME
 VERBS  submit unblock skip cancel wake
 FLAGS
 USES   planning limiting waiting turns ending merging birth child_rights

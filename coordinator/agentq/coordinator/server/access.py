@@ -122,7 +122,7 @@ class Access:
     async def principal(self, connection: HTTPConnection) -> Principal:
         """Who asks. Refuses a token that is not good, and whoever has none and needs one."""
         found = await self._principal(connection)
-        set_maker(found.token or "")
+        set_maker(found.token or "", *found.queues)
         return found
 
     async def _principal(self, connection: HTTPConnection) -> Principal:

@@ -112,8 +112,8 @@ def _complete_foreign(operation: dict[str, Any], example: Example | None) -> Non
 
 def _tell(operation: dict[str, Any], content: dict[str, Any]) -> None:
     """What is answered if all goes well."""
-    good = next(answer for status, answer in operation["responses"].items() if status.startswith("2"))
-    good["content"] = {JSON: content}
+    good = min(status for status in operation["responses"] if status.startswith("2"))
+    operation["responses"][good]["content"] = {JSON: content}
 
 
 def example_of(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentq.coordinator import tracing
 from agentq.coordinator.clock import monotonic_ns
+from agentq.coordinator.limits import ITEMS
 from agentq.coordinator.server import problems
 from agentq.coordinator.server.departing import CAME
 from agentq.coordinator.server.patience import OF_A_BODY
@@ -170,6 +171,26 @@ class _Bodies:
         self._taken -= number
 
 
+class Items:
+    """Counts the items of lists and members of objects in JSON that comes in pieces, by what is outside of its texts. A
+    member, which takes longer to read, counts as three items."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._in_text = False
+        self._rest = b""
+
+    def add(self, piece: bytes) -> int:
+        """How many there are with this piece."""
+        piece = self._rest + piece
+        whole = piece.rstrip(b"\\")  # what it escapes is in the next one
+        self._rest = b"\\" * ((len(piece) - len(whole)) % 2)
+        parts = whole.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        self._number += sum(part.count(b",") + 2 * part.count(b":") for part in parts[self._in_text :: 2])
+        self._in_text ^= len(parts) % 2 == 0
+        return self._number
+
+
 class _Exchange:
     """One request and its answer, as they pass."""
 
@@ -196,6 +217,7 @@ class _Exchange:
         self._patience_ns = settings.body_timeout_ms * 1_000_000
         self._taken = 0
         self._bodies = bodies
+        self._items = Items()
         self._counted = 0
         """What of its body it has taken room for."""
         self._whole = scope["type"] != "http" or not has_body
@@ -219,6 +241,9 @@ class _Exchange:
         if self._taken > SMALL_BYTES:
             self._bodies.take(self._taken - self._counted)
             self._counted = self._taken
+        if self._items.add(message.get("body", b"")) > ITEMS:
+            counted = "a member of an object counting as three"
+            raise HTTPException(413, f"The body has more than {ITEMS} items, {counted}; send less at once.", CLOSE)
         self._whole = not message.get("more_body", False)
         return message
 

@@ -20,6 +20,7 @@ from types import FrameType
 import uvicorn
 
 from agentq.coordinator import embedded, local_token, program_log
+from agentq.coordinator.environment_memory import hide_memory
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
 from agentq.coordinator.server.access import file_tokens
 from agentq.coordinator.server.app import App, create_app
@@ -72,6 +73,7 @@ def serve(
     """Listen until a signal says to end; `ready` is told the address once it is there."""
     check(server, insecure=insecure)
     program_log.keep(server.log_level)
+    hide_memory()
     home = embedded.home(settings.home)
     local = "" if insecure or not is_loopback(server.host) else _local_token(home)
     app = create_app(settings, server, open_to_all=insecure, local=local)

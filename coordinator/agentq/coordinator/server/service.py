@@ -81,7 +81,7 @@ class Submit(NamedTuple):
     id: str
     bytes: int
     made_by: str = ""
-    """The token that asks for it."""
+    """The token that asks for it, and its queues."""
 
 
 class Service:

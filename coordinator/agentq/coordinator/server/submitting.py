@@ -62,7 +62,7 @@ def read(body: bytes) -> Any:
     if not body:
         raise Invalid('There is no body; it is to be JSON, such as {"kind": "command", "argv": ["make", "test"]}.')
     try:
-        value = from_json(body, allow_inf_nan=False)
+        value = from_json(body, allow_inf_nan=False, cache_strings="none")
         if INFINITE in to_json(value):
             json.loads(body, parse_float=_finite)  # unless it is a text that says so
     except (ValueError, RecursionError) as error:

@@ -14,7 +14,7 @@ from agentq.coordinator.events import BEGINNING, Event
 from agentq.coordinator.identity import is_run_id, new_nonce
 from agentq.coordinator.life import Run
 from agentq.coordinator.lifecycle import State
-from agentq.coordinator.limits import ARGUMENTS_BYTES, LIST_A_CALL, SUBMIT_A_CALL
+from agentq.coordinator.limits import ARGUMENTS_BYTES, ITEMS, LIST_A_CALL, SUBMIT_A_CALL
 from agentq.coordinator.logs import LogEntry
 from agentq.coordinator.queue import Receipt
 from agentq.coordinator.records import Filter
@@ -84,8 +84,8 @@ class Remote:
         found = self._wire.get("/records/find", {"run": text, "live": "true" if live else None})
         return str(found["id"])
 
-    def get(self, run_id: str) -> Run:
-        return self._runs.get(run_id)
+    def get(self, run_id: str, *, given_to: str | None = None) -> Run:
+        return self._runs.get(run_id, given_to=given_to)
 
     def matching(self, which: Filter) -> Iterator[str]:
         asked = {"state": ",".join(which.states), "queue": which.queue, "plan": which.plan, "limit": LIST_A_CALL}
@@ -181,13 +181,14 @@ def _key() -> str:
 def _messages(texts: Iterable[str]) -> Iterator[list[str]]:
     rest = iter(texts)
     message: list[str] = []
-    size = 0
+    size = items = 0
     for text in rest:
-        if message and (len(message) == SUBMIT_A_CALL or size + len(text) > A_MESSAGE_BYTES):
+        more = text.count(",") + 2 * text.count(":") + 1  # at the most: some may be within texts
+        size, items = size + len(text), items + more
+        if message and (len(message) == SUBMIT_A_CALL or size > A_MESSAGE_BYTES or items > ITEMS):
             yield message
-            message, size = [], 0
+            message, size, items = [], len(text), more
         message.append(text)
-        size += len(text)
     if message:
         yield message
 

@@ -25,8 +25,8 @@ class Watching:
         self._bells: dict[str, list[Bell]] = {}
         self._reader: _Reader | None = None
 
-    def get(self, run_id: str) -> Run:
-        found = self._records([run_id], ended=False)[run_id]
+    def get(self, run_id: str, *, given_to: str | None = None) -> Run:
+        found = self._records([run_id], ended=False, given_to=given_to)[run_id]
         if isinstance(found, AgentqError):
             raise found
         assert found is not None
@@ -59,11 +59,13 @@ class Watching:
             self._reader.stop()
         self._wire.close()
 
-    def _records(self, run_ids: Sequence[str], *, ended: bool) -> dict[str, Run | AgentqError | None]:
+    def _records(
+        self, run_ids: Sequence[str], *, ended: bool, given_to: str | None = None
+    ) -> dict[str, Run | AgentqError | None]:
         found: dict[str, Run | AgentqError | None] = {}
-        left = list(run_ids)
+        left, more = list(run_ids), {} if given_to is None else {"given_to": given_to}
         while left:
-            told = self._wire.post("/records/runs", {"ids": left, "ended": ended})
+            told = self._wire.post("/records/runs", {"ids": left, "ended": ended, **more})
             found |= {run_id: Run.from_hash(run_id, fields) for run_id, fields in told["runs"].items()}
             found |= dict.fromkeys(told["live"])
             found |= {run_id: refused(problem) for run_id, problem in told["refused"].items()}

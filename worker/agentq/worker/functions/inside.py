@@ -122,7 +122,7 @@ class Inside:
                 traceparent = whole.traceparent
                 timeout_ms = whole.timeout_ms
                 function = self._allowed.load(whole.function or "", lane)
-                args, kwargs = function.arguments_of(whole.args, whole.kwargs)
+                args, kwargs = function.arguments_of(whole.args, whole.kwargs, run)
                 if timeout_ms or whole.silence_timeout_ms:
                     times = f"{timeout_ms or 0} {whole.silence_timeout_ms or 0} {whole.stop_grace_ms}"
                     self._voice.say(wire.record(run, fence, wire.TIMED, times))
@@ -131,7 +131,7 @@ class Inside:
                 traceparent = traced.get("traceparent")
                 at = min(place for place in (spec.find("["), spec.find("{"), len(spec)) if place >= 0)
                 function = self._allowed.load(spec[:at], lane)
-                args, kwargs = function.arguments(spec[at:])
+                args, kwargs = function.arguments(spec[at:], run)
                 if not function.is_async and not self._tracing.is_on and is_kept(function.path):
                     self._known[spec[:at]] = function
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends

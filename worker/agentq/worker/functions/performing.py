@@ -39,7 +39,7 @@ class Performing:
     ) -> None:
         """Call a synchronous function with the arguments of this text."""
         try:
-            args, kwargs = function.arguments(text)
+            args, kwargs = function.arguments(text, run)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
             self.say(run, fence, verdicts.not_begun(error))
             return

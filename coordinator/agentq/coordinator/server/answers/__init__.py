@@ -56,6 +56,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
     **{("POST", f"{WORKER}/{verb}"): house.SentAway for verb in ("drain", "stop")},
     ("GET", "/tokens"): house.Tokens,
     ("POST", "/tokens"): house.MadeToken,
+    ("DELETE", "/tokens/{token}"): house.Revoked,
     ("GET", "/health"): house.Health,
     ("GET", "/ready"): house.Ready,
 }

@@ -122,6 +122,17 @@ class MadeToken(Token):
     token: Annotated[str, Field(examples=["aq_client_3f09c2ab41d7_…"])]
 
 
+class Revoked(Answer):
+    """What has ended with a token, by names and ids."""
+
+    tokens: Annotated[list[str], Field(examples=[["3f09c2ab41d7"]])]
+    """It, unless it was revoked before, and those that it made."""
+    schedules: list[str]
+    webhooks: list[str]
+    sessions: list[str]
+    runs: list[Id]
+
+
 class Tokens(Answer):
     """All tokens, the oldest first."""
 

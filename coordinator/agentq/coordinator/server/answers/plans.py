@@ -25,6 +25,8 @@ class Plan(Answer):
     """How many it is to have; fewer are there if its submit was cut."""
     counts: Annotated[dict[State, int], Field(examples=[{"completed": 1, "running": 1}])]
     stopped_why: str | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
     created_at: At
     ended_at: At | None
 

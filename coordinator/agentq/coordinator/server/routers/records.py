@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.confidential import HIDDEN, hidden
+from agentq.coordinator.errors import Damaged, NotAllowed
 from agentq.coordinator.fields import RunId
 from agentq.coordinator.identity import partition_of
 from agentq.coordinator.lifecycle import TERMINAL
@@ -42,6 +43,8 @@ class Looked(bodies.Body):
     ids: Annotated[tuple[RunId, ...], Field(min_length=1, max_length=IDS, strict=False, fail_fast=True)]
     ended: bool = False
     """Only those that have ended are wanted whole."""
+    given_to: Annotated[RunId | None, Field(strict=False)] = None
+    """Only what this run may be given: none of a queue that the token which submitted it may not read."""
 
 
 @router.post("/runs", summary="Look at many runs")
@@ -109,15 +112,17 @@ def _look(service: Service, caller: Principal, asked: Looked) -> dict[str, Any]:
             continue
         try:
             caller.check_queue(lane_parts(lane or "")["queue"])
+            if asked.given_to is not None:
+                service.records.given(asked.given_to, [run_id])
             if asked.ended and state not in TERMINAL:
                 answer["live"].append(run_id)
                 continue
             fields = fields_of(service.store.connection.command("HGETALL", key))
             answer["runs"][run_id] = _told(fields)
             size += sum(map(len, fields.values()))
-        except Denied as refused:
+        except NotAllowed as refused:
             answer["refused"][run_id] = problems.problem(403, str(refused), kind="denied")
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, Damaged):
             told = f"The record of the run {run_id} is damaged."
             answer["refused"][run_id] = problems.problem(500, told, kind="damaged")
     return answer

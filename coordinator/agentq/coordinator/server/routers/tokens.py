@@ -44,7 +44,13 @@ async def new(request: Request, body: bodies.NewToken) -> Response:
     return views.told(token_record(made) | {"token": text}, 201)
 
 
-@router.delete("/{token}", status_code=204, summary="Make a token good for nothing", dependencies=[ADMIN])
+@router.delete(
+    "/{token}",
+    status_code=204,
+    summary="Make a token good for nothing",
+    dependencies=[ADMIN],
+    responses={200: {"description": "With what it made: what has ended."}},
+)
 async def revoke(
     request: Request,
     token: Annotated[str, Path(description="Its id, or its name.")],
