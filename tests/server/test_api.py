@@ -385,3 +385,10 @@ def test_the_examples_of_the_documents_fit_what_they_are_of(serving: Serving) ->
         told = document["paths"][path.replace(":path", "")][method.lower()]["responses"]
         good = told[min(told)]
         TypeAdapter(model).validate_python(good["content"]["application/json"]["example"])
+
+
+def test_logs_are_documented_as_json_and_as_a_stream(serving: Serving) -> None:
+    with api(serving) as client:
+        described = client.get("/openapi.json").json()["paths"]["/runs/{run_id}/logs"]["get"]
+
+    assert described["responses"]["200"]["content"].keys() == {"application/json", "text/event-stream"}

@@ -15,7 +15,7 @@ from agentq.coordinator.records import Filter
 HOOKS = {"on_run_start": {"type": "agent", "agent_name": "gate"}}
 BODIES: dict[str, tuple[int, dict[str, Any]]] = {
     "a": (200, {"type": "start_session", "session_name": "named", "prompt": "do it"}),
-    "b": (201, {"type": "start_session", "prompt": "do it"}),
+    "b": (200, {"type": "start_session", "prompt": "do it"}),
     "c": (201, {"type": "start_session", "agent_name": "worker-bee", "parameters": {"prompt": "do it"}}),
     "resume": (201, {"type": "resume_session", "session_id": "talk", "parameters": {"prompt": "go on"}}),
 }

@@ -111,9 +111,9 @@ def _complete_foreign(operation: dict[str, Any], example: Example | None) -> Non
 
 
 def _tell(operation: dict[str, Any], content: dict[str, Any]) -> None:
-    """What is answered if all goes well."""
+    """What is answered if all goes well, beside what the route itself says of answers that are no JSON."""
     good = min(status for status in operation["responses"] if status.startswith("2"))
-    operation["responses"][good]["content"] = {JSON: content}
+    operation["responses"][good]["content"] = {**operation["responses"][good].get("content", {}), JSON: content}
 
 
 def example_of(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:

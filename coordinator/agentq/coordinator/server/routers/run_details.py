@@ -29,7 +29,12 @@ ENTRIES = 500
 Place = Annotated[str, Query(pattern=PLACE, description="The `id` of an entry.")]
 
 
-@router.get("/logs", summary="What a run wrote")
+FOLLOWED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Entries; with `follow`, a stream of them.", "content": {sse.MEDIA_TYPE: {}}}
+}
+
+
+@router.get("/logs", summary="What a run wrote", responses=FOLLOWED)
 async def logs(
     request: Request,
     run_id: RunId,
