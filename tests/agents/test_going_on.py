@@ -162,7 +162,7 @@ def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio
     for path in studio.home.rglob("*.jsonl"):
         path.unlink()
     store = studio.crew.queue.store
-    key = store.key(studio.sessions.partition("talk"), "session_carried", "talk")
+    key = store.key(studio.sessions.partition("talk"), "session_transcript", "talk")
     assert store.connection.command("SETRANGE", key, 0, "\\\\\\\\")
 
     run = studio.run("TELL prompts", session="talk")

@@ -99,7 +99,7 @@ def test_p3_a_worker_that_died_before_the_clock_was_set_back_is_lost_though_it_h
     """By the server's clock its lease, and its locks on the duties, have three hours to go."""
     crew = make_crew(server, **TIMES)
     victim = crew.worker(slots=2)
-    keeper = crew.queue.store.key(0, "keeper")
+    keeper = crew.queue.store.key(0, "duty_owner")
     command = crew.queue.store.connection.command
     until(lambda: command("GET", keeper) == crew.name_of(victim), "the first worker to do the duties")
     runs = [crew.queue.submit(journal.spec(1)).id for _ in range(2)]

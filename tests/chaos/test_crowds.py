@@ -145,7 +145,7 @@ def reaper_elsewhere(crew: Crew) -> Iterator[list[str]]:
     reaper = Reaper(crew.queue.store, crew.settings, lost=lost.append)
     ticker = Ticker(crew.queue.store, [reaper], crew.settings.tick_ms, owner="elsewhere")
     ticker.start()
-    keeper = crew.queue.store.key(0, "keeper")
+    keeper = crew.queue.store.key(0, "duty_owner")
     until(lambda: crew.queue.store.connection.command("GET", keeper) == "elsewhere", "the duty to be taken")
     yield lost
     ticker.stop()

@@ -77,7 +77,7 @@ def test_a_worker_on_a_slow_line_leaves_without_waiting_for_a_round_of_the_janit
             crew.queue.submit(RunSpec.checked(**elsewhere, queue=f"q{number}"))
         line.delay_ms = 300
         worker = crew.worker(url=line.url)
-        lock = crew.queue.store.key(0, "keeper")
+        lock = crew.queue.store.key(0, "duty_owner")
         until(lambda: crew.queue.store.connection.command("GET", lock), "the worker to begin the duties")
 
         worker.send_signal(signal.SIGTERM)

@@ -114,7 +114,7 @@ def test_a_worker_runs_a_schedule_in_time(cli: Cli, real: World) -> None:
     worker = subprocess.Popen([sys.executable, "-m", "agentq.cli.main", "worker"], stderr=subprocess.PIPE)
     try:
         until(lambda: cli("worker", "ls").lines, "a worker to register")
-        until(lambda: real.store.connection.command("EXISTS", real.store.key(0, "keeper")), "a scheduler")
+        until(lambda: real.store.connection.command("EXISTS", real.store.key(0, "duty_owner")), "a scheduler")
         cli("schedule", "add", "beat", "--every", "1s", "--", "true")
         until(lambda: [each.what for each in real.schedules.history("beat")].count("made") >= 3, "three ticks")
         cli("schedule", "pause", "beat")

@@ -20,7 +20,7 @@ from agentq.coordinator.waiting import Resumption, Wait
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 TURN = {"kind": "agent", "agent": "claude", "prompt": "go on", "argv": ()}
-ABOUT_WORKERS = ("worker", "alive", "workers", "departed", "inbox", "holds", "watch")
+ABOUT_WORKERS = ("worker", "worker_lease", "workers", "departed_workers", "worker_inbox", "worker_runs", "reaper_watch")
 """What a change of workers, and not of runs, may change."""
 
 MakeStage = Callable[..., "Stage"]
@@ -192,7 +192,7 @@ class Stage:
 
     def beat(self, worker: str) -> None:
         """A heartbeat that names all that the worker holds."""
-        holds = self.command("HGETALL", "holds", worker)
+        holds = self.command("HGETALL", "worker_runs", worker)
         held = [Claim(run, hold.partition(" ")[0], "", "") for run, hold in zip(holds[::2], holds[1::2], strict=True)]
         self.leases[worker].heartbeat(held)
 
@@ -210,11 +210,11 @@ class Stage:
         return self.world.store.key(self.partition, name, *parts)
 
     def command(self, word: str, name: str, *words: str) -> list[str]:
-        """A command on one key: `command("HGETALL", "holds", "w1")`."""
+        """A command on one key: `command("HGETALL", "worker_runs", "w1")`."""
         return list(self.world.store.connection.command(word, self.key(name, *words)))
 
     def size(self, word: str, name: str, *parts: str) -> int:
-        """How much a key holds: `size("SCARD", "needs", run)`."""
+        """How much a key holds: `size("SCARD", "dependencies", run)`."""
         return int(self.world.store.connection.command(word, self.key(name, *parts)))
 
     def value(self, name: str, *parts: str) -> str:
@@ -260,7 +260,7 @@ class Stage:
     def dump(self, *, runs_only: bool = False, standing: bool = False) -> dict[str, object]:
         """Everything stored; `runs_only` without what is about workers, `standing` without entries that stand for
         nothing, which any claim may throw away."""
-        about = tuple(f" {kind} (" for kind in (*ABOUT_WORKERS * runs_only, *("spared",) * standing))
+        about = tuple(f" {kind} (" for kind in (*ABOUT_WORKERS * runs_only, *("kept_entries",) * standing))
         dump = {name: value for name, value in self.world.dump().items() if not any(kind in name for kind in about)}
         if runs_only:
             dump |= {name: _of_runs(dump[name]) for name in dump if " events (" in name}

@@ -66,7 +66,7 @@ def test_each_of_many_dependents_is_told_once_though_whoever_tells_them_crashes(
     with pytest.raises(TryLater), stage.unchanged():
         stage.queue.requeue(stage.run)
 
-    assert call(stage, "settle") == 1
+    assert call(stage, "duty/notify_dependents") == 1
     assert len(told(stage, since, event)) == 2 * SETTLE_A_CALL
     stage.tick()
     assert sorted(told(stage, since, event)) == sorted(children)
@@ -83,7 +83,7 @@ def test_a_long_chain_is_skipped_link_by_link(make_stage: MakeStage) -> None:
     stage.queue.cancel(stage.run)
     assert told(stage, since, "skipped") == chain[:SETTLE_A_CALL]
     stage.world.check()
-    assert call(stage, "settle") == 1
+    assert call(stage, "duty/notify_dependents") == 1
     assert told(stage, since, "skipped") == chain[: 2 * SETTLE_A_CALL]
     stage.tick()
 
@@ -144,15 +144,15 @@ def test_a_lost_worker_with_many_runs_is_swept_in_chunks(make_stage: MakeStage) 
     reap = ("server-1", 15_000, 30_000, 2_500, "0.5")
     for pause_ms in (0, 15_000, 15_000):
         stage.world.pass_ms(pause_ms)
-        call(stage, "reap", *reap)
+        call(stage, "duty/reap_workers", *reap)
     stage.world.pass_ms(2_500)
 
-    swept = [call(stage, "reap", *reap) for _ in range(3)]
+    swept = [call(stage, "duty/reap_workers", *reap) for _ in range(3)]
 
     assert [reply[2:4] for reply in swept if isinstance(reply, list)] == [[SWEEP_A_CALL, 1], [SWEEP_A_CALL, 1], [50, 0]]
     assert Counter(told(stage, since, "lost")) == Counter(stage.children)
     with stage.unchanged():
-        assert call(stage, "reap", *reap) == [0, 0, 0, 0, "0"]
+        assert call(stage, "duty/reap_workers", *reap) == [0, 0, 0, 0, "0"]
 
 
 def hold_many(make_stage: MakeStage) -> tuple[Stage, int]:
@@ -168,21 +168,21 @@ def test_an_ousted_worker_with_many_runs_loses_them_in_chunks(make_stage: MakeSt
     stage, since = hold_many(make_stage)
     words = ("w1", stage.epoch("w1"), "0.5", "its process is dead")
 
-    assert call(stage, "oust", *words) == "retiring"
+    assert call(stage, "worker/evict", *words) == "retiring"
     assert len(told(stage, since, "lost")) == SWEEP_A_CALL
     stage.world.check()
     assert stage.world.reap() == ["w1"]
 
     assert Counter(told(stage, since, "lost")) == Counter(stage.children)
     with stage.unchanged():
-        assert call(stage, "oust", *words) == "ok"
+        assert call(stage, "worker/evict", *words) == "ok"
 
 
 def test_a_worker_that_leaves_hands_many_runs_back_in_chunks(make_stage: MakeStage) -> None:
     stage, since = hold_many(make_stage)
     words = ("w1", stage.epoch("w1"))
 
-    assert call(stage, "deregister", *words) == "retiring"
+    assert call(stage, "worker/deregister", *words) == "retiring"
     assert len(told(stage, since, "released")) == SWEEP_A_CALL
     stage.world.check()
     stage.lease("w1").deregister()
@@ -195,7 +195,7 @@ def test_a_worker_that_was_started_again_gives_up_many_runs_in_chunks(make_stage
     stage.world.pass_ms(stage.world.settings.lease_ms)
     identity = stage.lease("w1").identity.model_dump_json()
 
-    assert call(stage, "register", "w1", "0", "operation", 30_000, "0.5", identity) == "retiring"
+    assert call(stage, "worker/register", "w1", "0", "operation", 30_000, "0.5", identity) == "retiring"
     assert len(told(stage, since, "lost")) == SWEEP_A_CALL
     del stage.leases["w1"]
     stage.lease("w1")
@@ -257,7 +257,7 @@ def test_many_timers_ring_in_chunks(make_stage: MakeStage) -> None:
     since = len(stage.events())
     stage.world.pass_ms(1000)
 
-    rung = [call(stage, "tick") for _ in range(4)]
+    rung = [call(stage, "duty/run_timers") for _ in range(4)]
 
     assert [reply[0] for reply in rung if isinstance(reply, list)] == [TICK_A_CALL, TICK_A_CALL, 200, 0]
     assert by_name(stage.events(since)) == {"failed": {*late}, "promoted": {*due}}

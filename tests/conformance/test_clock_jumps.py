@@ -119,7 +119,7 @@ def test_a_plan_that_is_being_stopped_is_stopped_though_the_clock_was_set_back(w
     """One call cancels so many tasks; the promoter goes on with the rest at once, whatever the clock says."""
     studio = Studio(world, [task(f"t{number}") for number in range(SETTLE_A_CALL + 1)])
     partition = studio.plans.partition(studio.plan)
-    assert world.store.call("halt", partition, studio.plan, "enough") == "ok 1"
+    assert world.store.call("plan/cancel", partition, studio.plan, "enough") == "ok 1"
 
     world.pass_ms(-3 * 3_600_000)
     world.tick()

@@ -301,8 +301,8 @@ def test_room_that_nobody_has_any_more_is_found_by_the_janitor(world: World) -> 
     world.worker("w1").claim(2)
     command, key = world.store.connection.command, world.store.key
     partition = partition_of(first)
-    command("ZADD", key(partition, "holders", KEY), 1, "run_000000000000000000000001")
-    command("ZREM", key(partition, "waiters", KEY), second)
+    command("ZADD", key(partition, "limit_holders", KEY), 1, "run_000000000000000000000001")
+    command("ZREM", key(partition, "limit_waiters", KEY), second)
 
     world.tidy()
 

@@ -21,11 +21,11 @@ def open_behind(stage: Stage, parents: Sequence[str], **fields: object) -> None:
     """The submit of a run of whose dependencies more are to come."""
     door = to_json(RunSpec.checked(**COMMAND, after=parents, **fields).to_door() | {"open": True})
     words = (stage.run, stage.spec.lane, stage.spec.to_wire(), door)
-    assert stage.world.store.call("submit", stage.partition, *words) == ["ok"]
+    assert stage.world.store.call("run/submit", stage.partition, *words) == ["ok"]
 
 
 def depend(stage: Stage, seal: int, *parents: str, expires_ms: int = 0) -> str:
-    return str(stage.world.store.call("depend", stage.partition, stage.run, seal, expires_ms, *parents))
+    return str(stage.world.store.call("run/add_dependencies", stage.partition, stage.run, seal, expires_ms, *parents))
 
 
 def depend_twice(stage: Stage, seal: int, *parents: str, expires_ms: int = 0) -> None:
@@ -161,7 +161,7 @@ def test_a_run_with_thousands_of_dependencies_waits_for_each(make_stage: MakeSta
 
     for _ in range(2):
         assert stage.queue.submit(spec, run_id=stage.run).created
-    assert stage.size("SCARD", "needs", stage.run) == PARENTS - 700
+    assert stage.size("SCARD", "dependencies", stage.run) == PARENTS - 700
     for count in (900, 899):
         finish_many(stage, count)
     assert stage.present() == "blocked"
@@ -225,7 +225,7 @@ def test_a_submit_that_would_make_a_ring_is_cancelled_and_says_why(make_stage: M
     ring = new_run_id(stage.partition)
     spec = RunSpec.checked(**COMMAND, after=[*parents, ring])
     words = (stage.run, spec.lane, spec.to_wire(), to_json(spec.to_door()))
-    assert stage.world.store.call("submit", stage.partition, *words) == ["ok"], "the first call of several"
+    assert stage.world.store.call("run/submit", stage.partition, *words) == ["ok"], "the first call of several"
     stage.queue.submit(RunSpec.checked(**COMMAND, after=[stage.run]), run_id=ring)
 
     with pytest.raises(Invalid, match=f"cannot wait for {ring}, which was submitted after it and waits itself"):

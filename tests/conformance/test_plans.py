@@ -110,7 +110,7 @@ class Cut:
 
 def test_an_open_plan_does_not_end_and_does_once_it_is_sealed(world: World) -> None:
     plans, plan = Plans(world.queue), new_plan_id("shop")
-    world.store.call("plan", plans.partition(plan), plan, "shop", "skip", 1, "", "", "")
+    world.store.call("plan/create", plans.partition(plan), plan, "shop", "skip", 1, "", "", "")
     made = plans.get(plan).created_at_ms
     world.pass_ms(KEEP_MS - 1)
     world.tick()

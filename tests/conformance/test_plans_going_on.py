@@ -47,7 +47,7 @@ def test_what_fails_again_does_not_begin_again_in_the_same_retry(world: World) -
     for claim in claims:
         world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
     partition = studio.plans.partition(studio.plan)
-    assert world.store.call("retry", partition, studio.plan, "failed", "once") == "ok 1"
+    assert world.store.call("plan/retry", partition, studio.plan, "failed", "once") == "ok 1"
     for claim in studio.lease.claim(1000):
         world.queue.fail(claim, Outcome(class_=OutcomeClass.REJECTED))
     world.tick()

@@ -94,7 +94,7 @@ def test_setting_a_limit_again_fills_its_bucket(world: World) -> None:
 def test_a_gate_is_shut_until_the_last_time_that_an_id_can_tell(world: World) -> None:
     """The script itself holds that, also where its caller does not."""
     for partition in world.store.partitions():
-        world.store.call("gate", partition, KEY, 10**16 - 1, "for ever")
+        world.store.call("limit/block_until", partition, KEY, 10**16 - 1, "for ever")
 
     (limit,) = world.flow.limits()
     assert limit.shut_until_ms == DUE_AT_MS_MAX

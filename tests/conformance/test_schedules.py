@@ -149,7 +149,7 @@ def test_a_scheduler_that_was_frozen_does_not_turn_a_schedule_back(timetable: Ti
     timetable.world.pass_ms(HOUR)
 
     with timetable.world.unchanged():
-        assert timetable.world.store.call("fire", timetable.schedules.partition("s"), *words) == "stale"
+        assert timetable.world.store.call("schedule/fire", timetable.schedules.partition("s"), *words) == "stale"
 
 
 def test_what_was_computed_from_a_schedule_as_it_no_longer_is_is_stale(timetable: Timetable) -> None:
@@ -159,11 +159,11 @@ def test_what_was_computed_from_a_schedule_as_it_no_longer_is_is_stale(timetable
     partition, next_ms = timetable.schedules.partition("s"), found.next_at_ms or 0
     what = ("skip", '{"every_ms":1000}', "default:5:", "{}", "{}")
     stale: list[tuple[str, tuple[str | int, ...]]] = [
-        ("reinstate", ("s", "another", next_ms, next_ms, next_ms)),
-        ("reinstate", ("s", found.revision, next_ms - 1, next_ms, next_ms)),
-        ("schedule", ("s", "another", "new", *what, next_ms, next_ms)),
-        ("schedule", ("t", "another", "new", *what, next_ms, next_ms)),
-        ("schedule", ("s", found.revision, "new", *what, found.last_at_ms or 0, next_ms)),
+        ("schedule/resume", ("s", "another", next_ms, next_ms, next_ms)),
+        ("schedule/resume", ("s", found.revision, next_ms - 1, next_ms, next_ms)),
+        ("schedule/put", ("s", "another", "new", *what, next_ms, next_ms)),
+        ("schedule/put", ("t", "another", "new", *what, next_ms, next_ms)),
+        ("schedule/put", ("s", found.revision, "new", *what, found.last_at_ms or 0, next_ms)),
     ]
 
     with timetable.world.unchanged():
@@ -210,7 +210,7 @@ def test_a_scheduler_looks_again_when_the_next_tick_comes(timetable: Timetable) 
 def test_whoever_keeps_the_scheduler_is_told_of_an_earlier_tick(timetable: Timetable) -> None:
     world, partition = timetable.world, timetable.schedules.partition("s")
     lease = world.worker("keeper")
-    world.store.connection.command("SET", world.store.key(partition, "keeper"), "keeper", "PX", 60_000)
+    world.store.connection.command("SET", world.store.key(partition, "duty_owner"), "keeper", "PX", 60_000)
     later = next(name for name in map("t{}".format, range(99)) if timetable.schedules.partition(name) == partition)
 
     timetable.add(every_ms=3_000)

@@ -84,7 +84,7 @@ def test_a_run_that_begins_again_counts_as_live(timetable: Timetable) -> None:
 def test_what_damage_leaves_among_the_live_runs_does_not_hold_up_the_next(timetable: Timetable) -> None:
     timetable.add(overlap="skip")
     world, partition = timetable.world, timetable.schedules.partition("s")
-    world.store.connection.command("ZADD", world.store.key(partition, "made", "s"), 0, new_run_id(partition))
+    world.store.connection.command("ZADD", world.store.key(partition, "schedule_runs", "s"), 0, new_run_id(partition))
 
     timetable.pass_ms(MINUTE)
 

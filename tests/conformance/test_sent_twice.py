@@ -142,15 +142,15 @@ def test_a_claim_sent_again_gives_what_is_still_held_of_the_same_runs(make_stage
     ids = [stage.submit_other(priority=priority) for priority in (1, 5, 5, 9)]
     words = ("w1", stage.epoch("w1"), "nonce", 3, 0, "", "default:9:", "default:5:", "default:1:")
 
-    first = stage.world.store.call("claim", stage.partition, *words)
+    first = stage.world.store.call("worker/claim", stage.partition, *words)
     with stage.unchanged():
-        assert stage.world.store.call("claim", stage.partition, *words) == first
+        assert stage.world.store.call("worker/claim", stage.partition, *words) == first
 
     claims = [Claim(*first[at : at + 4]) for at in range(2, len(first), 4)]
     assert [claim.id for claim in claims] == [ids[3], *ids[1:3]]
     stage.queue.finish([(claims[0], Outcome())])
     with stage.unchanged():
-        rest = stage.world.store.call("claim", stage.partition, *words)
+        rest = stage.world.store.call("worker/claim", stage.partition, *words)
     assert rest == [*first[:2], *first[6:]]
 
 
@@ -159,13 +159,13 @@ def test_a_registration_sent_again_keeps_epoch_and_runs(make_stage: MakeStage) -
     store, identity = stage.world.store, stage.lease("w9").identity.model_copy(update={"id": "w1"})
     words = ("w1", "0", "operation", 30_000, "0.5", identity.model_dump_json())
 
-    epochs = [store.call("register", partition, *words)[1] for partition in store.partitions()]
+    epochs = [store.call("worker/register", partition, *words)[1] for partition in store.partitions()]
     stage.leases["w1"] = Lease(store, identity, stage.world.settings)
     stage.leases["w1"].go_on(epochs)
     stage.submit()
     claim = stage.take()
     with stage.unchanged():
-        again = store.call("register", stage.partition, *words)
+        again = store.call("worker/register", stage.partition, *words)
 
     assert (again[:3], again[4:]) == (["ok", epochs[stage.partition], 1], [claim.id, claim.fence])
 

@@ -55,7 +55,7 @@ class Timetable:
         return self.due_in(self.schedules.partition(name))
 
     def due_in(self, partition: int) -> list[Due]:
-        told = self.world.store.call("due", partition, DUE_A_CALL)
+        told = self.world.store.call("schedule/list_due", partition, DUE_A_CALL)
         return [Due(*told[at : at + 4]) for at in range(2, len(told), 4)]
 
     def take(self, due: list[Due], scheduler: Scheduler | None = None, name: str = "s") -> int:

@@ -79,11 +79,11 @@ def requeue(stage: Stage) -> object:
 
 
 def room_comes(stage: Stage) -> None:
-    stage.world.store.call("gate", stage.partition, LIMIT, 0, "")
+    stage.world.store.call("limit/block_until", stage.partition, LIMIT, 0, "")
 
 
 def look_for_room(stage: Stage) -> None:
-    assert stage.world.store.call("audit", stage.partition, LIMIT) == 0
+    assert stage.world.store.call("repair/limit", stage.partition, LIMIT) == 0
 
 
 def move_queue(stage: Stage) -> None:
@@ -147,7 +147,7 @@ def told(results: list[AgentqError | None]) -> None:
 
 def claim(stage: Stage) -> object:
     words = ("w2", stage.epoch("w2"), "nonce-of-claim", 10, 0, "", stage.lane())
-    return stage.world.store.call("claim", stage.partition, *words)
+    return stage.world.store.call("worker/claim", stage.partition, *words)
 
 
 def read(stage: Stage) -> None:
@@ -160,14 +160,16 @@ def claim_fresh(stage: Stage) -> object:
     epoch = stage.epoch("w2")
     read(stage)
     words = ("w2", epoch, "nonce-of-claim", 10, 0, "fresh", stage.lane())
-    return stage.world.store.call("claim", stage.partition, *words)
+    return stage.world.store.call("worker/claim", stage.partition, *words)
 
 
 def adopt(stage: Stage) -> object:
     lease, epoch = stage.lease("w2"), stage.epoch("w2")
     read(stage)
     entries = [word for entry in lease.pending(stage.partition) for word in entry]
-    return stage.world.store.call("adopt", stage.partition, "w2", epoch, "nonce-of-adopt", 100, 0, *entries)
+    return stage.world.store.call(
+        "worker/claim_delivered", stage.partition, "w2", epoch, "nonce-of-adopt", 100, 0, *entries
+    )
 
 
 def exchange(class_: str) -> Say:
@@ -176,7 +178,7 @@ def exchange(class_: str) -> Say:
     def say(stage: Stage) -> object:
         outcome = Outcome(class_=OutcomeClass(class_)).to_wire()
         words = ("w1", "0", 0, "", 0, "0.5", "", stage.run, stage.claim.fence, class_, outcome, "")
-        _, _, count, *answers = stage.world.store.call("exchange", stage.partition, *words)
+        _, _, count, *answers = stage.world.store.call("worker/finish_and_claim", stage.partition, *words)
         assert len(answers) == 2 * count
         answer = answers[1] if answers else "ok"
         told([refusal(answer, stage.run)])
@@ -188,7 +190,7 @@ def exchange(class_: str) -> Say:
 def exchange_for_more(stage: Stage) -> object:
     """The worker has nothing to tell, and asks for a run."""
     words = ("w2", stage.epoch("w2"), 0, "nonce-of-exchange", 10, "0.5", stage.lane())
-    word, revision, answers, *claimed = stage.world.store.call("exchange", stage.partition, *words)
+    word, revision, answers, *claimed = stage.world.store.call("worker/finish_and_claim", stage.partition, *words)
     assert answers == 0
     return [word, revision, *claimed]
 
@@ -250,8 +252,8 @@ def told_late(ending: str) -> Say:
     def late(stage: Stage) -> None:
         ended = stage.neighbours[ending]
         stage.plant("ZADD", stage.key("dependents", ended), 0, stage.run)
-        stage.plant("ZADD", stage.key("settling"), stage.world.now_ms, ended)
-        assert stage.world.store.call("settle", stage.partition) == 0
+        stage.plant("ZADD", stage.key("dependents_to_notify"), stage.world.now_ms, ended)
+        assert stage.world.store.call("duty/notify_dependents", stage.partition) == 0
 
     return late
 
@@ -307,7 +309,7 @@ def be_ousted(stage: Stage, worker: str = "w1") -> None:
 
 def oust_again(stage: Stage) -> None:
     epoch = str(stage.about("w1", "epoch"))
-    assert stage.world.store.call("oust", stage.partition, "w1", epoch, "0.5", "its process is dead") == "ok"
+    assert stage.world.store.call("worker/evict", stage.partition, "w1", epoch, "0.5", "its process is dead") == "ok"
 
 
 def leave(stage: Stage, worker: str = "w1") -> None:
@@ -319,7 +321,7 @@ def by_wrong_holder(act: Callable[[Stage, str], None]) -> Say:
 
     def late(stage: Stage) -> None:
         stage.lease("w9")
-        stage.plant("HSET", stage.key("holds", "w9"), stage.run, stage.claim.fence)
+        stage.plant("HSET", stage.key("worker_runs", "w9"), stage.run, stage.claim.fence)
         act(stage, "w9")
         if "w9" in stage.leases:
             stage.leases.pop("w9").deregister()

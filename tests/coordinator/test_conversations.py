@@ -266,11 +266,11 @@ def test_what_a_run_carries_goes_when_it_ends(world: World, talk: Conversations)
     held = claim(lease(world))
     talk.bind(held, "uuid-1", host="alpha", movable=True)
     talk.carry(held, b"what was said")
-    assert world.store.connection.command("EXISTS", world.store.key(0, "carried", run)) == 1
+    assert world.store.connection.command("EXISTS", world.store.key(0, "transcript", run)) == 1
 
     world.queue.finish([(held, Outcome())])
 
-    assert world.store.connection.command("EXISTS", world.store.key(0, "carried", run)) == 0
+    assert world.store.connection.command("EXISTS", world.store.key(0, "transcript", run)) == 0
 
 
 # ---- who may say it

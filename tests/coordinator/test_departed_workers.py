@@ -90,6 +90,6 @@ def test_workers_that_left_more_than_an_hour_ago_are_forgotten_when_the_next_one
         lease = world.worker(name)
         lease.deregister()
         world.pass_ms(WORKER_RECORD_MS + 1)
-    departed = world.store.connection.command("ZRANGE", world.store.key(0, "departed"), 0, -1)
+    departed = world.store.connection.command("ZRANGE", world.store.key(0, "departed_workers"), 0, -1)
 
     assert departed == ["w2"]

@@ -54,14 +54,14 @@ def test_a_task_of_a_plan_that_was_stopped_tells_why(world: World) -> None:
 
 def test_a_task_of_a_plan_whose_submit_was_cut_tells_that(world: World) -> None:
     studio = Studio(world)
-    world.store.call("plan", studio.plans.partition(studio.plan), studio.plan, "", "", 0, "", "", "")
+    world.store.call("plan/create", studio.plans.partition(studio.plan), studio.plan, "", "", 0, "", "", "")
 
     assert why(studio, "a")[-2:] == [
         f"It is the task a of the plan {studio.plan}, which is open.",
         f"Not all of that plan was submitted; `agentq plan resume {studio.plan}` completes it.",
     ]
     world.queue.cancel(studio.runs()["a"], stop_ms=0)
-    world.store.call("seal", studio.plans.partition(studio.plan), studio.plan)
+    world.store.call("plan/seal", studio.plans.partition(studio.plan), studio.plan)
 
 
 def test_a_run_that_waits_to_move_its_branch_tells_who_is_at_it(world: World) -> None:

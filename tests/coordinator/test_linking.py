@@ -7,10 +7,10 @@ import re
 import pytest
 
 from agentq.coordinator.linking import HOT, linked, pieces_of
-from agentq.coordinator.scripts import SCRIPTS, read_file
+from agentq.coordinator.scripts import SCRIPTS, read_shared
 
 LOCALS_MOST = 200
-SHARED_FILES = {"prelude", "homes", *(name for script in SCRIPTS.values() for name in script.header.uses)}
+SHARED_FILES = {"prelude", "lanes", *(name for script in SCRIPTS.values() for name in script.header.uses)}
 SHARED = """-- About one.
 local one = 1
 
@@ -87,4 +87,4 @@ def test_a_script_stays_well_below_the_local_names_that_lua_allows(name: str) ->
 
 
 def test_what_is_made_at_once_exists() -> None:
-    assert {name for file in SHARED_FILES for piece in pieces_of(read_file(file)) for name in piece.names} >= HOT
+    assert {name for file in SHARED_FILES for piece in pieces_of(read_shared(file)) for name in piece.names} >= HOT

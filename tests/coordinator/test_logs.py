@@ -63,7 +63,7 @@ def test_a_call_that_is_sent_twice_is_not_doubled(world: World) -> None:
 
 def test_a_call_whose_reply_was_lost_is_not_doubled(world: World, valkey: Server) -> None:
     claim = world.held()
-    with Proxy(valkey, ScriptSet().source(SCRIPTS["log"]).sha.encode()) as proxy:
+    with Proxy(valkey, ScriptSet().source(SCRIPTS["attempt/append_log"]).sha.encode()) as proxy:
         connection = Connection(proxy.url)
         store = Store(connection, world.store.keyspace, clock=lambda: world.now_ms)
         say(world, claim, 1, "warms the script up\n")

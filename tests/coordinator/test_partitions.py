@@ -170,7 +170,7 @@ def test_a_worker_that_is_lost_in_one_partition_keeps_what_it_has_in_the_others(
 
 def test_what_one_partition_granted_is_not_lost_when_another_refuses(world: World) -> None:
     runs, lease = spread(world, 9), world.worker("w1")
-    world.store.call("drain", 1, "w1", "", "in one partition only", "drain")
+    world.store.call("worker/drain", 1, "w1", "", "in one partition only", "drain")
     claims, refused = [], 0
 
     for _ in range(6):

@@ -32,7 +32,7 @@ def next_claims(world: World, lease: Lease, reader: Connection) -> list[Claim]:
     claims = lease.claim(1)
     if claims:
         return claims
-    inbox = world.store.key(0, "inbox", lease.identity.id)
+    inbox = world.store.key(0, "worker_inbox", lease.identity.id)
     keys: dict[str, str] = {world.store.key(0, "lane", lane): lane for lane in lease.lanes(0)} | {inbox: ""}
     read = ("XREADGROUP", "GROUP", GROUP, lease.identity.id, "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS")
     reply = reader.block(*read, *keys, *(">" for _ in keys), timeout_ms=BLOCK_MS)
@@ -71,7 +71,7 @@ def test_slots_are_derived_from_who_holds_what_after_any_history(world: World) -
         lease.deregister()
     for run in runs:
         outcome_of(partial(world.queue.cancel, run))()
-    assert all(not snapshot.of("holds") for snapshot in world.snapshots())
+    assert all(not snapshot.of("worker_runs") for snapshot in world.snapshots())
     assert set(world.records.count()["default"]) <= {State.COMPLETED, State.FAILED, State.CANCELLED}
 
 

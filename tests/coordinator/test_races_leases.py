@@ -207,12 +207,12 @@ def test_a_registration_that_was_sent_twice_is_one(world: World) -> None:
     words = ("w1", "0", "operation-1", world.settings.lease_ms, "0.5", lease.identity.model_dump_json())
     lease.deregister()
 
-    first = world.store.call("register", 0, *words)
-    again = world.store.call("register", 0, *words)
+    first = world.store.call("worker/register", 0, *words)
+    again = world.store.call("worker/register", 0, *words)
 
     assert (first[0], first[1]) == (again[0], again[1])
     assert (first[2], again[2]) == (0, 1), "the second call resumed what the first had begun"
-    world.store.call("deregister", 0, "w1", first[1])
+    world.store.call("worker/deregister", 0, "w1", first[1])
 
 
 def test_nothing_from_an_earlier_life_of_a_worker_is_accepted(world: World) -> None:

@@ -116,7 +116,7 @@ def test_orders_are_kept_until_they_are_carried_out_and_no_longer(world: World) 
         lease.heartbeat(claims, applied=orders)
 
     assert stopped == {claim.id for claim in claims}
-    inbox = world.store.key(0, "inbox", "w1")
+    inbox = world.store.key(0, "worker_inbox", "w1")
     assert world.store.connection.command("XLEN", inbox) == 0
     lease.heartbeat(claims)
     for claim in claims:

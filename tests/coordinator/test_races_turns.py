@@ -150,7 +150,7 @@ def test_a_line_that_was_deleted_by_hand_is_stood_in_again_in_the_same_order(wor
     ids = [turn(world) for _ in range(3)]
     worker = lease(world)
     held = claim(worker)
-    world.store.connection.command("DEL", world.store.key(0, "turns", "chat"))
+    world.store.connection.command("DEL", world.store.key(0, "session_turns", "chat"))
 
     assert world.tidy() == 3
 

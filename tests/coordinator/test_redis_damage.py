@@ -164,7 +164,7 @@ def test_a_deleted_run_is_forgotten_by_all_who_knew_it(world: World) -> None:
     assert {run.id for run in world.records.all()} == {child, anyway}
     (snapshot,) = world.snapshots()
     assert not snapshot.of("dependents")
-    assert not snapshot.of("needs")
+    assert not snapshot.of("dependencies")
 
 
 def test_the_dedupe_key_of_a_deleted_run_is_free(world: World) -> None:
@@ -221,7 +221,7 @@ def test_a_dead_worker_that_was_struck_from_the_list_loses_its_runs_all_the_same
     dead, held = world.held("dead", started=True), world.submit()
     (claim,) = lease.claim(1)
     assert claim.id == held
-    command(world, "DEL", key(world, "workers"), key(world, "alive", "dead"))
+    command(world, "DEL", key(world, "workers"), key(world, "worker_lease", "dead"))
 
     world.tidy()
     lease.heartbeat([claim])
@@ -239,7 +239,7 @@ def test_what_a_worker_held_goes_on_when_the_list_of_it_was_deleted(world: World
     lease = world.worker("w1")
     run = world.submit()
     (claim,) = lease.claim(1)
-    command(world, "DEL", key(world, "holds", "w1"))
+    command(world, "DEL", key(world, "worker_runs", "w1"))
 
     world.tidy()
 

@@ -225,7 +225,7 @@ def test_an_adoption_after_a_claim_whose_reply_was_lost_leaves_nothing_behind(wo
     finish(world, lease.claim(1))
     first, second = world.submit(), world.submit()
     (seat,) = lease._seats
-    world.store.call("claim", 0, "w1", seat.epoch, lease._nonce(seat), 1, 0, "", LANE)
+    world.store.call("worker/claim", 0, "w1", seat.epoch, lease._nonce(seat), 1, 0, "", LANE)
     entries = read(world, "w1")
 
     assert [claim.id for claim in lease.adopt(0, entries)] == [first, second]
@@ -297,5 +297,5 @@ def test_when_everything_is_over_only_what_says_so_lives_for_ever(world: World) 
     (snapshot,) = world.snapshots()
     for_ever = {kind.name for kind in KEYS if kind.lifetime.startswith("for ever")}
     left = {kind for kind, values in snapshot.values.items() if values}
-    assert left - for_ever == {"worker", "departed"}
+    assert left - for_ever == {"worker", "departed_workers"}
     assert all(ttl > 0 for name, ttl in snapshot.ttls.items() if ":worker:" in name or name.endswith(":departed"))

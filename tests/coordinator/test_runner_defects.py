@@ -52,7 +52,7 @@ def test_a_claim_whose_reply_was_lost_is_answered_again_with_the_same_runs(world
     """Defect 1."""
     world.worker("w0").claim(1)  # the server knows the script from now on, so that the lost call takes effect
     runs = [world.submit() for _ in range(5)]
-    with Proxy(valkey, ScriptSet().source(SCRIPTS["claim"]).sha.encode()) as proxy:
+    with Proxy(valkey, ScriptSet().source(SCRIPTS["worker/claim"]).sha.encode()) as proxy:
         store = Store(Connection(proxy.url), world.store.keyspace, clock=lambda: world.now_ms)
         lease = Lease(store, Identity(id="w1", queues=("default",)), world.settings)
         lease.register()

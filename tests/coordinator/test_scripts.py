@@ -17,45 +17,54 @@ from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, re
 
 SHARED = {
     "prelude",
-    "limiting",
-    "waiting",
-    "ending",
-    "claiming",
-    "retiring",
-    "forgetting",
-    "birth",
-    "child_rights",
-    "scheduling",
-    "rq",
+    "limits",
+    "waits",
+    "end_run",
+    "claim_runs",
+    "remove_worker",
+    "delete_run",
+    "create_run",
+    "child_permissions",
+    "schedules",
+    "rq_jobs",
 } | {
-    "turns",
-    "conversing",
-    "merging",
-    "renewal",
-    "planning",
-    "paging",
-    "homes",
+    "session_turns",
+    "conversation",
+    "merge_queue",
+    "requeue_run",
+    "plans",
+    "pagination",
+    "lanes",
 }
 REFUSED_WHEN_FULL = (
     {
-        "submit",
-        "mint",
-        "promise",
-        "depend",
-        "requeue",
-        "wake",
-        "signal",
-        "report",
-        "log",
-        "schedule",
-        "fire",
-        "trigger",
+        "run/submit",
+        "token/create",
+        "namespace/use_idempotency_key",
+        "run/add_dependencies",
+        "run/requeue",
+        "run/wake",
+        "run/signal",
+        "attempt/report_progress",
+        "attempt/append_log",
+        "schedule/put",
+        "schedule/fire",
+        "schedule/trigger",
     }
-    | {"intake", "deliver", "begin", "carry", "plan", "retry", "hook", "redeliver"}
     | {
-        "tell",
-        "alias",
-        "shelve",
+        "rq/import_jobs",
+        "rq/push_job",
+        "session/create",
+        "conversation/save_transcript",
+        "plan/create",
+        "plan/retry",
+        "webhook/create",
+        "webhook/redeliver",
+    }
+    | {
+        "dialect/append_event",
+        "session/set_alias",
+        "dialect/put_blueprints",
     }
 )
 """What lets work, or words, in."""
@@ -67,14 +76,15 @@ def code(name: str) -> str:
 
 
 def every_file() -> set[str]:
-    return {path.name.removesuffix(".lua") for path in (files("agentq.coordinator") / "lua").iterdir()}
+    folders = (files("agentq.coordinator") / "lua").iterdir()
+    return {f"{folder.name}/{path.name.removesuffix('.lua')}" for folder in folders for path in folder.iterdir()}
 
 
 def test_every_file_is_a_script_or_shared_by_some() -> None:
     used = {name for script in SCRIPTS.values() for name in script.header.uses}
 
-    assert every_file() == set(SCRIPTS) | SHARED
-    assert used | {"prelude", "homes"} == SHARED
+    assert every_file() == set(SCRIPTS) | {f"shared/{name}" for name in SHARED}
+    assert used | {"prelude", "lanes"} == SHARED
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -107,7 +117,7 @@ def test_only_what_lets_work_in_is_refused_by_a_full_server() -> None:
 
 def test_every_limit_that_lua_is_given_is_used_there() -> None:
     """Not only named in a comment, where it would promise what nobody does."""
-    given = re.search(r"^local ([A-Z_, ]+) = [\d, .]+$", SCRIPTS["claim"].assemble().text, re.MULTILINE)
+    given = re.search(r"^local ([A-Z_, ]+) = [\d, .]+$", SCRIPTS["worker/claim"].assemble().text, re.MULTILINE)
     assert given is not None
     text = "".join(code(name) for name in every_file())
 
@@ -120,24 +130,27 @@ def test_a_script_that_python_calls_with_other_arguments_is_refused_at_import() 
     for arguments, rows in (("worker epoch nonce", "lane"), ("worker epoch nonce count calls fresh", ""), ("", "lane")):
         with pytest.raises(
             TypeError,
-            match=r"lua/claim.lua takes \('worker', 'epoch', 'nonce', 'count', 'calls', 'fresh'\) \('lane',\)",
+            match=r"lua/worker/claim.lua takes \('worker', 'epoch', 'nonce', 'count', 'calls', 'fresh'\) \('lane',\)",
         ):
-            Script("claim", arguments, rows)
+            Script("worker/claim", arguments, rows)
 
 
 @pytest.mark.parametrize(
     ("header", "complaint"),
     [
-        ("return 1", "does not begin with '--[[ claim: what it does'"),
-        ("--[[ cancel: end a run.\nKEYS   base ]]", "does not begin with"),
-        ("--[[ claim: x\nKEYS   base other\nARGV   now_ms\nREPLY  ok\nVERBS\nFLAGS ]]", "is not understood"),
-        ("--[[ claim: x\nKEYS   base\nARGV   worker\nREPLY  ok\nVERBS\nFLAGS ]]", "is not understood"),
-        ("--[[ claim: x\nKEYS   base\nARGV   now_ms\nREPLY  ok\nVERBS\nFLAGS\nCOLOUR red ]]", "is not understood"),
+        ("return 1", "does not begin with '--[[ worker/claim: what it does'"),
+        ("--[[ run/cancel: end a run.\nKEYS   base ]]", "does not begin with"),
+        ("--[[ worker/claim: x\nKEYS   base other\nARGV   now_ms\nREPLY  ok\nVERBS\nFLAGS ]]", "is not understood"),
+        ("--[[ worker/claim: x\nKEYS   base\nARGV   worker\nREPLY  ok\nVERBS\nFLAGS ]]", "is not understood"),
+        (
+            "--[[ worker/claim: x\nKEYS   base\nARGV   now_ms\nREPLY  ok\nVERBS\nFLAGS\nCOLOUR red ]]",
+            "is not understood",
+        ),
     ],
 )
 def test_a_header_that_is_not_understood_is_refused(header: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
-        read_header("claim", header)
+        read_header("worker/claim", header)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

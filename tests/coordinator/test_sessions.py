@@ -232,14 +232,14 @@ def test_no_turn_can_wait_for_one_that_stands_behind_it(world: World) -> None:
     world.queue.requeue(old)
 
     for other in (behind, old):
-        assert world.store.call("depend", 0, made, 1, 0, other) == f"cycle {other}"
-    assert world.store.call("depend", 0, made, 1, 0) == "ok"
+        assert world.store.call("run/add_dependencies", 0, made, 1, 0, other) == f"cycle {other}"
+    assert world.store.call("run/add_dependencies", 0, made, 1, 0) == "ok"
 
 
 def submit_open(world: World, words: dict[str, object]) -> str:
     """A submit of which the last call has not come."""
     run, spec = new_run_id(0), RunSpec.checked(**AN_AGENT, session="chat")
-    assert world.store.call("submit", 0, run, spec.lane, spec.to_wire(), to_json(words)) == ["ok"]
+    assert world.store.call("run/submit", 0, run, spec.lane, spec.to_wire(), to_json(words)) == ["ok"]
     return run
 
 

@@ -39,7 +39,7 @@ def test_one_keeps_the_duties_and_the_others_leave_them_alone(world: World) -> N
     ticker(world, others, owner="w2").look(0)
 
     assert (mine.rounds, others.rounds) == (1, 0)
-    key = world.store.key(0, "keeper")
+    key = world.store.key(0, "duty_owner")
     assert world.store.connection.command("GET", key) == "w1"
     assert TICK_MS < world.store.connection.command("PTTL", key) <= KEPT_TICKS * TICK_MS
 
@@ -72,7 +72,7 @@ def test_when_the_keeper_is_gone_the_next_who_asks_does_everything_at_once(world
     duty = Counted()
     next_one = ticker(world, duty, owner="w2")
     next_one.look(0)
-    world.store.connection.command("DEL", world.store.key(0, "keeper"))
+    world.store.connection.command("DEL", world.store.key(0, "duty_owner"))
     next_one._ask_at[0] = 0
     next_one.look(0)
 
@@ -119,7 +119,7 @@ def test_a_worker_that_has_left_cannot_take_the_duties_with_a_late_call(world: W
 def test_a_server_that_ends_gives_the_duties_up_and_rings_for_another_server(world: World) -> None:
     ending = ticker(world, Counted(), owner="server-1")
     ending.start()
-    key, bell = world.store.key(0, "keeper"), world.store.key(0, "bell")
+    key, bell = world.store.key(0, "duty_owner"), world.store.key(0, "duty_wakeup")
     command = world.store.connection.command
     until(lambda: command("GET", key) == "server-1", "the server to keep the duties")
     ticker(world, Counted(), owner="server-2").look(0)
@@ -134,7 +134,7 @@ def test_a_keeper_that_was_replaced_does_nothing_more(world: World) -> None:
     duty = Counted(hasty=True)
     keeper = ticker(world, duty)
     keeper.look(0)
-    world.store.connection.command("SET", world.store.key(0, "keeper"), "w2", "PX", 60_000)
+    world.store.connection.command("SET", world.store.key(0, "duty_owner"), "w2", "PX", 60_000)
     keeper._ask_at[0] = 0
     keeper.look(0, hasty=True)
 
@@ -143,7 +143,7 @@ def test_a_keeper_that_was_replaced_does_nothing_more(world: World) -> None:
 
 def test_p3_a_keeper_from_before_the_servers_clock_was_set_back_keeps_nobody_from_the_duties(world: World) -> None:
     """It is dead, and by the clock it has hours to live."""
-    key = world.store.key(0, "keeper")
+    key = world.store.key(0, "duty_owner")
     world.store.connection.command("SET", key, "the dead", "PX", 10_800_000)
 
     ticker(world, Counted()).look(0)

@@ -308,7 +308,7 @@ def test_a_way_back_that_was_broken_off_loses_nothing_and_keeps_the_order(adopti
     ids = [ours.enqueue(errands.add, number, 0).id for number in range(30)]
     lanes = adoption.lanes()
     (lane,) = lanes._lanes()
-    adoption.store.call("recall", 0, lanes.queue, lane, lanes.source, "+", 7, 0, "killed after this call")
+    adoption.store.call("rq/return_jobs", 0, lanes.queue, lane, lanes.source, "+", 7, 0, "killed after this call")
     assert ours.job_ids == ids, "some in the lane, some in the list, in order"
 
     lanes.give_back()

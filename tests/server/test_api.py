@@ -83,7 +83,7 @@ def test_a_submit_that_broke_off_after_its_ids_were_noted_is_completed(serving: 
     """As if the first server had been killed between the two."""
     with api(serving) as client:
         first = post(client, "/runs", COMMAND, 201, **{"idempotency-key": "broken-off"})["id"]
-        kept = serving.store.connection.command("KEYS", serving.store.key(0, "answered", "*"))
+        kept = serving.store.connection.command("KEYS", serving.store.key(0, "idempotency_key", "*"))
         for key in kept:
             told = serving.store.connection.command("GET", key)
             body, _, _ = told.partition(" ")
@@ -255,7 +255,7 @@ def test_a_delayed_run_begins_in_time_though_no_worker_keeps_the_duties(
 ) -> None:
     """The server is the keeper, and asleep until its next tick: it is told of what is due sooner."""
     serving = make_serving(valkey, tick_ms=600_000, lease_ms=3_600_000)
-    until(lambda: serving.store.connection.command("GET", serving.store.key(0, "keeper")), "the server to keep")
+    until(lambda: serving.store.connection.command("GET", serving.store.key(0, "duty_owner")), "the server to keep")
     run = serving.submit(delay_ms=50, queue="late")
 
     until(lambda: serving.records.get(run).state == "pending", "the run to be due")

@@ -41,11 +41,11 @@ def broken_off(serving: Serving, told: dict[str, Any]) -> dict[str, str]:
     """As if the first request had been cut off before its run was there: what it had made up, which this returns."""
     command = serving.store.connection.command
     made = {"session": told["session_id"], "run": new_run_id(), "hook": new_run_id()}
-    for key in command("KEYS", serving.store.key(0, "answered", "*")):
+    for key in command("KEYS", serving.store.key(0, "idempotency_key", "*")):
         body, _, answer = command("GET", key).partition(" ")
         if told["run_id"] in answer:
             command("SET", key, f"{body} {json.dumps(made)}", "KEEPTTL")
-    command("HSET", serving.store.key(0, "about", made["session"]), "promised", made["run"])
+    command("HSET", serving.store.key(0, "dialect_fields", made["session"]), "promised", made["run"])
     return made
 
 

@@ -53,7 +53,7 @@ def test_a_poll_that_died_with_its_server_keeps_nobody_out(
         runner = http.post("/runner/register", json=body).json()["runner_id"]
         polling = threading.Thread(target=_polled, args=(first, runner))
         polling.start()
-        key = first.store.key(0, "runner", runner)
+        key = first.store.key(0, "dialect_runner", runner)
         until(lambda: first.store.connection.command("HGET", key, "polls_until_ms"), "the poll to be held")
     first.signal(signal.SIGKILL)
     polling.join(10)

@@ -111,7 +111,9 @@ def test_a_runner_whose_token_is_revoked_comes_back_with_another(guarded: Servin
 
 def waiting(serving: Serving, runner: str) -> bool:
     """Whether a poll of a runner is held."""
-    return bool(serving.store.connection.command("HGET", serving.store.key(0, "runner", runner), "polls_until_ms"))
+    return bool(
+        serving.store.connection.command("HGET", serving.store.key(0, "dialect_runner", runner), "polls_until_ms")
+    )
 
 
 @pytest.mark.full("takes 2 s")

@@ -93,7 +93,7 @@ def test_children_and_ticks_bear_the_token_of_what_made_them(guarded: Serving) -
         client.put("/schedules/ticking", json=HOUR)
     peer = Peer(guarded).register("made-by")
     lane = guarded.records.get(run).spec.lane
-    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
+    claimed = peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
 
     child = peer.ask("bear", run=run, fence=claimed[3], child=new_run_id(), spec=spec, most=1)["reply"]
     tick = Schedules(guarded.store).run("ticking").id

@@ -188,7 +188,7 @@ def test_p3_the_runs_of_a_killed_worker_go_on_when_the_next_one_starts_on_its_ho
     second = crew.worker_through(serving.url, queue="killed")
     until(lambda: crew.effects("begin")[run] == 2, "it to begin again")
 
-    assert serving.store.connection.command("EXISTS", serving.store.key(partition_of(run), "alive", name)) == 0
+    assert serving.store.connection.command("EXISTS", serving.store.key(partition_of(run), "worker_lease", name)) == 0
     gate.touch()
     crew.wait([run])
     lost, _ = crew.records.get(run).attempts

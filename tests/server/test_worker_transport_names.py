@@ -42,7 +42,7 @@ def test_who_took_a_name_early_is_not_the_worker_that_is_registered_by_it(guarde
         assert early.call(str(script), *words)["kind"] == "NotAllowed", script
     assert early.ask("watch", lanes={"0": [lane]}, block_ms=100)["kind"] == "NotAllowed"
     assert everything(guarded) == before
-    assert worker.call("start", run, fence)["reply"] == ["ok"]
+    assert worker.call("attempt/start", run, fence)["reply"] == ["ok"]
 
 
 def test_a_token_of_some_queues_is_good_for_no_worker_of_others(guarded: Serving) -> None:
@@ -81,4 +81,4 @@ def test_a_newer_connection_takes_the_place_of_an_older_one_and_the_end_of_that_
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 4409
     newer.worker = older.worker
-    assert newer.call("heartbeat", newer.worker, older.epoch, 1, 1, "0", "")["reply"][:2] == ["ok", "ready"]
+    assert newer.call("worker/heartbeat", newer.worker, older.epoch, 1, 1, "0", "")["reply"][:2] == ["ok", "ready"]

@@ -88,14 +88,14 @@ def test_a_worker_is_itself_and_nobody_else(guarded: Serving, peer: Peer) -> Non
     before = everything(guarded)
 
     for script, *words in (
-        ("register", other, "0", "op", 1, "0", identity),
-        ("register", peer.worker, "0", "op", 1, "0", identity),
-        ("heartbeat", other, "0", 1, 1, "0", ""),
-        ("claim", other, "0", "nonce", 1, 1, ""),
-        ("adopt", other, "0", "nonce", 1, 1, "default:5:", "1-1"),
-        ("drain", other, "", "", "hurry"),
-        ("deregister", other, "0"),
-        ("exchange", other, "0", 0, "nonce", 1, "0", ""),
+        ("worker/register", other, "0", "op", 1, "0", identity),
+        ("worker/register", peer.worker, "0", "op", 1, "0", identity),
+        ("worker/heartbeat", other, "0", 1, 1, "0", ""),
+        ("worker/claim", other, "0", "nonce", 1, 1, ""),
+        ("worker/claim_delivered", other, "0", "nonce", 1, 1, "default:5:", "1-1"),
+        ("worker/drain", other, "", "", "hurry"),
+        ("worker/deregister", other, "0"),
+        ("worker/finish_and_claim", other, "0", 0, "nonce", 1, "0", ""),
     ):
         assert peer.call(str(script), *words)["kind"] == "NotAllowed", script
     assert everything(guarded) == before
@@ -107,13 +107,15 @@ def test_what_another_worker_holds_is_not_touched_not_even_with_its_fence(guarde
     outcome = Outcome().to_wire()
     before = everything(guarded)
 
-    assert peer.call("start", run, fence)["reply"] == ["fenced"]
-    assert peer.call("finish", run, fence, outcome)["reply"] == ["fenced"]
-    assert peer.call("log", run, fence, 1, "out", "mine")["reply"] == "fenced"
-    assert peer.call("release", run, fence, "mine")["reply"] == "fenced"
-    assert peer.call("converse", run, fence)["reply"] == "fenced"
-    assert peer.call("intended", run, fence)["reply"] == "fenced"
-    told = peer.call("exchange", peer.worker, peer.epoch, 0, "nonce", 0, "0", "", run, fence, "ok", outcome, "")
+    assert peer.call("attempt/start", run, fence)["reply"] == ["fenced"]
+    assert peer.call("attempt/finish", run, fence, outcome)["reply"] == ["fenced"]
+    assert peer.call("attempt/append_log", run, fence, 1, "out", "mine")["reply"] == "fenced"
+    assert peer.call("attempt/release", run, fence, "mine")["reply"] == "fenced"
+    assert peer.call("conversation/get", run, fence)["reply"] == "fenced"
+    assert peer.call("merge/get_step", run, fence)["reply"] == "fenced"
+    told = peer.call(
+        "worker/finish_and_claim", peer.worker, peer.epoch, 0, "nonce", 0, "0", "", run, fence, "ok", outcome, ""
+    )
     assert told["reply"][2:] == [1, 0, "fenced"]
     for kind, more in (("look", {"child": run}), ("end", {"child": run, "reason": "mine"})):
         assert peer.ask(kind, run=run, fence=fence, **more)["kind"] == "Fenced", kind
@@ -181,8 +183,8 @@ def test_lanes_of_queues_that_a_worker_does_not_serve_are_neither_shown_nor_give
     guarded.submit(queue="secret-plans")
     lane = RunSpec.checked(kind="command", argv=["true"], queue="secret-plans").lane
 
-    assert not [each for each in peer.call("lanes")["reply"] if "secret" in str(each)]
-    assert peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 1, "", lane)["kind"] == "NotAllowed"
+    assert not [each for each in peer.call("queue/list_lanes")["reply"] if "secret" in str(each)]
+    assert peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 1, "", lane)["kind"] == "NotAllowed"
     assert peer.ask("watch", lanes={"0": [lane]}, block_ms=100)["kind"] == "NotAllowed"
     assert peer.ask("pending", partition=0, lanes=[lane])["kind"] == "NotAllowed"
 
@@ -190,26 +192,26 @@ def test_lanes_of_queues_that_a_worker_does_not_serve_are_neither_shown_nor_give
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("claim", ["@", "@epoch", "nonce", "many", 0, ""]),
-        ("claim", ["@", "@epoch", "non ce", 1, 0, ""]),
-        ("claim", ["@", "@epoch"]),
-        ("claim", ["@", "@epoch", "nonce", 1, 0, "", "no lane"]),
-        ("heartbeat", ["@", "@epoch", 1, 1, "0", "1-1,*"]),
-        ("heartbeat", ["@", "@epoch", 1, 1, "0", "", "run_x", "1-a"]),
-        ("finish", ["run_00000000000000000000000", "1-a", "{}{"]),
-        ("finish", ["run_00000000000000000000000", "1-a", '{"class":"splendid"}']),
-        ("finish", ["../../etc", "1-a", "{}"]),
-        ("fail", ["run_00000000000000000000000", "1-a", "splendid", "{}", "0", ""]),
-        ("log", ["run_00000000000000000000000", "1-a", 1, "stdout", "x"]),
-        ("log", ["run_00000000000000000000000", "1-a", 1, "out"]),
-        ("exchange", ["@", "@epoch", "state", "nonce", 0, "0", ""]),
-        ("park", ["run_00000000000000000000000", "1-a", "", "", "", "", "some", ""]),
-        ("report", ["run_00000000000000000000000", "1-a", 1, "no json"]),
-        ("intend", ["run_00000000000000000000000", "1-a", '{"step":"done"}']),
-        ("line_up", ["run_00000000000000000000000", "1-a", "../line", "0" * 40, ""]),
-        ("heartbeat", ["@", "@epoch", 1, 1, "0", "9" * 20 + "-0"]),
-        ("receive", ["run_00000000000000000000000", "1-a", "(1"]),
-        ("claim", ["@", "@epoch", "nonce", "\N{ARABIC-INDIC DIGIT ONE}", 0, ""]),
+        ("worker/claim", ["@", "@epoch", "nonce", "many", 0, ""]),
+        ("worker/claim", ["@", "@epoch", "non ce", 1, 0, ""]),
+        ("worker/claim", ["@", "@epoch"]),
+        ("worker/claim", ["@", "@epoch", "nonce", 1, 0, "", "no lane"]),
+        ("worker/heartbeat", ["@", "@epoch", 1, 1, "0", "1-1,*"]),
+        ("worker/heartbeat", ["@", "@epoch", 1, 1, "0", "", "run_x", "1-a"]),
+        ("attempt/finish", ["run_00000000000000000000000", "1-a", "{}{"]),
+        ("attempt/finish", ["run_00000000000000000000000", "1-a", '{"class":"splendid"}']),
+        ("attempt/finish", ["../../etc", "1-a", "{}"]),
+        ("attempt/fail", ["run_00000000000000000000000", "1-a", "splendid", "{}", "0", ""]),
+        ("attempt/append_log", ["run_00000000000000000000000", "1-a", 1, "stdout", "x"]),
+        ("attempt/append_log", ["run_00000000000000000000000", "1-a", 1, "out"]),
+        ("worker/finish_and_claim", ["@", "@epoch", "state", "nonce", 0, "0", ""]),
+        ("attempt/park", ["run_00000000000000000000000", "1-a", "", "", "", "", "some", ""]),
+        ("attempt/report_progress", ["run_00000000000000000000000", "1-a", 1, "no json"]),
+        ("merge/record_step", ["run_00000000000000000000000", "1-a", '{"step":"done"}']),
+        ("merge/enter_queue", ["run_00000000000000000000000", "1-a", "../line", "0" * 40, ""]),
+        ("worker/heartbeat", ["@", "@epoch", 1, 1, "0", "9" * 20 + "-0"]),
+        ("attempt/get_wait_result", ["run_00000000000000000000000", "1-a", "(1"]),
+        ("worker/claim", ["@", "@epoch", "nonce", "\N{ARABIC-INDIC DIGIT ONE}", 0, ""]),
     ],
 )
 def test_words_that_a_script_would_stumble_over_do_not_reach_it(
@@ -219,15 +221,15 @@ def test_words_that_a_script_would_stumble_over_do_not_reach_it(
     before = everything(guarded)
 
     assert peer.call(script, *(said.get(str(word), word) for word in words))["kind"] == "Invalid"
-    assert peer.call("lanes", partition=7)["kind"] == "Invalid"
+    assert peer.call("queue/list_lanes", partition=7)["kind"] == "Invalid"
     assert everything(guarded) == before
 
 
 @pytest.mark.parametrize("limit", ["queue:default", "global", "account:claude:default", "x"])
 def test_a_worker_shuts_no_gate_but_of_an_account_of_an_agent_that_it_has(peer: Peer, limit: str) -> None:
-    assert peer.call("gate", limit, 2_000_000_000_000, "mine")["kind"] == "NotAllowed"
-    assert peer.call("limits", limit)["kind"] == "NotAllowed"
-    assert peer.call("limits")["kind"] == "NotAllowed", "which would tell of all"
+    assert peer.call("limit/block_until", limit, 2_000_000_000_000, "mine")["kind"] == "NotAllowed"
+    assert peer.call("limit/list", limit)["kind"] == "NotAllowed"
+    assert peer.call("limit/list")["kind"] == "NotAllowed", "which would tell of all"
 
 
 def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_for_some_hours(
@@ -236,14 +238,14 @@ def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_f
     peer, key = Peer(guarded).register("agents", labels={"agent.standin": "ready"}), "account:standin:default"
     far = 10**16 - 1
     before = everything(guarded)
-    assert peer.call("gate", key, far, "mine")["kind"] == "Fenced"
+    assert peer.call("limit/block_until", key, far, "mine")["kind"] == "Fenced"
     assert everything(guarded) == before
 
     spec = RunSpec.checked(kind="agent", agent="standin", prompt="SAY hello", queue="agents")
     run = guarded.queue.submit(spec).id
-    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", spec.lane)["reply"]
+    claimed = peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 0, "", spec.lane)["reply"]
     assert claimed[2] == run
-    assert peer.call("gate", key, far, "it met its limit")["reply"] == "ok"
+    assert peer.call("limit/block_until", key, far, "it met its limit")["reply"] == "ok"
     shut_for_ms = (Flow(guarded.store).limits([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
     assert 0 < shut_for_ms <= GATE_MS_MAX
     with guarded.client(guarded.token("read")) as client:
@@ -252,14 +254,16 @@ def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_f
 
 def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Serving, peer: Peer) -> None:
     rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
-    assert peer.call("heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
+    assert peer.call("worker/heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
 
-    checked = Grants(guarded.store, guarded.settings, "x").checked("claim", ["x", "1", "n", 10**15, "9" * 16, ""])
+    checked = Grants(guarded.store, guarded.settings, "x").checked(
+        "worker/claim", ["x", "1", "n", 10**15, "9" * 16, ""]
+    )
     assert checked[3:5] == [CLAIM_A_CALL, CLAIM_A_CALL]
 
 
 def test_the_times_of_a_lease_are_the_coordinators_to_say(guarded: Serving, peer: Peer) -> None:
-    peer.call("heartbeat", peer.worker, peer.epoch, 10**12, 10**12, "0", "")
+    peer.call("worker/heartbeat", peer.worker, peer.epoch, 10**12, 10**12, "0", "")
 
     (record,) = [each for each in guarded.records.workers() if each.id == peer.worker]
     assert record.lease_until_ms - record.seen_at_ms == guarded.settings.lease_ms
@@ -269,7 +273,7 @@ def test_a_token_of_some_queues_makes_no_worker_of_others(guarded: Serving) -> N
     peer = Peer(guarded, guarded.token("work", kind="worker", queues=["mine"]))
     identity = Identity(id=peer.worker, queues=("mine", "default")).model_dump_json()
 
-    assert peer.call("register", peer.worker, "0", "op", 1, "0", identity)["kind"] == "NotAllowed"
+    assert peer.call("worker/register", peer.worker, "0", "op", 1, "0", identity)["kind"] == "NotAllowed"
     assert peer.register("mine").epoch != "0"
 
 
@@ -321,4 +325,7 @@ def test_those_who_wait_for_children_keep_nobody_from_being_answered(guarded: Se
         asked = {"type": "await", "id": next(peer.numbers), "run": run, "fence": fence, "child": run}
         peer.socket.send(json.dumps({**asked, "within_ms": 30_000}))
 
-    assert peer.call("heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", run, fence)["reply"][:2] == ["ok", "ready"]
+    assert peer.call("worker/heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", run, fence)["reply"][:2] == [
+        "ok",
+        "ready",
+    ]

@@ -8,7 +8,16 @@ from simulation.heard import Heard, door_of
 from simulation.life import Life
 from simulation.room import Room
 
-WORKERS_WORDS = {"start", "report", "finish", "fail", "defer", "release", "park", "exchange"}
+WORKERS_WORDS = {
+    "attempt/start",
+    "attempt/report_progress",
+    "attempt/finish",
+    "attempt/fail",
+    "attempt/defer",
+    "attempt/release",
+    "attempt/park",
+    "worker/finish_and_claim",
+}
 
 
 class Answers(Room):
@@ -27,25 +36,33 @@ class Answers(Room):
 
     def prepare(self, heard: Heard) -> None:
         """What a call changes before its events."""
-        if heard.script == "depend":
+        if heard.script == "run/add_dependencies":
             self._depend(heard)
-        elif heard.script in ("reap", "keep", "oust", "heartbeat", "limit", "gate", "tick"):
-            getattr(self, f"hear_{heard.script}")(heard)
+        elif heard.script in (
+            "duty/reap_workers",
+            "duty/lock",
+            "worker/evict",
+            "worker/heartbeat",
+            "limit/set",
+            "limit/block_until",
+            "duty/run_timers",
+        ):
+            getattr(self, f"hear_{heard.method}")(heard)
 
     def judge(self, heard: Heard) -> None:
         """Whether the answer is right, after its events."""
         if heard.script in WORKERS_WORDS:
             for run, fence, word in heard.words_of_worker():
                 self._word(heard, run, fence, word)
-            if heard.script == "exchange" and int(heard["calls"]) > 0:
+            if heard.script == "worker/finish_and_claim" and int(heard["calls"]) > 0:
                 self._grant(heard, most=int(heard["calls"]))
-        elif heard.script in ("reconcile", "groom"):
+        elif heard.script in ("repair/queue", "repair/lane"):
             assert not heard.changed, f"the janitor changed {heard.changed}"
-            assert heard.script == "groom" or heard.reply[1] == 0, f"something had to be mended: {heard.reply}"
-        elif heard.script == "verify":
+            assert heard.script == "repair/lane" or heard.reply[1] == 0, f"something had to be mended: {heard.reply}"
+        elif heard.script == "repair/state_indexes":
             assert heard.reply == 0, "an index of all queues had to be mended"
         else:
-            judge = getattr(self, f"_answer_{heard.script}", None) or getattr(self, f"answer_{heard.script}", None)
+            judge = getattr(self, f"_answer_{heard.method}", None) or getattr(self, f"answer_{heard.method}", None)
             if judge is not None:
                 judge(heard)
 
@@ -77,7 +94,7 @@ class Answers(Room):
 
     # ---- submit, cancel, requeue, wake
 
-    def _answer_submit(self, heard: Heard) -> None:
+    def _answer_run_submit(self, heard: Heard) -> None:
         for (run, _, spec, text), reply in zip(heard.rows, heard.reply, strict=True):
             word, _, other = reply.partition(" ")
             door, life = door_of(text), self.runs.get(run)
@@ -148,13 +165,13 @@ class Answers(Room):
         elif life.taken_until > heard.now:
             self.taken[key] = (life.id, life.taken_until)
 
-    def _answer_cancel(self, heard: Heard) -> None:
+    def _answer_run_cancel(self, heard: Heard) -> None:
         self._moved(heard, {"cancelled", "claimed", "running"})
 
-    def _answer_wake(self, heard: Heard) -> None:
+    def _answer_run_wake(self, heard: Heard) -> None:
         self._moved(heard, {"pending", "claimed", "running"})
 
-    def _answer_requeue(self, heard: Heard) -> None:
+    def _answer_run_requeue(self, heard: Heard) -> None:
         life = self.runs.get(heard["id"])
         if heard.reply == "settling" or heard.reply.startswith("halting "):
             assert life is not None
@@ -192,21 +209,27 @@ class Answers(Room):
         said = f"{verb} {fence}"
         if life is None:
             assert word == "not_found", f"{said} of {run}, which is not there, was answered {reply}"
-        elif heard.script == "exchange" and fence != life.fence and life.fence.endswith(f"-{heard['nonce']}"):
+        elif (
+            heard.script == "worker/finish_and_claim"
+            and fence != life.fence
+            and life.fence.endswith(f"-{heard['nonce']}")
+        ):
             assert word == "fenced" or said in life.said, (
                 f"{said} was accepted of {life.line}, claimed in the same call"
             )
         elif word == "fenced":
             assert fence != life.fence, f"{said} is the holder's word, and was refused: {life.line}"
             # The claims of the same exchange may move its run, as into the line of a limit.
-            assert run not in heard.changed or heard.script == "exchange", f"{said} was refused and changed {life.line}"
+            assert run not in heard.changed or heard.script == "worker/finish_and_claim", (
+                f"{said} was refused and changed {life.line}"
+            )
         elif run in heard.changed:
             assert word == "ok"
             life.said.add(said)
             self._effect(life, fence)
         elif word == "ok":
             repeated = said in life.said or (fence == life.fence and life.ended)
-            old = verb == "report" and fence == life.fence and int(heard["number"]) <= life.number
+            old = verb == "report_progress" and fence == life.fence and int(heard["number"]) <= life.number
             assert repeated or old, f"{said} was accepted and changed nothing: {life.line}"
         elif word == "stopping":
             assert fence == life.fence
@@ -221,10 +244,10 @@ class Answers(Room):
         assert (attempt, fence) == last or attempt > last[0], f"{life.id}: {fence} acted after {last[1]}"
         self.effects[life.id] = (attempt, fence)
 
-    def _answer_claim(self, heard: Heard) -> None:
+    def _answer_worker_claim(self, heard: Heard) -> None:
         self._grant(heard, most=int(heard["count"]) + int(heard["calls"]))
 
-    def _answer_adopt(self, heard: Heard) -> None:
+    def _answer_worker_claim_delivered(self, heard: Heard) -> None:
         self._grant(heard, most=len(heard.rows))
 
     def _grant(self, heard: Heard, most: int) -> None:

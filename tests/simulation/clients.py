@@ -97,7 +97,7 @@ class Clients:
         run, spec = self.sim.run_id(), RunSpec(kind="command", argv=("true",), keep_ms=60_000)
         door = json.dumps({"open": True, "keep_ms": 60_000, "on_failed": self.sim.chance.choice(("skip", "run"))})
         self.unsealed.append((run, parents))
-        self.say(lambda: self.sim.store.call("submit", 0, run, spec.lane, spec.to_wire(), door))
+        self.say(lambda: self.sim.store.call("run/submit", 0, run, spec.lane, spec.to_wire(), door))
 
     def seal(self) -> None:
         """The next call of such a submit, or the last; one whose client died is never made."""
@@ -108,7 +108,7 @@ class Clients:
             return
         last = self.sim.chance.random() < 0.5
         now, later = (parents, []) if last else (parents[:1], parents[1:])
-        self.say(lambda: self.sim.store.call("depend", 0, run, int(last), 30_000 * len(parents), *now))
+        self.say(lambda: self.sim.store.call("run/add_dependencies", 0, run, int(last), 30_000 * len(parents), *now))
         if not last:
             self.unsealed.append((run, later))
 
@@ -144,20 +144,20 @@ class Clients:
         """A plan without its tasks, which come one by one."""
         name, policy = self.sim.nonce(), self.sim.chance.choice(("skip", "run", "fail-plan"))
         if len(self.sim.model.plans) < PLANS_MOST:
-            self.say(lambda: self.sim.store.call("plan", 0, f"p-{name}", "p", policy, 1, "", "", ""))
+            self.say(lambda: self.sim.store.call("plan/create", 0, f"p-{name}", "p", policy, 1, "", "", ""))
 
     def seal_plan(self) -> None:
         for plan in self._some_plan():
-            self.say(lambda: self.sim.store.call("seal", 0, plan))  # noqa: B023 - there is one at the most
+            self.say(lambda: self.sim.store.call("plan/seal", 0, plan))  # noqa: B023 - there is one at the most
 
     def halt(self) -> None:
         for plan in self._some_plan():
-            self.say(lambda: self.sim.store.call("halt", 0, plan, "enough"))  # noqa: B023
+            self.say(lambda: self.sim.store.call("plan/cancel", 0, plan, "enough"))  # noqa: B023
 
     def retry(self) -> None:
         which, op = self.sim.chance.choice(("failed", "all", "skipped")), self.sim.nonce()
         for plan in self._some_plan():
-            self.say(lambda: self.sim.store.call("retry", 0, plan, which, op))  # noqa: B023
+            self.say(lambda: self.sim.store.call("plan/retry", 0, plan, which, op))  # noqa: B023
 
     def task(self) -> None:
         """One more task of a plan, which needs some of those that it has."""

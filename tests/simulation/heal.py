@@ -26,15 +26,26 @@ ROUND_MS = 9_000
 EMPTY_CLAIMS = 5
 CLAIMS = 1000
 FORGET_MS = 120_000
-LASTING = {"schema", "partitions", "queues", "worker", "events", "watch", "cursors", "limits", "limit", "weights"}
-LASTING |= {"bell", "keeper"}  # the keeper's time to live is the server's own, which does not pass here
+LASTING = {
+    "schema",
+    "partitions",
+    "queues",
+    "worker",
+    "events",
+    "reaper_watch",
+    "cursors",
+    "limits",
+    "limit",
+    "fair_weights",
+}
+LASTING |= {"duty_wakeup", "duty_owner"}  # the keeper's time to live is the server's own, which does not pass here
 
 
 def heal(sim: Simulator) -> None:
     """Let everything go well, and demand that every run ends, or waits for something that has a name."""
     relent(sim)
     for plan in sim.model.plans:
-        sim.store.call("seal", 0, plan)
+        sim.store.call("plan/seal", 0, plan)
     for worker in sim.workers:
         if not worker.dead and worker.registered and sim.chance.random() < 0.5:
             worker.say(worker.deregister)
@@ -105,7 +116,7 @@ def lanes(sim: Simulator) -> list[str]:
 def groom(sim: Simulator) -> None:
     """All lanes, as a janitor does when nobody has used them for long."""
     for lane in lanes(sim):
-        sim.store.call("groom", 0, lane, 0)
+        sim.store.call("repair/lane", 0, lane, 0)
     # A lane that is opened now must not look as old as one that was closed.
     sim.now_ms += ROUND_MS
 

@@ -61,18 +61,28 @@ class Heard:
         return next(row for row in self.rows if row[0] == run)
 
     @property
+    def verb(self) -> str:
+        """What the script is called within its subject."""
+        return self.script.partition("/")[2]
+
+    @property
+    def method(self) -> str:
+        """The script as a part of the name of a method."""
+        return self.script.replace("/", "_")
+
+    @property
     def refusal(self) -> str | None:
         """The word by which something was refused as a whole."""
-        if self.script == "exchange":
+        if self.script == "worker/finish_and_claim":
             return None if self.reply[0] == "ok" else str(self.reply[0])
         return self.reply if isinstance(self.reply, str) else None
 
     def words_of_worker(self) -> list[tuple[str, str, str]]:
         """(run, fence, answer) for each run that a worker spoke of."""
-        if self.script == "exchange":
+        if self.script == "worker/finish_and_claim":
             answers = dict(zip(self._answers[::2], self._answers[1::2], strict=True))
             return [(row[0], row[1], answers.get(place, "ok")) for place, row in enumerate(self.rows)]
-        if self.script in ("start", "finish"):
+        if self.script in ("attempt/start", "attempt/finish"):
             return [(row[0], row[1], word) for row, word in zip(self.rows, self.reply, strict=True)]
         return [(self["id"], self["fence"], self.reply)]
 
@@ -84,12 +94,12 @@ class Heard:
     @property
     def granted(self) -> list[str]:
         """The runs that were given, each with fence, lane and spec."""
-        return list(self.reply[3 + 2 * self.reply[2] :] if self.script == "exchange" else self.reply[2:])
+        return list(self.reply[3 + 2 * self.reply[2] :] if self.script == "worker/finish_and_claim" else self.reply[2:])
 
     def verb_of(self, run: str) -> str:
         """What a worker said of a run."""
-        if self.script != "exchange":
-            return self.script
+        if self.script != "worker/finish_and_claim":
+            return self.verb
         return "finish" if self.of(run, "class") == "ok" else "fail"
 
     def of(self, run: str, name: str) -> Any:
@@ -98,7 +108,7 @@ class Heard:
 
     def dice_of(self, run: str) -> float:
         """The chance that a run has been given."""
-        place = self.rows.index(self.row(run)) if self.script == "exchange" else 0
+        place = self.rows.index(self.row(run)) if self.script == "worker/finish_and_claim" else 0
         return (float(self["dice"]) + place * 0.618034) % 1
 
     def fence_of(self, run: str) -> str:

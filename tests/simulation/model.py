@@ -18,7 +18,18 @@ from simulation.seats import FOLLOWS
 from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
 from agentq.coordinator.run import is_function_lane
 
-UNHEARD = {"bootstrap", "count", "lanes", "limits", "list", "pause", "resume", "sessions", "tally", "weigh"}
+UNHEARD = {
+    "namespace/bootstrap",
+    "run/count",
+    "queue/list_lanes",
+    "limit/list",
+    "run/list",
+    "queue/pause",
+    "queue/resume",
+    "session/list",
+    "repair/plan",
+    "queue/set_weight",
+}
 
 
 class Model(Projects):
@@ -105,8 +116,8 @@ class Model(Projects):
         """Lines differ. The only change without an event is that an ended run goes, by time or by somebody's word."""
         for line in expected - found:
             life = self.runs[line.partition(" ")[0]]
-            due_at = life.forget_at if heard.script == "tick" else life.ended_at + KEEP_MS_MIN
-            gone = heard.script in ("tick", "forget") and life.ended and due_at <= heard.now
+            due_at = life.forget_at if heard.script == "duty/run_timers" else life.ended_at + KEEP_MS_MIN
+            gone = heard.script in ("duty/run_timers", "run/delete") and life.ended and due_at <= heard.now
             may_go = gone and not found - expected - {""}
             assert may_go, f"after {heard.script}: the model has {line!r}, the server {found - expected}"
             assert not self.left_behind(life), f"{life.line} was forgotten, and left {life.children}"
@@ -174,7 +185,9 @@ class Model(Projects):
         assert not self.is_behind(life), f"{life.line} stands behind others: {self.line_of(life)}"
         if "agent.claude" in life.lane:
             self.goes_where_it_must(heard, life)
-        repeated = heard.script in ("claim", "exchange") and f"{heard['epoch']} {nonce}" in self.granted
+        repeated = (
+            heard.script in ("worker/claim", "worker/finish_and_claim") and f"{heard['epoch']} {nonce}" in self.granted
+        )
         assert not repeated, f"{worker} got {life.line} by a call that was answered before"
         assert life.patient(heard.now), f"{life.line} had expired"
         self.take_room(heard, life)
@@ -234,7 +247,7 @@ class Model(Projects):
         self.leave(heard, life, "defer", target)
 
     def release(self, heard: Heard, life: Life, target: str) -> None:
-        if heard.script == "release":
+        if heard.script == "attempt/release":
             self.by_its_worker(heard, life)
         else:
             self.taken_away(heard, life)
@@ -249,7 +262,10 @@ class Model(Projects):
             purse, most = life.purse("lost"), life.most("lost")
             # A call that was only claimed may never have begun; a worker that is there says which have not.
             waited = (
-                most > 0 and life.state == "claimed" and is_function_lane(life.lane) and heard.script != "heartbeat"
+                most > 0
+                and life.state == "claimed"
+                and is_function_lane(life.lane)
+                and heard.script != "worker/heartbeat"
             )
             if waited:
                 purse, most = "unbegun", UNBEGUN
@@ -288,7 +304,7 @@ class Model(Projects):
         life.number, life.wanted, life.doomed = 0, False, False
         life.spent.clear()
         life.begun_at = heard.now
-        named = heard.script == "requeue" and heard["id"] == life.id
+        named = heard.script == "run/requeue" and heard["id"] == life.id
         life.operation = f"requeue {heard['op']}" if named else ""
         self.begin_anew(life)
         if "dedupe" in life.door:

@@ -49,7 +49,7 @@ end
 
 _LAPSE = """
 local now, gone = tonumber(ARGV[1]), {}
-for _, name in ipairs(call('KEYS', key_alive('*'))) do
+for _, name in ipairs(call('KEYS', key_worker_lease('*'))) do
   if tonumber(call('GET', name)) <= now then call('DEL', name) end
 end
 for _, name in ipairs(call('KEYS', key_dedupe('*'))) do
@@ -63,8 +63,8 @@ for _, name in ipairs(call('KEYS', key_worker('*'))) do
     end
   end
 end
-local newest = call('ZRANGE', key_departed(), -1, -1, 'WITHSCORES')[2]
-if newest and newest + ARGV[2] <= now then call('DEL', key_departed()) end
+local newest = call('ZRANGE', key_departed_workers(), -1, -1, 'WITHSCORES')[2]
+if newest and newest + ARGV[2] <= now then call('DEL', key_departed_workers()) end
 return gone
 """
 

@@ -83,7 +83,7 @@ class Projects(Talks):
         plan.ended = event.state
 
     def cancel(self, heard: Heard, life: Life, target: str) -> None:
-        named = heard.script == "cancel" and heard["id"] == life.id
+        named = heard.script == "run/cancel" and heard["id"] == life.id
         if named or not self.is_stopped(life):
             super().cancel(heard, life, target)
         elif target != "cancelled":
@@ -95,7 +95,7 @@ class Projects(Talks):
         plan = self.plan_of(life)
         if plan is None:
             return
-        named = heard.script == "requeue" and heard["id"] == life.id
+        named = heard.script == "run/requeue" and heard["id"] == life.id
         assert not plan.stopped or plan.ended, f"{life.line} begins while its plan is being stopped"
         assert named or life.state != "completed", f"{life.line} had completed, and nobody asked for it"
         assert named or not self.fails(life), f"{life.line} begins again though {self.fails(life)}"
@@ -142,7 +142,7 @@ class Projects(Talks):
                 if first and line:
                     self.next_up[line[0]] = self.runs[line[0]].fence
 
-    def answer_line_up(self, heard: Heard) -> None:
+    def answer_merge_enter_queue(self, heard: Heard) -> None:
         life = self._speaker(heard) if heard.reply != "stopping" else self.runs[heard["id"]]
         if life is None:
             return
@@ -159,15 +159,15 @@ class Projects(Talks):
         assert (place, holder) == (line.index(life.id), line[0]), f"{heard.reply} in {line}"
         assert others[::3] == (line[1:] if holder == life.id else []), f"{heard.reply} in {line}"
 
-    def answer_step_aside(self, heard: Heard) -> None:
+    def answer_merge_leave_queue(self, heard: Heard) -> None:
         life = self._speaker(heard)
         if life is not None:
             assert heard.reply == "ok"
             if life.id in self.lines.get(heard["line"], ()):
                 self.leave_line(life)
 
-    def answer_heartbeat(self, heard: Heard) -> None:
-        super().answer_heartbeat(heard)
+    def answer_worker_heartbeat(self, heard: Heard) -> None:
+        super().answer_worker_heartbeat(heard)
         if heard.refusal is not None:
             return
         _, _, _, number, *flat = heard.reply
@@ -180,12 +180,12 @@ class Projects(Talks):
 
     # ---- notes
 
-    def answer_intend(self, heard: Heard) -> None:
+    def answer_merge_record_step(self, heard: Heard) -> None:
         if self._speaker(heard) is not None:
             assert heard.reply == "ok"
             self.notes[heard["id"]] = json.loads(heard["work"])
 
-    def answer_intended(self, heard: Heard) -> None:
+    def answer_merge_get_step(self, heard: Heard) -> None:
         if self._speaker(heard) is not None:
             found = json.loads(heard.reply[1]) if heard.reply[1] else None
             assert found == self.notes.get(heard["id"]), f"{heard.reply}, not {self.notes.get(heard['id'])}"
@@ -199,15 +199,15 @@ class Projects(Talks):
 
     def prepare(self, heard: Heard) -> None:
         super().prepare(heard)
-        plan = self.plans.get(heard["plan"]) if heard.script in ("plan", "seal", "halt") else None
-        if heard.script == "plan" and heard.refusal is None and plan is None:
+        plan = self.plans.get(heard["plan"]) if heard.script in ("plan/create", "plan/seal", "plan/cancel") else None
+        if heard.script == "plan/create" and heard.refusal is None and plan is None:
             self.plans[heard["plan"]] = Project(heard["on_failed"])
-        elif plan is not None and heard.script == "seal" and heard.reply == "ok":
+        elif plan is not None and heard.script == "plan/seal" and heard.reply == "ok":
             plan.sealed = True
-        elif plan is not None and heard.script == "halt" and not plan.ended and not plan.stopped:
+        elif plan is not None and heard.script == "plan/cancel" and not plan.ended and not plan.stopped:
             plan.stopped = "cancelled"
 
-    def answer_halt(self, heard: Heard) -> None:
+    def answer_plan_cancel(self, heard: Heard) -> None:
         plan = self.plans.get(heard["plan"])
         if plan is None:
             assert heard.reply == "not_found", heard.reply
@@ -217,7 +217,7 @@ class Projects(Talks):
         else:
             assert plan.stopped, f"{heard.reply} of {plan}"
 
-    def answer_retry(self, heard: Heard) -> None:
+    def answer_plan_retry(self, heard: Heard) -> None:
         plan = self.plans.get(heard["plan"])
         if plan is None:
             assert heard.reply == "not_found", heard.reply

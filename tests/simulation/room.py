@@ -24,16 +24,16 @@ class Room(Seats):
         super().__init__(gap_ms=gap_ms, lease_ms=lease_ms, grace_ms=grace_ms, forget_ms=forget_ms)
         self.room: dict[str, Under] = {}
 
-    def hear_limit(self, heard: Heard) -> None:
+    def hear_limit_set(self, heard: Heard) -> None:
         if heard.reply == "not_found":
             return
         self.room.setdefault(heard["limit"], Under()).most = int(heard["max"]) if heard["max"] != "" else None
 
-    def hear_gate(self, heard: Heard) -> None:
+    def hear_limit_block_until(self, heard: Heard) -> None:
         until = int(heard["until_ms"])
         self.room.setdefault(heard["limit"], Under()).shut_until = until if until > heard.now else 0
 
-    def hear_tick(self, heard: Heard) -> None:
+    def hear_duty_run_timers(self, heard: Heard) -> None:
         """A gate whose time has come is forgotten; though the clock be set back later."""
         for under in self.room.values():
             under.shut_until *= under.shut_until > heard.now

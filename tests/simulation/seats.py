@@ -56,14 +56,16 @@ class Seats:
     def taken_away(self, heard: Heard, life: Life) -> None:
         """A run is taken from its worker: because that was declared lost, left, or does not know of it."""
         seat = self.workers[life.worker]
-        if heard.script == "reap":
+        if heard.script == "duty/reap_workers":
             assert seat.state == "lost", f"{life.line} was lost, its worker was not"
             assert self.told_of.get(life.worker) == "worker_lost", f"{life.line} was lost, its worker is not told of"
-        elif heard.script in ("register", "deregister", "oust"):
-            assert heard.script != "oust" or seat.state == "lost", f"{life.line}: {heard['epoch']} is not {seat}"
+        elif heard.script in ("worker/register", "worker/deregister", "worker/evict"):
+            assert heard.script != "worker/evict" or seat.state == "lost", (
+                f"{life.line}: {heard['epoch']} is not {seat}"
+            )
             assert heard["worker"] == life.worker, f"{life.line} was taken by {heard['worker']}"
         else:
-            assert heard.script == "heartbeat", f"{heard.script} took {life.line}"
+            assert heard.script == "worker/heartbeat", f"{heard.script} took {life.line}"
             assert heard["worker"] == life.worker
             unknown = life.unnamed_at is not None and heard.now - life.unnamed_at >= self.forget_ms
             assert unknown or life.late(heard.now), f"{life.line} is known to its worker, and not late: {life}"
@@ -74,10 +76,10 @@ class Seats:
         """An event that is of a worker."""
         before = self.told_of.get(event.worker)
         assert before in FOLLOWS[event.event], f"{heard.script} told {event} after {before}"
-        assert heard.script == "reap" or heard["worker"] == event.worker, f"{heard.script} told {event}"
+        assert heard.script == "duty/reap_workers" or heard["worker"] == event.worker, f"{heard.script} told {event}"
         self.told_of[event.worker] = event.event
 
-    def answer_register(self, heard: Heard) -> None:
+    def answer_worker_register(self, heard: Heard) -> None:
         worker, seat = heard["worker"], self.workers.get(heard["worker"])
         same = seat is not None and (seat.epoch == heard["epoch"] or seat.operation == heard["op"])
         if heard.refusal == "duplicate":
@@ -96,7 +98,7 @@ class Seats:
                 assert self.told_of.get(worker) == "worker_registered", f"{worker}: {self.told_of.get(worker)}"
             seat.lease_until, seat.missing_at = heard.now + self.lease_ms, None
 
-    def answer_drain(self, heard: Heard) -> None:
+    def answer_worker_drain(self, heard: Heard) -> None:
         seat = self.workers.get(heard["worker"])
         if heard.reply == "evicted":
             assert seat is None or seat.epoch != heard["epoch"], f"{heard['worker']} may drain: {seat}"
@@ -106,7 +108,7 @@ class Seats:
             assert seat.state == "draining" or self.told_of.get(heard["worker"]) == "worker_draining"
             seat.state = "draining"
 
-    def answer_deregister(self, heard: Heard) -> None:
+    def answer_worker_deregister(self, heard: Heard) -> None:
         worker, seat = heard["worker"], self.workers.get(heard["worker"])
         if heard.reply == "evicted":
             assert seat is None or seat.epoch != heard["epoch"] or seat.state == "lost"
@@ -118,13 +120,13 @@ class Seats:
             assert self.told_of.get(worker) == "worker_left", f"{worker} left: {self.told_of.get(worker)}"
             assert not self.held_by(worker), f"{worker} left and holds {self.held_by(worker)}"
 
-    def hear_oust(self, heard: Heard) -> None:
+    def hear_worker_evict(self, heard: Heard) -> None:
         """Its process is dead: its lease ends, if it is still the one of that process."""
         seat = self.workers.get(heard["worker"])
         if seat is not None and seat.epoch == heard["epoch"] and seat.present:
             seat.state, seat.lease_until = "lost", 0
 
-    def answer_oust(self, heard: Heard) -> None:
+    def answer_worker_evict(self, heard: Heard) -> None:
         worker, seat = heard["worker"], self.workers.get(heard["worker"])
         known = seat is not None and seat.epoch == heard["epoch"]
         assert known == (heard.reply != "evicted"), f"{worker} was ousted, and is {seat}: {heard.reply}"
@@ -133,7 +135,7 @@ class Seats:
 
     # ---- heartbeats
 
-    def hear_heartbeat(self, heard: Heard) -> None:
+    def hear_worker_heartbeat(self, heard: Heard) -> None:
         worker, seat = heard["worker"], self.workers.get(heard["worker"])
         known = seat is not None and seat.epoch == heard["epoch"] and seat.present
         assert known == (heard.reply != "evicted"), f"the heartbeat of {worker} was answered {heard.reply}: {seat}"
@@ -172,7 +174,7 @@ class Seats:
             known = life.stop_at is None or life.stop_told or (life.id, life.fence) in told
             assert known, f"{life.worker} is not told to stop {life.line}"
 
-    def answer_heartbeat(self, heard: Heard) -> None:
+    def answer_worker_heartbeat(self, heard: Heard) -> None:
         for life in self.held_by(heard["worker"]) if heard.refusal is None else ():
             forgotten = life.unnamed_at is not None and heard.now - life.unnamed_at >= self.forget_ms
             assert not forgotten, f"{life.line} stays with a worker that does not know of it"
@@ -182,14 +184,14 @@ class Seats:
 
     # ---- the reaper
 
-    def hear_keep(self, heard: Heard) -> None:
+    def hear_duty_lock(self, heard: Heard) -> None:
         """Who asks for the duties could reach the server: the watch goes on, but over no gap."""
         seat = self.workers.get(heard["owner"])
         assert not heard.reply or seat is None or seat.present, f"{heard['owner']} keeps the duties as {seat}"
         if self.watched is not None and abs(heard.now - self.watched[2]) <= self.gap_ms:
             self.watched = (*self.watched[:2], heard.now)
 
-    def hear_reap(self, heard: Heard) -> None:
+    def hear_duty_reap_workers(self, heard: Heard) -> None:
         """Mark, and later sweep: nobody is lost at first sight, nor before the server was watched for a lease."""
         marked, doubtful, _, left, _, *names = heard.reply
         server, since, last = self.watched or (heard["server"], heard.now, heard.now)

@@ -118,7 +118,7 @@ class Simulator:
     def fate(self, script: str) -> Loss:
         """What becomes of a call."""
         self.said += 1
-        if not self.loss or script == "bootstrap":
+        if not self.loss or script == "namespace/bootstrap":
             return Loss.NOTHING
         roll = self.chance.random()
         return Loss.WORDS if roll < self.loss / 2 else Loss.ANSWER if roll < self.loss else Loss.NOTHING
@@ -243,7 +243,7 @@ class Simulator:
         owner = self.chance.choice(["server", *(worker.name for worker in self.workers)])
         lasts_ms = self.chance.choice((0, 10_000, 10_000, 10_000))
         with suppress(Unreachable):
-            self.store.call("keep", 0, owner, lasts_ms, GAP_TICKS * self.settings.tick_ms)
+            self.store.call("duty/lock", 0, owner, lasts_ms, GAP_TICKS * self.settings.tick_ms)
 
     def watch(self) -> None:
         """A while in which most of those who can renew their leases, and a reaper looks on."""

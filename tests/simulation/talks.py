@@ -98,7 +98,7 @@ class Talks(Waits):
 
     # ---- what clients say
 
-    def answer_begin(self, heard: Heard) -> None:
+    def answer_session_create(self, heard: Heard) -> None:
         talk = self.sessions.get(heard["name"])
         if heard.reply == "ok":
             if talk is None:
@@ -117,7 +117,7 @@ class Talks(Waits):
             talk.agent_session, talk.stays = of.agent_session, of.stays
             talk.carried_of, talk.carried = of.carried_of, of.carried
 
-    def answer_close(self, heard: Heard) -> None:
+    def answer_session_close(self, heard: Heard) -> None:
         talk = self.sessions.get(heard["name"])
         if talk is None:
             assert heard.reply == "not_found"
@@ -145,14 +145,14 @@ class Talks(Waits):
             return life
         return None
 
-    def answer_converse(self, heard: Heard) -> None:
+    def answer_conversation_get(self, heard: Heard) -> None:
         life = self._speaker(heard)
         if life is not None:
             talk = self.conversation_of(life)
             carried = "1" if talk.agent_session and talk.agent_session == talk.carried_of else ""
             assert (heard.reply[1], heard.reply[6]) == (talk.agent_session, carried), f"{life.line} began from {talk}"
 
-    def answer_bind(self, heard: Heard) -> None:
+    def answer_conversation_bind(self, heard: Heard) -> None:
         life = self._speaker(heard)
         if life is None:
             return
@@ -163,7 +163,7 @@ class Talks(Waits):
         if not talk.agent_session or heard["movable"] == "":
             talk.carried_of = talk.carried = ""
 
-    def answer_carry(self, heard: Heard) -> None:
+    def answer_conversation_save_transcript(self, heard: Heard) -> None:
         life = self._speaker(heard)
         if life is None:
             return
@@ -172,14 +172,14 @@ class Talks(Waits):
         if talk.agent_session:
             talk.carried_of, talk.carried, talk.stays = talk.agent_session, heard["transcript"].decode(), ""
 
-    def answer_carried(self, heard: Heard) -> None:
+    def answer_conversation_get_transcript(self, heard: Heard) -> None:
         life = self._speaker(heard)
         if life is not None:
             talk = self.conversation_of(life)
             same = talk.agent_session and talk.agent_session == talk.carried_of
             assert heard.reply == ["ok", talk.carried if same else ""]
 
-    def answer_spend(self, heard: Heard) -> None:
+    def answer_conversation_record_spending(self, heard: Heard) -> None:
         life = self._speaker(heard)
         if life is None:
             return

@@ -33,8 +33,8 @@ local function main()"""
 
 _AFTER = f"""
 local lines = {{}}
-for _, name in ipairs(redis.call('KEYS', base .. 'run_*')) do
-  if #name == #base + {LENGTH} then
+for _, name in ipairs(redis.call('KEYS', base .. 'run:run_*')) do
+  if #name == #base + {len("run:") + LENGTH} then
     local f = redis.call('HMGET', name, 'state', 'attempt', 'fence', 'worker')
     lines[#lines + 1] = table.concat(
       {{ string.sub(name, -{LENGTH}), f[1] or '', f[2] or '0', f[3] or '', f[4] or '' }}, ' ')
@@ -68,7 +68,7 @@ class Planted(ScriptSet):
         self._others = tapped(tight=tight)
 
     def has(self, script: Script) -> bool:
-        return self._file in ("prelude", "homes", script.name, *script.header.uses)
+        return self._file in ("prelude", "lanes", script.name, *script.header.uses)
 
     def source(self, script: Script) -> Source:
         return super().source(script) if self.has(script) else self._others.source(script)

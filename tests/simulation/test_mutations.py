@@ -69,4 +69,4 @@ def test_a_bug_that_cannot_be_planted_is_reported() -> None:
     stale = Mutation("nothing is planted", "prelude", "what no script has ever said", "")
 
     with pytest.raises(AssertionError, match="occurs 0 times"):
-        Planted(stale.file, stale.plant()).source(SCRIPTS["finish"])
+        Planted(stale.file, stale.plant()).source(SCRIPTS["attempt/finish"])

@@ -87,7 +87,7 @@ class Waits(Answers):
             assert not life.wanted, f"{life.line} was wanted already"
             life.wanted = True
             return
-        assert heard.script == "wake" or life.family_met, f"{life.line} was woken, with {life.children}"
+        assert heard.script == "run/wake" or life.family_met, f"{life.line} was woken, with {life.children}"
         life.due_at = None
 
     def park(self, heard: Heard, life: Life, target: str) -> None:
@@ -114,10 +114,10 @@ class Waits(Answers):
             life.returned = {at: told for at, told in life.returned.items() if at > place}
 
     def cancel(self, heard: Heard, life: Life, target: str) -> None:
-        named = heard.script == "cancel" and heard["id"] == life.id
-        closed = heard.script == "close" and life.door.get("session") == heard["name"]
+        named = heard.script == "run/cancel" and heard["id"] == life.id
+        closed = heard.script == "session/close" and life.door.get("session") == heard["name"]
         parent = None if named or closed else self.parent_of(life)
-        replaced = heard.script == "submit" and (target, life.attempt) == ("cancelled", 0)
+        replaced = heard.script == "run/submit" and (target, life.attempt) == ("cancelled", 0)
         if parent is not None and parent.ended:
             parent.children.discard(life.id)
         else:
@@ -132,7 +132,7 @@ class Waits(Answers):
 
     # ---- answers
 
-    def answer_signal(self, heard: Heard) -> None:
+    def answer_run_signal(self, heard: Heard) -> None:
         life = self.runs.get(heard["id"])
         word = heard.reply.partition(" ")[0]
         if life is None:
@@ -145,7 +145,7 @@ class Waits(Answers):
             assert life.ended, f"{heard.reply} of {life.line}"
             assert heard.reply == f"wrong_state {life.state}"
 
-    def answer_receive(self, heard: Heard) -> None:
+    def answer_attempt_get_wait_result(self, heard: Heard) -> None:
         life, fence = self.runs.get(heard["id"]), heard["fence"]
         if life is None:
             assert heard.reply == "not_found"

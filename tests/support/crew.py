@@ -157,9 +157,9 @@ def end_leases(store: Store, registered: Callable[[], set[str]], *names: str) ->
 
     def lost() -> bool:
         for partition in store.partitions():
-            workers, watch = store.key(partition, "workers"), store.key(partition, "watch")
+            workers, watch = store.key(partition, "workers"), store.key(partition, "reaper_watch")
             for name in names:
-                store.connection.command("DEL", store.key(partition, "alive", name))
+                store.connection.command("DEL", store.key(partition, "worker_lease", name))
                 store.connection.command("ZADD", workers, "XX", 0, name)
             if store.connection.command("EXISTS", watch):
                 store.connection.command("HSET", watch, "since_ms", 0)

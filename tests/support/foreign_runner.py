@@ -270,7 +270,7 @@ class OldRunner:
 
 def is_polling(serving: Serving, runner: str) -> bool:
     """Whether a poll of a runner is held somewhere."""
-    key = serving.store.key(0, "runner", runner)
+    key = serving.store.key(0, "dialect_runner", runner)
     return serving.store.connection.command("HGET", key, "polls_until_ms") is not None
 
 

@@ -57,7 +57,7 @@ def _check_homes(snapshot: Snapshot) -> None:
     for run, fields in runs(snapshot).items():
         state = State(fields["state"])
         if state is State.PENDING and not fields["entry"]:
-            assert run in snapshot.of("line").get((fields["lane"],), {}), f"{run} is pending and waits nowhere"
+            assert run in snapshot.of("fair_queue").get((fields["lane"],), {}), f"{run} is pending and waits nowhere"
         elif state is State.PENDING or state in HELD:
             live[fields["lane"], fields["entry"]] = run
             entry = snapshot.of("lane").get((fields["lane"],), {}).get(fields["entry"])
@@ -79,7 +79,7 @@ def _check_holders(snapshot: Snapshot) -> None:
     }
     by_workers = {
         (parts[0], run, fence.split(" ")[0])
-        for parts, holds in snapshot.of("holds").items()
+        for parts, holds in snapshot.of("worker_runs").items()
         for run, fence in holds.items()
     }
     assert by_runs == by_workers, f"runs say {by_runs - by_workers} more, workers say {by_workers - by_runs} more"
@@ -111,18 +111,20 @@ def _timer(fields: dict[str, str]) -> int | None:
 
 def _check_dependencies(snapshot: Snapshot) -> None:
     all_runs = runs(snapshot)
-    for (child,), parents in snapshot.of("needs").items():
+    for (child,), parents in snapshot.of("dependencies").items():
         assert all_runs[child]["state"] == State.BLOCKED, f"{child} is {all_runs[child]['state']} and has needs"
         for parent in parents:
             assert child in snapshot.of("dependents").get((parent,), ()), (
                 f"{parent} does not know its dependent {child}"
             )
             ended = State(all_runs[parent]["state"]) in TERMINAL
-            assert not ended or parent in snapshot.one("settling"), f"{parent} has ended and {child} was never told"
+            assert not ended or parent in snapshot.one("dependents_to_notify"), (
+                f"{parent} has ended and {child} was never told"
+            )
     for run, fields in all_runs.items():
         if fields["state"] == State.BLOCKED:
             behind = fields.get("reason") == "turn" and next(iter(_line(snapshot, fields["turn"]))) != run
-            waits = snapshot.of("needs").get((run,)) or fields.get("open") or _line_of(fields) or behind
+            waits = snapshot.of("dependencies").get((run,)) or fields.get("open") or _line_of(fields) or behind
             assert waits, f"{run} is blocked and waits for nothing"
 
 
@@ -140,18 +142,20 @@ def _check_limits(snapshot: Snapshot) -> None:
         entitled = state in HELD or bool(fields.get("reserved"))
         assert state is State.PENDING or not fields.get("reserved"), f"{run} is {state} with room reserved"
         for need in needs:
-            assert (run in snapshot.of("holders").get((need,), {})) == entitled, f"{run} is {state}: room under {need}?"
+            assert (run in snapshot.of("limit_holders").get((need,), {})) == entitled, (
+                f"{run} is {state}: room under {need}?"
+            )
         if state is State.BLOCKED and key:
-            assert run in snapshot.of("waiters").get((key,), {}), f"{run} waits for {key}, and stands in no line"
-    for (key,), waiting in snapshot.of("waiters").items():
+            assert run in snapshot.of("limit_waiters").get((key,), {}), f"{run} waits for {key}, and stands in no line"
+    for (key,), waiting in snapshot.of("limit_waiters").items():
         for run in waiting:
             fields = runs(snapshot)[run]
             assert (fields["state"], _line_of(fields)) == (State.BLOCKED, key), f"{run} stands in the line of {key}"
         limit = snapshot.of("limit").get((key,), {})
-        held = len(snapshot.of("holders").get((key,), {}))
+        held = len(snapshot.of("limit_holders").get((key,), {}))
         full = "max" in limit and held >= int(limit["max"])
         assert full or f"limit {key}" in timers, f"{len(waiting)} wait for {key} though {held} of {limit} are taken"
-    for (key,), holding in snapshot.of("holders").items():
+    for (key,), holding in snapshot.of("limit_holders").items():
         for run in holding:
             fields = runs(snapshot)[run]
             assert State(fields["state"]) in HELD or fields.get("reserved"), f"{run} has room under {key} for nothing"
@@ -160,49 +164,51 @@ def _check_limits(snapshot: Snapshot) -> None:
 
 def _check_fair_lanes(snapshot: Snapshot) -> None:
     """While runs stand in a line, the lane has an entry that nobody has read, or somebody is about to adopt one."""
-    for (lane,), line in snapshot.of("line").items():
+    for (lane,), line in snapshot.of("fair_queue").items():
         for run in line:
             fields = runs(snapshot)[run]
             assert (fields["state"], fields["lane"], fields["entry"]) == (State.PENDING, lane, ""), f"{run} is in line"
         assert snapshot.of("lane").get((lane,)), f"{len(line)} stand in the line of {lane}, whose stream is empty"
-        assert (lane,) in snapshot.of("shares"), f"the line of {lane} has no time"
+        assert (lane,) in snapshot.of("fair_shares"), f"the line of {lane} has no time"
 
 
 def _check_waits(snapshot: Snapshot) -> None:
     """What has come for a run goes with it; and nothing waits for what is there, or for what nobody can bring."""
     all_runs = runs(snapshot)
-    for kind in ("mail", "returned", "signals", "children"):
+    for kind in ("pending_signals", "ended_children", "signal_ids", "children"):
         for (run,) in snapshot.of(kind):
             assert run in all_runs, f"{run} is gone and left its {kind}"
     ended = {run for run, fields in all_runs.items() if State(fields["state"]) in TERMINAL}
-    for kind in ("mail", "returned"):
+    for kind in ("pending_signals", "ended_children"):
         assert not ended & {run for (run,) in snapshot.of(kind)}, f"a run has ended and has {kind}"
     for (parent,), children in snapshot.of("children").items():
-        assert parent not in ended or parent in snapshot.one("settling"), f"{parent} has ended and has children"
+        assert parent not in ended or parent in snapshot.one("dependents_to_notify"), (
+            f"{parent} has ended and has children"
+        )
         for child in children:
             assert child in all_runs.keys() - ended, f"{child} is no live child of {parent}"
             assert all_runs[child]["parent"] == parent, f"{child} is a child of another than {parent}"
     for run, fields in all_runs.items():
-        mail = snapshot.of("mail").get((run,), {})
+        mail = snapshot.of("pending_signals").get((run,), {})
         assert len(mail) <= MAIL_KEPT, f"{run} has {len(mail)} signals"
         if fields["state"] == State.WAITING:
             found = {message["name"] for message in mail.values()} & set(fields["awaits"].split())
             assert not found, f"{run} waits for {found}, which are in its mail"
             mode = fields["awaits_children"]
             assert not mode or snapshot.of("children").get((run,)), f"{run} waits for children, and has none"
-            assert mode != "any" or not snapshot.of("returned").get((run,)), f"{run} waits for what has come home"
+            assert mode != "any" or not snapshot.of("ended_children").get((run,)), f"{run} waits for what has come home"
 
 
 def _line(snapshot: Snapshot, session: str) -> list[str]:
     """The turns of a session that have not ended, the first first."""
-    return list(snapshot.of("turns").get((session,), {}))
+    return list(snapshot.of("session_turns").get((session,), {}))
 
 
 def _check_turns(snapshot: Snapshot) -> None:
     """The live turns of a session stand in its line, and only the first is let go; what it carries goes with it."""
     all_runs, sessions = runs(snapshot), {name: fields for (name,), fields in snapshot.of("session").items()}
     assert set(sessions) == set(snapshot.one("sessions")), "sessions and their list differ"
-    for (name,) in snapshot.of("turns"):
+    for (name,) in snapshot.of("session_turns"):
         line = _line(snapshot, name)
         assert name in sessions, f"the session {name} is gone and left its line"
         for run in line:
@@ -216,9 +222,9 @@ def _check_turns(snapshot: Snapshot) -> None:
             stays, ends = sessions[fields["turn"]].get("stays"), fields["lane"].split(":", 2)[2].split(",")
             moving = State(fields["state"]) in (State.SCHEDULED, State.PENDING, State.WAITING)
             assert not moving or not stays or f"host={stays}" in ends, f"{run} is to go to {stays}: {fields['lane']}"
-    for (name,) in snapshot.of("session_carried"):
+    for (name,) in snapshot.of("session_transcript"):
         assert "carried_of" in sessions[name], f"nobody knows what the session {name} carries"
-    for (run,) in snapshot.of("carried"):
+    for (run,) in snapshot.of("transcript"):
         assert "carried_of" in all_runs[run], f"nobody knows what {run} carries"
     for name, fields in sessions.items():
         over = fields["state"] == "closed" and not _line(snapshot, name)
@@ -273,7 +279,7 @@ def _check_schedules(snapshot: Snapshot) -> None:
         assert bool(fields["next_at_ms"]) != ("ended_at_ms" in fields), f"the schedule {name} ends badly: {fields}"
         assert int(fields["next_at_ms"] or at) > int(fields.get("last_at_ms", 0)), f"{name} goes back in time"
     assert set(places) == {name for (name,) in snapshot.of("schedule")}, "a place in time is of no schedule"
-    for (name,), told in snapshot.of("history").items():
+    for (name,), told in snapshot.of("schedule_history").items():
         assert name in places, f"the schedule {name} is gone and left its history"
         assert len(told) <= HISTORY_KEPT
     by_runs = {
@@ -281,7 +287,7 @@ def _check_schedules(snapshot: Snapshot) -> None:
         for run, fields in runs(snapshot).items()
         if "schedule" in fields and State(fields["state"]) not in TERMINAL
     }
-    by_schedules = {(name, run) for (name,), made in snapshot.of("made").items() for run in made}
+    by_schedules = {(name, run) for (name,), made in snapshot.of("schedule_runs").items() for run in made}
     assert by_runs == by_schedules, f"runs say {by_runs - by_schedules}, schedules say {by_schedules - by_runs}"
 
 
@@ -294,9 +300,11 @@ def _check_lifetimes(snapshot: Snapshot) -> None:
         lasting = snapshot.ttls[f"{snapshot.base}worker:{worker}"] == -1
         gone = fields["state"] in ("gone", "lost") and worker not in snapshot.one("workers")
         assert lasting != gone, f"the worker {worker} is {fields['state']}, lasting: {lasting}"
-    for kind in ("alive", "inbox", "holds"):
+    for kind in ("worker_lease", "worker_inbox", "worker_runs"):
         for (worker,) in snapshot.of(kind):
             assert worker in snapshot.one("workers"), f"the worker {worker} is gone and left its {kind}"
-    passing = [f"worker:{worker}:alive" for (worker,) in snapshot.of("alive")] + ["keeper"] * len(snapshot.of("keeper"))
+    passing = [f"worker:{worker}:lease" for (worker,) in snapshot.of("worker_lease")] + ["duty_owner"] * len(
+        snapshot.of("duty_owner")
+    )
     for name in passing:
         assert snapshot.ttls[snapshot.base + name] > 0, f"{name} has no time to live"

@@ -11,7 +11,7 @@ def end_lease(store: Store, worker: str) -> bool:
     To be said again and again until it is seen: a reaper that was held up begins to watch anew. It is always true.
     """
     for partition in store.partitions():
-        store.connection.command("HSET", store.key(partition, "watch"), "since_ms", 0)
-        store.connection.command("DEL", store.key(partition, "alive", worker))
+        store.connection.command("HSET", store.key(partition, "reaper_watch"), "since_ms", 0)
+        store.connection.command("DEL", store.key(partition, "worker_lease", worker))
         store.connection.command("ZADD", store.key(partition, "workers"), "XX", 1, worker)
     return True

@@ -9,7 +9,7 @@ from agentq.coordinator.lifecycle import HELD, LIVE, TERMINAL, State
 
 def check_merge_lines(snapshot: Snapshot) -> None:
     """Whoever stands in a merge line holds its run, and every run that says so stands in one."""
-    standing = {run: line for (line,), members in snapshot.of("merge").items() for run in members}
+    standing = {run: line for (line,), members in snapshot.of("merge_queue").items() for run in members}
     told = {run: fields["merging"] for run, fields in runs(snapshot).items() if "merging" in fields}
     assert standing == told, f"lines say {standing}, runs say {told}"
     for run in standing:

@@ -7,7 +7,16 @@ from typing import Any
 
 from agentq.coordinator.connection import Call, Connection, Source, Word
 
-FIND_LESS = ("tick", "settle", "reap", "groom", "reconcile", "fire", "halt", "retry")
+FIND_LESS = (
+    "duty/run_timers",
+    "duty/notify_dependents",
+    "duty/reap_workers",
+    "repair/lane",
+    "repair/queue",
+    "schedule/fire",
+    "plan/cancel",
+    "plan/retry",
+)
 """Duties and their like, which say how much they found, or left, to do: the second time nothing."""
 
 
@@ -27,4 +36,4 @@ class Repeating(Connection):
 
 def _told(script: str, reply: Any) -> Any:
     """What a reply says; but whether a worker is new is true only once."""
-    return [*reply[:2], *reply[3:]] if script == "register" and reply[0] == "ok" else reply
+    return [*reply[:2], *reply[3:]] if script == "worker/register" and reply[0] == "ok" else reply

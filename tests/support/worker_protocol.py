@@ -48,7 +48,9 @@ class Peer:
 
     def register(self, queue: str = "default", **about: object) -> Peer:
         identity = Identity.model_validate({"id": self.worker, "queues": [queue], **about}).model_dump_json()
-        self.epoch = (self.call("register", self.worker, "0", "op", 1, "0", identity).get("reply") or [0, "0"])[1]
+        self.epoch = (self.call("worker/register", self.worker, "0", "op", 1, "0", identity).get("reply") or [0, "0"])[
+            1
+        ]
         return self
 
 
@@ -75,7 +77,7 @@ def own_run(serving: Serving, peer: Peer, **fields: object) -> tuple[str, str]:
     run = serving.submit(queue=queue, **fields)
     peer.register(queue)
     lane = RunSpec.checked(kind="command", argv=["true"], queue=queue).lane
-    claimed = peer.call("claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
+    claimed = peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 0, "", lane)["reply"]
     assert claimed[2] == run
     return run, claimed[3]
 
@@ -83,5 +85,7 @@ def own_run(serving: Serving, peer: Peer, **fields: object) -> tuple[str, str]:
 def everything(serving: Serving) -> dict[str, object]:
     """All that is stored, but for what the duties and the use of tokens leave behind at any time."""
     found = take_snapshot(serving.store.connection, serving.store.keyspace.base(0)).values
-    told = {kind: values for kind, values in found.items() if kind not in ("cursors", "watch", "keeper", "token")}
+    told = {
+        kind: values for kind, values in found.items() if kind not in ("cursors", "reaper_watch", "duty_owner", "token")
+    }
     return {f"{kind} {parts}": value for kind, values in told.items() for parts, value in values.items()}

@@ -83,7 +83,7 @@ class Yard:
     def lines(self) -> list[str]:
         """The merge lines in which somebody stands."""
         return list(
-            self.crew.queue.store.connection.command("KEYS", f"agentq:{{{self.crew.settings.namespace}}}:merge:*")
+            self.crew.queue.store.connection.command("KEYS", f"agentq:{{{self.crew.settings.namespace}}}:merge_queue:*")
         )
 
 

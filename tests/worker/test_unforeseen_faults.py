@@ -37,7 +37,7 @@ def faulty_worker(crew: Crew, gate: Path, place: str) -> None:
 
 def poke(crew: Crew, worker: subprocess.Popen[bytes]) -> str:
     """Put what is no order into a worker's inbox, so that it looks and claims; the inbox's key."""
-    inbox = crew.queue.store.key(0, "inbox", crew.name_of(worker))
+    inbox = crew.queue.store.key(0, "worker_inbox", crew.name_of(worker))
     crew.queue.store.connection.command("XADD", inbox, "*", "foo", "bar")
     return inbox
 

@@ -95,7 +95,7 @@ class PlanBench(Bench):
             measured(lambda: self.queue.finish([(held[0], Outcome(exit_code=0))]))
             left = list[int]([1])
             while left[-1]:
-                measured(lambda: left.append(store.call("settle", 0)))
+                measured(lambda: left.append(store.call("duty/notify_dependents", 0)))
             let_go = plans.counts(plan)[State.PENDING]
         clock = f"{median(passed) * 1e3:.1f} ms by the clock, the longest {max(passed) * 1e3:.1f} ms"
         found = f"{let_go:,} dependents, {len(busy):,} calls, the longest {max(busy) * 1e3:.1f} ms; {clock}"

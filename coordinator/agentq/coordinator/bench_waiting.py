@@ -99,7 +99,7 @@ class WaitingBench(Bench):
             self._submit(self.much.due, due_at_ms=due)
             store, calls, rung = self._queue(lambda: due + 1_000).store, list[float](), list[int]()
             while sum(rung) < self.much.due:
-                calls.append(timed(lambda: rung.append(store.call("tick", 0)[0])))
+                calls.append(timed(lambda: rung.append(store.call("duty/run_timers", 0)[0])))
         rate = sum(rung) / sum(calls)
         found = f"{sum(rung):,} due of {self.much.scheduled:,} scheduled"
         yield Figure("promotion of due runs", found, rate, "/s", least=20_000)

@@ -54,7 +54,7 @@ class Calls:
         run_id, partition = self.queue.address(self.template, run_id)
         store = self.queue.store
         call = store.call_durably if durable else store.call
-        (word,) = call("submit", partition, run_id, self._lane, self._wire(arguments), self._door)
+        (word,) = call("run/submit", partition, run_id, self._lane, self._wire(arguments), self._door)
         receipt = receipt_of(run_id, word)
         if receipt.refused is not None:
             raise receipt.refused
@@ -84,7 +84,7 @@ class Calls:
                 yield partition, self._rows(ids[-1], texts)
 
         receipts: list[Receipt] = []
-        for words in self.queue.store.call_many("submit", messages()):
+        for words in self.queue.store.call_many("run/submit", messages()):
             receipts += map(receipt_of, ids.pop(0), words)
         return receipts
 

@@ -94,7 +94,7 @@ class Conversations:
 
     def open(self, claim: Claim) -> Conversation:
         """What an attempt begins from."""
-        facts = _Facts(*self._ask("converse", claim))
+        facts = _Facts(*self._ask("conversation/get", claim))
         return Conversation(
             agent_session=facts.agent_session or None,
             host=facts.host or None,
@@ -120,7 +120,9 @@ class Conversations:
             (agent_session, "session of an agent"), (account, "account"), (model, "model")
         )]  # fmt: skip
         session, payer, model = facts
-        self._say("bind", claim, session, _checked(_host, host, "host"), payer, model, 1 if movable else "")
+        self._say(
+            "conversation/bind", claim, session, _checked(_host, host, "host"), payer, model, 1 if movable else ""
+        )
 
     def spend(self, claim: Claim, spending: Spending, totals: Mapping[str, float] | None = None) -> Sums:
         """Say what an attempt has spent so far, in all; returns what its run and session have, with that.
@@ -136,7 +138,7 @@ class Conversations:
         told = json.dumps(dict(totals)) if totals else ""
         if len(told) > TOTALS_BYTES:
             raise Invalid(f"The totals have {len(told)} bytes; {TOTALS_BYTES} is the most.")
-        run, session = self._ask("spend", claim, cost, *numbers, told)
+        run, session = self._ask("conversation/record_spending", claim, cost, *numbers, told)
         return _sums(run, session)
 
     def carry(self, claim: Claim, transcript: bytes) -> None:
@@ -144,11 +146,11 @@ class Conversations:
         packed = b85encode(zlib.compress(transcript))
         if len(packed) > CARRIED_BYTES:
             raise TooLarge(f"The transcript has {len(packed)} bytes, compressed; {CARRIED_BYTES} is the most.")
-        self._say("carry", claim, packed)
+        self._say("conversation/save_transcript", claim, packed)
 
     def carried(self, claim: Claim) -> bytes | None:
         """The transcript of the conversation that an attempt goes on with, if it was carried."""
-        (packed,) = self._ask("carried", claim)
+        (packed,) = self._ask("conversation/get_transcript", claim)
         try:
             return zlib.decompress(b85decode(packed)) if packed else None
         except (ValueError, zlib.error) as error:

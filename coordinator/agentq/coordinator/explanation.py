@@ -159,7 +159,7 @@ class Explanation:
     def _ahead(self, run: Run) -> Iterator[str]:
         partition = partition_of(run.id)
         if run.spec.fair_key is not None and self._in_line(run):
-            line = self.store.key(partition, "line", run.spec.lane)
+            line = self.store.key(partition, "fair_queue", run.spec.lane)
             place = self.store.connection.command("ZRANK", line, run.id) or 0
             yield f"Keys take turns in its queue; in its line, {_are(place)} before it."
             return
@@ -174,7 +174,7 @@ class Explanation:
             yield f"{_are(urgent).capitalize()} in more urgent lanes of its queue."
 
     def _in_line(self, run: Run) -> bool:
-        line = self.store.key(partition_of(run.id), "line", run.spec.lane)
+        line = self.store.key(partition_of(run.id), "fair_queue", run.spec.lane)
         return self.store.connection.command("ZSCORE", line, run.id) is not None
 
     def _urgent(self, run: Run) -> int:

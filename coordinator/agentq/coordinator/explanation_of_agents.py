@@ -19,7 +19,7 @@ def turns_before(records: Records, run: Run) -> Iterator[str]:
     session = run.spec.session
     if run.spec.kind != "agent" or session is None:
         return
-    line = records.store.key(partition_of(run.id), "turns", session)
+    line = records.store.key(partition_of(run.id), "session_turns", session)
     command = records.store.connection.command
     place = command("ZRANK", line, run.id)
     if not place:

@@ -55,7 +55,7 @@ def turn_to_merge(store: Store, run: Run) -> Iterator[str]:
     """Whether a run that is held waits for its turn to move a branch."""
     partition, command = partition_of(run.id), store.connection.command
     line = command("HGET", store.key(partition, "run", run.id), "merging")
-    key = store.key(partition, "merge", line or "")
+    key = store.key(partition, "merge_queue", line or "")
     place = command("ZRANK", key, run.id) if line else None
     if place is None:
         return

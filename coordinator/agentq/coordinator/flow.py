@@ -2,7 +2,7 @@
 
 A limit says how much there is of a key that runs name: so many at once, so many units in a time, or nothing until a
 time. The limits `queue:NAME` and `global` are of every run of a queue, and of every run, unnamed. Runs that find no
-room wait in the order of priority and age, and are let in by whoever makes room (see `lua/limiting.lua`).
+room wait in the order of priority and age, and are let in by whoever makes room (see `lua/shared/limits.lua`).
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ class Flow:
 
     def pause(self, queue: str, why: str = "") -> None:
         """Claim nothing from a queue, or with `*` from any; what is held goes on."""
-        self._say("pause", _queue(queue), why[:ERROR_CHARACTERS])
+        self._say("queue/pause", _queue(queue), why[:ERROR_CHARACTERS])
 
     def resume(self, queue: str) -> None:
         """Let a queue go on, or with `*` all that were not paused by name."""
-        if "ok" not in self._say("resume", _queue(queue)):
+        if "ok" not in self._say("queue/resume", _queue(queue)):
             what = "All queues together are" if queue == EVERY_QUEUE else f"The queue {queue} is"
             raise NotFound(f"{what} not paused; `agentq queue ls` shows what is.")
 
     def drain(self, queue: str, why: str = "") -> None:
         """Let no new runs into a queue until it is resumed; what is there goes on."""
-        self._say("bar", _checked(_queue_name, queue, "queue"), why[:ERROR_CHARACTERS])
+        self._say("queue/close_intake", _checked(_queue_name, queue, "queue"), why[:ERROR_CHARACTERS])
 
     def paused(self) -> dict[str, Pause]:
         """What is paused, by queue; `*` is all of them."""
@@ -108,18 +108,18 @@ class Flow:
 
     def drained(self) -> dict[str, Pause]:
         """The queues that take no new runs."""
-        return self._noted("barred")
+        return self._noted("intake_closed")
 
     def purge(self, queue: str, why: str, states: Iterable[State] = QUEUED) -> int:
         """Cancel what waits in a queue, in calls of bounded size; returns how many runs that were."""
-        return sum(self._work_off("purge", _checked(_queue_name, queue, "queue"), state, why) for state in states)
+        return sum(self._work_off("queue/purge", _checked(_queue_name, queue, "queue"), state, why) for state in states)
 
     def move(self, queue: str, target: str) -> int:
         """Move what waits in a queue to another; returns how many runs that were."""
         source, target = (_checked(_queue_name, name, "queue") for name in (queue, target))
         if source == target:
             raise Invalid(f"Runs of {queue} are in that queue already; name another.")
-        return sum(self._work_off("transfer", source, state, target) for state in QUEUED)
+        return sum(self._work_off("queue/move_runs", source, state, target) for state in QUEUED)
 
     def _work_off(self, script: str, queue: str, state: State, word: str) -> int:
         done = 0
@@ -143,7 +143,12 @@ class Flow:
         """Give a key so many turns in a queue where others get one; for the runs that come from now on."""
         if not 0.01 <= weight <= 1000:
             raise Invalid(f"A weight is a number from 0.01 to 1000, not {weight}.")
-        self._say("weigh", _checked(_queue_name, queue, "queue"), _checked(_label, fair_key, "fair key"), f"{weight:g}")
+        self._say(
+            "queue/set_weight",
+            _checked(_queue_name, queue, "queue"),
+            _checked(_label, fair_key, "fair key"),
+            f"{weight:g}",
+        )
 
     # ---- limits
 
@@ -158,27 +163,27 @@ class Flow:
         if when_full is WhenFull.CANCEL_RUNNING and not most:
             raise Invalid("A limit that cancels what runs needs a number of runs, of 1 or more.")
         bucket: tuple[Word, ...] = ("", "", "") if rate is None else (rate.units, rate.per_ms, rate.burst)
-        self._say("limit", _limit(key), "" if most is None else most, *bucket, when_full.value)
+        self._say("limit/set", _limit(key), "" if most is None else most, *bucket, when_full.value)
 
     def unlimit(self, key: str) -> None:
         """A key is not limited any more; whoever waits for it goes on."""
-        if "ok" not in self._say("limit", _limit(key), "", "", "", "", ""):
+        if "ok" not in self._say("limit/set", _limit(key), "", "", "", "", ""):
             raise NotFound(f"There is no limit {key}; `agentq limit ls` shows those that there are.")
 
     def shut(self, key: str, until_ms: int, why: str = "") -> None:
         """Let nobody in under a key until a time; who has room goes on."""
-        self._say("gate", _limit(key), min(max(0, until_ms), DUE_AT_MS_MAX), why[:ERROR_CHARACTERS])
+        self._say("limit/block_until", _limit(key), min(max(0, until_ms), DUE_AT_MS_MAX), why[:ERROR_CHARACTERS])
 
     def open(self, key: str) -> None:
         """Open a gate before its time."""
-        self._say("gate", _limit(key), 0, "")
+        self._say("limit/block_until", _limit(key), 0, "")
 
     def limits(self, keys: Iterable[str] = ()) -> list[Limit]:
         """What is limited, or what there is of these keys; numbers of all partitions together."""
         names = [_limit(key) for key in keys]
         found: dict[str, dict[str, Any]] = {}
         for partition in self.store.partitions():
-            flat = self.store.call("limits", partition, *names)
+            flat = self.store.call("limit/list", partition, *names)
             for at in range(0, len(flat), 4):
                 key, fields, held, waiting = flat[at : at + 4]
                 told = found.setdefault(key, {"key": key, "held": 0, "waiting": 0, **_fields(json.loads(fields))})
@@ -187,13 +192,13 @@ class Flow:
 
     def holders(self, partition: int, key: str, most: int) -> list[str]:
         """Some of the runs that have room under a key, the oldest first."""
-        name = self.store.key(partition, "holders", key)
+        name = self.store.key(partition, "limit_holders", key)
         ids: list[str] = self.store.connection.command("ZRANGE", name, 0, most - 1)
         return ids
 
     def place(self, partition: int, key: str, run_id: str) -> int | None:
         """How many stand before a run in the line of a key."""
-        rank = self.store.connection.command("ZRANK", self.store.key(partition, "waiters", key), run_id)
+        rank = self.store.connection.command("ZRANK", self.store.key(partition, "limit_waiters", key), run_id)
         return None if rank is None else int(rank)
 
     def _say(self, script: str, *words: Word) -> list[str]:

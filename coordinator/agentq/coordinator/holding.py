@@ -46,14 +46,14 @@ class Holding:
     def start(self, claims: Sequence[Claim]) -> list[AgentqError | None]:
         """Say that the work at these attempts has begun; tells which of them must not go on."""
         rows = [(claim.id, claim.fence) for claim in claims]
-        return self._say_many("start", [claim.id for claim in claims], rows)
+        return self._say_many("attempt/start", [claim.id for claim in claims], rows)
 
     def report(self, claim: Claim, number: int, progress: Mapping[str, object]) -> None:
         """Say how far an attempt has come. The worker numbers its reports; an old number changes nothing."""
         body = to_json(progress)
         if len(body) > limits.PROGRESS_BYTES:
             raise Invalid(f"Progress has {len(body)} bytes; {limits.PROGRESS_BYTES} is the most.")
-        self._say("report", claim.id, claim.fence, number, body)
+        self._say("attempt/report_progress", claim.id, claim.fence, number, body)
 
     def log(self, claim: Claim, number: int, chunks: Sequence[Chunk]) -> None:
         """Append to a run's log what an attempt wrote since the last time.
@@ -66,12 +66,12 @@ class Holding:
         longest = max((len(chunk.text) for chunk in chunks), default=0)
         if longest > limits.LOG_CHUNK_CHARACTERS:
             raise Invalid(f"A chunk has {limits.LOG_CHUNK_CHARACTERS} characters at the most, not {longest}.")
-        self._say("log", claim.id, claim.fence, number, *chain.from_iterable(chunks))
+        self._say("attempt/append_log", claim.id, claim.fence, number, *chain.from_iterable(chunks))
 
     def finish(self, finished: Sequence[tuple[Claim, Outcome]]) -> list[AgentqError | None]:
         """Say that the work of these attempts is in; tells which of them were refused."""
         rows = [(claim.id, claim.fence, outcome.to_wire()) for claim, outcome in finished]
-        return self._say_many("finish", [claim.id for claim, _ in finished], rows)
+        return self._say_many("attempt/finish", [claim.id for claim, _ in finished], rows)
 
     def fail(self, claim: Claim, outcome: Outcome, *, delay_ms: int | None = None) -> State:
         """Say that an attempt did not do its work. Its class and the run's policy decide what comes next."""
@@ -79,7 +79,7 @@ class Holding:
             raise Invalid(f"An attempt that failed has another class than '{outcome.class_}'.")
         delay = "" if delay_ms is None else min(max(0, delay_ms), limits.DELAY_MS_MAX)
         dice = self.store.dice()
-        return self._move("fail", claim.id, claim.fence, outcome.class_.value, outcome.to_wire(), dice, delay)
+        return self._move("attempt/fail", claim.id, claim.fence, outcome.class_.value, outcome.to_wire(), dice, delay)
 
     def defer(
         self, claim: Claim, due_at_ms: int | None, outcome: Outcome, *, delay_ms: int | None = None, gate: str = ""
@@ -93,11 +93,13 @@ class Holding:
             raise Invalid("An attempt is put off until a time or for a while, not both.")
         due = "" if due_at_ms is None else _a_time(due_at_ms)
         delay = "" if delay_ms is None else min(max(0, delay_ms), limits.DELAY_MS_MAX)
-        return self._move("defer", claim.id, claim.fence, due, delay, outcome.to_wire(), gate, self.store.dice())
+        return self._move(
+            "attempt/defer", claim.id, claim.fence, due, delay, outcome.to_wire(), gate, self.store.dice()
+        )
 
     def release(self, claim: Claim, reason: str = "released") -> State:
         """Hand a run back, its processes ended; it costs the run nothing."""
-        return self._move("release", claim.id, claim.fence, reason)
+        return self._move("attempt/release", claim.id, claim.fence, reason)
 
     def park(
         self,
@@ -113,7 +115,7 @@ class Holding:
         wait = wait or Wait()
         if alarm_at_ms is not None:
             wait = wait.model_copy(update={"until_ms": _a_time(alarm_at_ms)})
-        return self._move("park", claim.id, claim.fence, *wait.words(reason))
+        return self._move("attempt/park", claim.id, claim.fence, *wait.words(reason))
 
     def receive(self, claim: Claim) -> Resumption | None:
         """What an attempt resumes with; None where its run has never parked. It stays until the attempt parks again."""
@@ -146,7 +148,7 @@ class Holding:
 
     def intend(self, claim: Claim, intent: Intent) -> None:
         """Note how far an attempt has come with its workspace, before it does what cannot be taken back."""
-        self._say("intend", claim.id, claim.fence, intent.to_wire())
+        self._say("merge/record_step", claim.id, claim.fence, intent.to_wire())
 
     def intent(self, claim: Claim) -> Intent | None:
         """What the attempts before noted last, or this one."""
@@ -168,7 +170,7 @@ class Holding:
 
     def step_aside(self, claim: Claim, line: str) -> None:
         """Leave that line, before the attempt ends."""
-        self._say("step_aside", claim.id, claim.fence, line)
+        self._say("merge/leave_queue", claim.id, claim.fence, line)
 
     # ---- how they are said
 

@@ -87,7 +87,7 @@ class Intent(BaseModel):
 
 def intended(store: Store, run_id: str, fence: str) -> Intent | None:
     """What has been noted of a run, for the attempt that holds it."""
-    reply = store.call("intended", partition_of(run_id), run_id, fence)
+    reply = store.call("merge/get_step", partition_of(run_id), run_id, fence)
     if isinstance(reply, str):
         raise refusal(reply, f"run {run_id}") or AssertionError(reply)
     return Intent.from_wire(reply[1]) if reply[1] else None
@@ -100,7 +100,7 @@ def base_place(repository: str, base: str) -> str:
 
 def pinned(store: Store, run_id: str, fence: str, place: str, commit: str) -> str | None:
     """The commit that a base stands for in the plan of a run; pins `commit` if no attempt has pinned another before."""
-    reply = store.call("pin", partition_of(run_id), run_id, fence, place, commit)
+    reply = store.call("merge/pin_base", partition_of(run_id), run_id, fence, place, commit)
     if isinstance(reply, str):
         raise refusal(reply, f"run {run_id}") or AssertionError(reply)
     return reply[1] or None

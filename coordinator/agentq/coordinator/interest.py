@@ -108,7 +108,7 @@ class Whereabouts:
         found = {event.run: known[event.run] for event in events if event.run in known}
         unknown = list(dict.fromkeys(event.run for event in events if event.run and event.run not in found))
         if unknown:
-            flat = self.store.call("whereabouts", partition, *unknown)
+            flat = self.store.call("run/locate", partition, *unknown)
             for number, run in enumerate(unknown):
                 lane, plan, session = flat[FIELDS * number : FIELDS * (number + 1)]
                 found[run] = known[run] = (lane_parts(lane)["queue"] if lane else "", plan, session)

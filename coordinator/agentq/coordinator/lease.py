@@ -86,7 +86,7 @@ class Lease:
         seat, worker = self._seats[partition], self.identity.id
         words = (seat.epoch, seat.operation, self.settings.lease_ms, self.store.dice(), self.identity.model_dump_json())
         for _ in range(RETIRING_CALLS_MAX):
-            reply = self.store.call("register", partition, worker, *words)
+            reply = self.store.call("worker/register", partition, worker, *words)
             if reply != "retiring":
                 break
         if isinstance(reply, str):
@@ -120,7 +120,9 @@ class Lease:
         mine = {(claim.id, claim.fence): claim for claim in held if self.store.base_of(claim.id) == base}
         rows = [word for hold in mine for word in hold]
         times = (self.settings.lease_ms, self.settings.forget_ms, self.store.dice())
-        reply = self.store.call("heartbeat", partition, self.identity.id, seat.epoch, *times, ",".join(applied), *rows)
+        reply = self.store.call(
+            "worker/heartbeat", partition, self.identity.id, seat.epoch, *times, ",".join(applied), *rows
+        )
         if isinstance(reply, str):
             raise refusal(reply, f"worker {self.identity.id}") or Evicted()
         _, state, revision, disowned, *rest = reply
@@ -216,7 +218,7 @@ class Lease:
         words: list[Word] = [self.identity.id, seat.epoch, way, seat.exchanges[way], wanted, self.store.dice(), lanes]
         for (run, fence, _, _), class_, outcome, delay_ms in ended:
             words += (run, fence, class_, outcome, "" if delay_ms is None else delay_ms)
-        word, revision, answers, *rest = self.store.call("exchange", partition, *words)
+        word, revision, answers, *rest = self.store.call("worker/finish_and_claim", partition, *words)
         for at in range(0, 2 * answers, 2):
             if not rest[at + 1].startswith("ok "):
                 refusals[places[rest[at]]] = refusal(rest[at + 1], f"run {ended[rest[at]].claim.id}")
@@ -237,7 +239,9 @@ class Lease:
         seat = self._seats[partition]
         words: list[Word] = [limits.CLAIM_A_CALL if most is None else max(most, 0) for most in (count, calls)]
         words += [word for entry in entries for word in entry]
-        reply = self.store.call("adopt", partition, self.identity.id, seat.epoch, self._nonce(seat), *words)
+        reply = self.store.call(
+            "worker/claim_delivered", partition, self.identity.id, seat.epoch, self._nonce(seat), *words
+        )
         return self._granted(partition, reply)
 
     def _granted(self, partition: int, reply: str | list[str]) -> list[Claim]:
@@ -314,7 +318,7 @@ class Lease:
         seat = self._seats[partition]
         wanted = (min(max(count, 0), limits.CLAIM_A_CALL), min(max(calls, 0), limits.CLAIM_A_CALL))
         words = (self.identity.id, seat.epoch, self._nonce(seat), *wanted, fresh)
-        return "claim", partition, *words, *self.lanes(partition)
+        return "worker/claim", partition, *words, *self.lanes(partition)
 
     def _nonce(self, seat: _Seat) -> str:
         """The name of the next claim. It is made when it is needed, not while what was claimed waits to begin."""
@@ -326,7 +330,7 @@ class Lease:
         """What to block on."""
         keys: Streams = {}
         for partition in partitions:
-            keys[self.store.key(partition, "inbox", self.identity.id)] = (partition, None)
+            keys[self.store.key(partition, "worker_inbox", self.identity.id)] = (partition, None)
             for lane in self.lanes(partition):
                 if (calls if is_function_lane(lane) else count) > 0:
                     keys[self.store.key(partition, "lane", lane)] = (partition, lane)
@@ -343,7 +347,7 @@ class Lease:
         seat = self._seats[partition]
         if seat.revision == revision:
             return
-        seat.revision, running, *lanes = self.store.call("lanes", partition)
+        seat.revision, running, *lanes = self.store.call("queue/list_lanes", partition)
         served = serves(self.identity, lanes[:running])
         once = {*seat.lanes, *seat.former}.difference(served)
         seat.former = [lane for lane in lanes if lane in once]
@@ -362,13 +366,13 @@ class Lease:
     def deregister(self) -> None:
         """Leave. What is still held, its processes being ended, is released."""
         for partition, seat in enumerate(self._seats):
-            _retire(self.store, "deregister", partition, self.identity.id, seat.epoch)
+            _retire(self.store, "worker/deregister", partition, self.identity.id, seat.epoch)
         self._renewed_ms = None
 
 
 def oust(store: Store, partition: int, worker: str, epoch: str, why: str) -> None:
     """End the lease of a worker in this life of it, and requeue its runs at the cost of a crash."""
-    _retire(store, "oust", partition, worker, epoch, store.dice(), why)
+    _retire(store, "worker/evict", partition, worker, epoch, store.dice(), why)
 
 
 def _retire(store: Store, script: str, partition: int, worker: str, *words: Word) -> None:
@@ -387,6 +391,6 @@ def order_drain(
 ) -> None:
     """Order a worker to drain, or to leave at once; with an epoch, only that life of it."""
     words = (worker, epoch, detail, "hurry" if hurry else "drain")
-    refused = refusal(store.call("drain", partition, *words), f"worker {worker}")
+    refused = refusal(store.call("worker/drain", partition, *words), f"worker {worker}")
     if refused is not None:
         raise refused

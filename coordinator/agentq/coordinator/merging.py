@@ -51,7 +51,7 @@ def merge_line(repository: str, target: str) -> str:
 
 def line_up(store: Store, run_id: str, fence: str, line: str, commit: str, ref: str) -> Standing:
     """Stand in a line, or learn how it goes on there."""
-    reply = store.call("line_up", partition_of(run_id), run_id, fence, line, commit, ref)
+    reply = store.call("merge/enter_queue", partition_of(run_id), run_id, fence, line, commit, ref)
     if isinstance(reply, str):
         raise refusal(reply, f"run {run_id}") or AssertionError(reply)
     _, place, holder, *flat = reply

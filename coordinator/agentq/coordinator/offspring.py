@@ -40,7 +40,7 @@ class Offspring:
         spec = spec.model_copy(update={"parent": self._claim.id})
         run_id, partition = self._queue.address(spec, run_id)
         door = spec.to_door() | {"parent": self._claim.id, "fence": self._claim.fence, "most": most}
-        (word,) = self._queue.store.call("submit", partition, run_id, spec.lane, spec.to_wire(), to_json(door))
+        (word,) = self._queue.store.call("run/submit", partition, run_id, spec.lane, spec.to_wire(), to_json(door))
         receipt = receipt_of(run_id, word)
         if receipt.refused is not None:
             raise receipt.refused
@@ -49,7 +49,7 @@ class Offspring:
     def cancel(self, child: str, reason: str) -> State:
         """End one of them."""
         words = (child, reason[: limits.ERROR_CHARACTERS], limits.STOP_MS, self._claim.id, self._claim.fence)
-        reply = str(self._queue.store.call("cancel", partition_of(child), *words))
+        reply = str(self._queue.store.call("run/cancel", partition_of(child), *words))
         refused = refusal(reply, f"run {child}")
         if refused is not None:
             raise refused

@@ -92,7 +92,7 @@ class Overview:
         return list(told.values())
 
     def _add_rates(self, partition: int, found: dict[str, QueueRecord]) -> None:
-        window_ms, *flat = self.store.call("rates", partition, RATE_MS, EVENTS_LOOKED_AT)
+        window_ms, *flat = self.store.call("queue/get_rates", partition, RATE_MS, EVENTS_LOOKED_AT)
         for at in range(0, len(flat), 3):
             queue, submitted, ended = flat[at : at + 3]
             if queue in found:

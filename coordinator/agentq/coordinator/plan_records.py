@@ -122,7 +122,7 @@ class PlanRecords:
         """A page of its tasks in the order of the plan, or of those in some states, and where the next one goes on."""
         if not 1 <= limit <= limits.LIST_A_CALL:
             raise Invalid(f"A page has 1 to {limits.LIST_A_CALL} tasks, not {limit}.")
-        cursor, *flat = self.store.call("tasks", self.partition(plan), plan, cursor or "", limit, *states)
+        cursor, *flat = self.store.call("plan/list_tasks", self.partition(plan), plan, cursor or "", limit, *states)
         rows = (flat[at : at + TASK_FIELDS] for at in range(0, len(flat), TASK_FIELDS))
         return [_task(*row) for row in rows if row[1]], cursor or None
 
@@ -157,7 +157,7 @@ class PlanRecords:
         return crc32(checked_name(plan).encode()) % self.store.keyspace.partitions
 
     def _read(self, partition: int, before: str, limit: int, *names: str) -> tuple[str, list[Plan]]:
-        cursor, *flat = self.store.call("plans", partition, before, limit, *names)
+        cursor, *flat = self.store.call("plan/list", partition, before, limit, *names)
         return cursor, [_plan(*flat[at : at + FIELDS]) for at in range(0, len(flat), FIELDS)]
 
 

@@ -108,7 +108,7 @@ class Plans(PlanRecords):
     def cancel(self, plan: str, why: str = "cancelled on request") -> Plan:
         """Let nothing more of it begin, and stop what runs; it has ended when the workers have confirmed that."""
         words = (plan, f"its plan was cancelled: {why}"[: limits.ERROR_CHARACTERS])
-        self._until_done(plan, lambda: self.store.call("halt", self.partition(plan), *words))
+        self._until_done(plan, lambda: self.store.call("plan/cancel", self.partition(plan), *words))
         return self.get(plan)
 
     def retry(self, plan: str, which: Which = "failed", *, task: str | None = None, operation: str = "") -> Plan:
@@ -124,7 +124,7 @@ class Plans(PlanRecords):
             # What the stop has cancelled is what is missing.
             mode = "all"
         words = (plan, mode, operation)
-        self._until_done(plan, lambda: self.store.call("retry", self.partition(plan), *words))
+        self._until_done(plan, lambda: self.store.call("plan/retry", self.partition(plan), *words))
         return self.get(plan)
 
     def wait(self, plan: str, outcomes: Outcomes, timeout_ms: int | None = None) -> Plan:
@@ -154,7 +154,7 @@ class Plans(PlanRecords):
 
     def _open(self, plan: str, *words: Word, durable: bool = False) -> int:
         call = self.store.call_durably if durable else self.store.call
-        reply = call("plan", self.partition(plan), plan, *words)
+        reply = call("plan/create", self.partition(plan), plan, *words)
         if isinstance(reply, str):
             raise refusal(reply, f"plan {plan}") or AssertionError(reply)
         return int(reply[1])
@@ -168,7 +168,7 @@ class Plans(PlanRecords):
 
     def _seal(self, plan: str, *, durable: bool = False) -> None:
         call = self.store.call_durably if durable else self.store.call
-        refused = refusal(call("seal", self.partition(plan), plan), f"plan {plan}")
+        refused = refusal(call("plan/seal", self.partition(plan), plan), f"plan {plan}")
         if refused is not None:
             raise refused
 
@@ -190,7 +190,7 @@ class Plans(PlanRecords):
             if reply == "ok 0":
                 return
             # What is still to be told how a task ended is in its way.
-            self.store.call("settle", self.partition(plan))
+            self.store.call("duty/notify_dependents", self.partition(plan))
         raise TryLater(f"The plan {plan} is still at it; the duties go on with it.")
 
 

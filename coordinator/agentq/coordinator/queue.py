@@ -65,7 +65,7 @@ class Queue(Holding):
     def _submit(self, spec: RunSpec, run_id: str | None, *, durable: bool) -> Receipt:
         run_id, partition = self.address(spec, run_id)
         call = self.store.call_durably if durable else self.store.call
-        (word,) = call("submit", partition, *_row(spec, run_id))
+        (word,) = call("run/submit", partition, *_row(spec, run_id))
         receipt = receipt_of(run_id, word)
         if receipt.refused is not None:
             raise self.advised(receipt.refused, spec)
@@ -103,7 +103,7 @@ class Queue(Holding):
                 for partition, places in made.partitions.items():
                     yield partition, tuple(chain.from_iterable(_row(made.specs[at], made.ids[at]) for at in places))
 
-        for words in self.store.call_many("submit", calls()):
+        for words in self.store.call_many("run/submit", calls()):
             oldest = under_way[0]
             if oldest.told(words):
                 under_way.popleft()
@@ -114,11 +114,11 @@ class Queue(Holding):
 
     def cancel(self, run_id: str, reason: str = "cancelled on request", *, stop_ms: int = limits.STOP_MS) -> State:
         """End a run. One that is held stays as it is until its worker confirms the stop, `stop_ms` at the longest."""
-        return self._move("cancel", run_id, reason[: limits.ERROR_CHARACTERS], stop_ms, "", "")
+        return self._move("run/cancel", run_id, reason[: limits.ERROR_CHARACTERS], stop_ms, "", "")
 
     def wake(self, run_id: str) -> State:
         """Want a run awake: if it sleeps it goes on, if it is about to sleep it does not."""
-        return self._move("wake", run_id)
+        return self._move("run/wake", run_id)
 
     def signal(
         self, run_id: str, name: str, data: JsonValue = None, *, by: str = "", operation: str | None = None
@@ -146,16 +146,16 @@ class Queue(Holding):
     def _signal(self, run_id: str, name: str, data: JsonValue, by: str, operation: str | None) -> State:
         from agentq.coordinator.waiting import signal_words
 
-        return self._move("signal", run_id, operation or self.store.nonce(), *signal_words(name, data, by))
+        return self._move("run/signal", run_id, operation or self.store.nonce(), *signal_words(name, data, by))
 
     def requeue(self, run_id: str, *, operation: str | None = None) -> State:
         """Let an ended run begin again, with fresh budgets."""
-        return self._move("requeue", run_id, operation or self.store.nonce())
+        return self._move("run/requeue", run_id, operation or self.store.nonce())
 
     def forget(self, ended: Sequence[tuple[str, State]]) -> list[AgentqError | None]:
         """Delete ended runs before their time, each in the state that it was seen in; tells which were left."""
         rows = [(run_id, state.value) for run_id, state in ended]
-        return self._say_many("forget", [run_id for run_id, _ in ended], rows)
+        return self._say_many("run/delete", [run_id for run_id, _ in ended], rows)
 
     def home(self, spec: RunSpec) -> int | None:
         """The partition that a run must live in; None if any will do.
@@ -190,7 +190,9 @@ class Queue(Holding):
         while chunk:
             following = next(chunks, [])
             seal = 0 if following else 1
-            reply = self.store.call("depend", partition_of(run_id), run_id, seal, spec.expires_ms or 0, *chunk)
+            reply = self.store.call(
+                "run/add_dependencies", partition_of(run_id), run_id, seal, spec.expires_ms or 0, *chunk
+            )
             refused = refusal(reply, f"run {run_id}")
             if refused is not None:
                 self.cancel(run_id, str(refused))

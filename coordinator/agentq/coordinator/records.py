@@ -130,7 +130,7 @@ class Records:
         queues = self._readable_by(run_id)
         for partition in dict.fromkeys(map(partition_of, others)):
             ids = [other for other in others if partition_of(other) == partition]
-            for other, told in zip(ids, self.store.call("hand_out", partition, queues, *ids), strict=True):
+            for other, told in zip(ids, self.store.call("run/read_results", partition, queues, *ids), strict=True):
                 refused = refusal(told, f"run {other}") if isinstance(told, str) else None
                 if refused is not None:
                     raise refused
@@ -154,7 +154,7 @@ class Records:
 
     def needs(self, run_id: str, most: int = 100) -> list[str]:
         """Some of the runs that a blocked run still waits for."""
-        key = self.store.key(partition_of(run_id), "needs", run_id)
+        key = self.store.key(partition_of(run_id), "dependencies", run_id)
         return sorted(self.store.connection.command("SRANDMEMBER", key, most))
 
     def children(self, run_id: str, most: int = 100) -> tuple[int, list[str]]:
@@ -189,7 +189,7 @@ class Records:
             which.made_by,
             *rows,
         )
-        pages = [self.store.call("list", partition, *words) for partition in self.store.partitions()]
+        pages = [self.store.call("run/list", partition, *words) for partition in self.store.partitions()]
         return _merged(pages, limit)
 
     def all(self, which: Filter = Filter()) -> Iterator[Summary]:
@@ -223,7 +223,7 @@ class Records:
         wanted = " ".join(states)
         for partition in self.store.partitions():
             for at in range(0, len(queues), QUEUES_A_CALL):
-                flat = self.store.call("count", partition, wanted, *queues[at : at + QUEUES_A_CALL])
+                flat = self.store.call("run/count", partition, wanted, *queues[at : at + QUEUES_A_CALL])
                 for place in range(0, len(flat), 4):
                     queue, state, number, oldest = flat[place : place + 4]
                     yield queue, State(state), number, oldest
@@ -235,7 +235,7 @@ class Records:
         for partition in self.store.partitions():
             cursor = "0"
             while True:
-                cursor, *flat = self.store.call("crew", partition, which, cursor, CREW_A_CALL)
+                cursor, *flat = self.store.call("worker/list", partition, which, cursor, CREW_A_CALL)
                 for at in range(0, len(flat), 4):
                     worker, until_ms, fields, runs = flat[at : at + 4]
                     told = _worker(worker, partition, int(float(until_ms)), json.loads(fields), runs.split())

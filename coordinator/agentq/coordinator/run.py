@@ -245,7 +245,7 @@ class RunSpec(_Strict):
         return self.model_fields_set.isdisjoint(_AT_THE_DOOR)
 
     def to_door(self) -> dict[str, Any]:
-        """What the submit script decides by; see lua/submit.lua."""
+        """What the submit script decides by; see lua/run/submit.lua."""
         said = {name: getattr(self, name) for name in _AS_IT_IS if name in self.model_fields_set}
         door: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
         if self.after:

@@ -130,7 +130,9 @@ class Schedules:
             next_ms = self._first(name, going_on, before)
             now_and_before = ("" if before is None else before.revision, revision)
             how = (overlap.value, going_on.model_dump_json(exclude_defaults=True))
-            return self._call("schedule", name, *now_and_before, *how, *words, next_ms, going_on.wake_ms(name, next_ms))
+            return self._call(
+                "schedule/put", name, *now_and_before, *how, *words, next_ms, going_on.wake_ms(name, next_ms)
+            )
 
         if self._again(name, say) == "exists":
             raise Duplicate(f"There is a schedule {name} already; `--replace` puts this one in its place.")
@@ -138,7 +140,7 @@ class Schedules:
 
     def pause(self, name: str, why: str = "") -> Schedule:
         """Let no tick come until the schedule is resumed; the runs that it made go on."""
-        self._say(name, self._call("suspend", self._checked(name), why[:ERROR_CHARACTERS]))
+        self._say(name, self._call("schedule/pause", self._checked(name), why[:ERROR_CHARACTERS]))
         return self.get(name)
 
     def resume(self, name: str) -> Schedule:
@@ -153,7 +155,9 @@ class Schedules:
             if found.rule.missed == "none" and expected <= now_ms:
                 next_ms = found.rule.after(now_ms)
             wake_ms: Word = "" if next_ms is None else found.rule.wake_ms(name, next_ms)
-            return self._call("reinstate", name, found.revision, expected, "" if next_ms is None else next_ms, wake_ms)
+            return self._call(
+                "schedule/resume", name, found.revision, expected, "" if next_ms is None else next_ms, wake_ms
+            )
 
         self._again(name, say)
         return self.get(name)
@@ -161,7 +165,7 @@ class Schedules:
     def run(self, name: str, *, run_id: str | None = None) -> Receipt:
         """Make a run of it now, whatever its next tick, its policy and its pause say."""
         run_id = run_id or new_run_id(self.partition(name), self.store.time_ms())
-        word = self._call("trigger", name, run_id)
+        word = self._call("schedule/trigger", name, run_id)
         if word.startswith("exists "):
             return Receipt(word.removeprefix("exists "), created=False)
         self._say(name, word)
@@ -170,7 +174,7 @@ class Schedules:
     def remove(self, name: str) -> None:
         """Remove a schedule and its history; the runs that it made go on."""
         self.get(name)
-        self._call("unschedule", name)
+        self._call("schedule/delete", name)
 
     # ---- reading
 
@@ -195,7 +199,7 @@ class Schedules:
 
     def history(self, name: str, most: int = 20) -> list[Happening]:
         """What became of its ticks, the newest first."""
-        key = self.store.key(self.partition(name), "history", self._checked(name))
+        key = self.store.key(self.partition(name), "schedule_history", self._checked(name))
         told: list[str] = self.store.connection.command("LRANGE", key, 0, most - 1)
         return [Happening.model_validate_json(each) for each in told]
 
@@ -206,7 +210,7 @@ class Schedules:
         if command("TYPE", key) not in ("hash", "none"):
             return _schedule(name, {"fault": "its key holds something else"}, [])
         fields = fields_of(command("HGETALL", key))
-        live = command("ZRANGE", self.store.key(partition, "made", name), 0, -1)
+        live = command("ZRANGE", self.store.key(partition, "schedule_runs", name), 0, -1)
         return _schedule(name, fields, live) if fields else None
 
     # ---- how it is done

@@ -1,7 +1,7 @@
 """Sessions: conversations with an agent, of which each run is a turn, one after the other.
 
 A session has an agent, and what that agent calls the conversation; the host that has it, or a transcript that travels;
-what all turns have spent, and how much they may. Its turns stand in a line (see `lua/turns.lua`): a submit to a session
+what all turns have spent, and how much they may. Its turns stand in a line (see `lua/shared/session_turns.lua`): a submit to a session
 that is busy is not refused, it waits. What is said of a session by those who use it is here; what its turns tell of it
 is in `conversations.py`.
 """
@@ -110,7 +110,7 @@ class Sessions:
         caps = "" if budgets is None else budgets.model_dump_json(exclude_none=True)
         operation = operation or self.store.nonce()
         words: tuple[Word, ...] = (name, agent, where, which, caps, fork or "", operation)
-        reply = str(self.store.call("begin", self.partition(name), *words))
+        reply = str(self.store.call("session/create", self.partition(name), *words))
         if reply.startswith("no_session"):
             raise NotFound(self.unknown(fork or ""))
         self._say(name, reply)
@@ -155,14 +155,16 @@ class Sessions:
     def line(self, name: str, most: int = 100) -> Ids:
         """The turns that have not ended, the first first."""
         partition = self.partition(_checked(_name, name, "a session"))
-        ids: Ids = self.store.connection.command("ZRANGE", self.store.key(partition, "turns", name), 0, most - 1)
+        ids: Ids = self.store.connection.command(
+            "ZRANGE", self.store.key(partition, "session_turns", name), 0, most - 1
+        )
         return ids
 
     def close(self, name: str, *, cancel: bool = False) -> Session:
         """Let it take no more turns. What is in its line goes on; or is cancelled, and what runs is to stop."""
         partition = self.partition(_checked(_name, name, "a session"))
         while True:
-            reply = str(self.store.call("close", partition, name, 1 if cancel else ""))
+            reply = str(self.store.call("session/close", partition, name, 1 if cancel else ""))
             if reply == "not_found":
                 raise NotFound(self.unknown(name))
             if reply == "ok 0":
@@ -190,7 +192,7 @@ class Sessions:
         return name
 
     def _read(self, partition: int, before: str, limit: int, *names: str) -> Shelf:
-        cursor, *flat = self.store.call("sessions", partition, before, limit, *names)
+        cursor, *flat = self.store.call("session/list", partition, before, limit, *names)
         found = [_session(*flat[at : at + FIELDS]) for at in range(0, len(flat), FIELDS)]
         return Shelf(found, cursor or None)
 

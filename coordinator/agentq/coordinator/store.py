@@ -55,7 +55,7 @@ class Store:
     def call(self, script: str, partition: int, *arguments: Word) -> Any:
         """Run one script in a partition. The arguments are those of its header, without `now_ms`."""
         # Each worker registers again after a loss of all data, and so of the marker.
-        self.guard(anew=script == "register")
+        self.guard(anew=script == "worker/register")
         return self.connection.script(*self.worded(script, partition, *arguments))
 
     def call_durably(self, script: str, partition: int, *arguments: Word) -> Any:
@@ -160,7 +160,7 @@ class Store:
         self._guarded = True
 
     def _bootstrapped(self) -> tuple[Any, Any]:
-        source = self._scripts.source(SCRIPTS["bootstrap"])
+        source = self._scripts.source(SCRIPTS["namespace/bootstrap"])
         words = (self.now(), MARKER, self.keyspace.partitions)
         reply = self.connection.script(source, self.keyspace.root, words)
         if isinstance(reply, str):

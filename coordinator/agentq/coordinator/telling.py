@@ -87,7 +87,7 @@ class Telling:
     def undertake(self, at: str = "") -> Errand | int | None:
         """Take it in hand, or keep it, having come up to a place. If another has it, for how many milliseconds; None
         if there is nothing to do: it rests, or is gone."""
-        word, *rest = self.store.call("undertake", HOME, self.name, self.owner, self.held_ms, at)
+        word, *rest = self.store.call("webhook/lease", HOME, self.name, self.owner, self.held_ms, at)
         if word == "busy":
             return int(rest[0])
         if word == "idle":
@@ -100,7 +100,7 @@ class Telling:
 
     def lay_down(self) -> None:
         """Let others take it at once."""
-        self.store.call("undertake", HOME, self.name, self.owner, "", "")
+        self.store.call("webhook/lease", HOME, self.name, self.owner, "", "")
 
     def attempted(self, message: Message, verdict: Verdict, operation: str) -> None:
         """Note what became of an attempt."""
@@ -108,7 +108,15 @@ class Telling:
         status = "" if verdict.status is None else verdict.status
         flags = (int(verdict.ok), status, verdict.error, verdict.took_ms, int(verdict.gone), verdict.wait_ms)
         reply = self.store.call(
-            "attempted", HOME, self.name, self.owner, self.held_ms, operation, *told, *flags, self.store.dice()
+            "webhook/record_delivery",
+            HOME,
+            self.name,
+            self.owner,
+            self.held_ms,
+            operation,
+            *told,
+            *flags,
+            self.store.dice(),
         )
         if reply == "fenced":
             raise Fenced(f"The webhook {self.name} is told by another by now.")

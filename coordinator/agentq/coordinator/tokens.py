@@ -133,7 +133,7 @@ class Tokens:
         expires = "" if expires_ms is None else self.store.time_ms() + expires_ms
         digest = digest_of(_secret_in(shown))
         words = (token, name, wanted.kind, digest, " ".join(wanted.scopes), " ".join(wanted.queues))
-        reply = self.store.call("mint", HOME, *words, *(bucket or ("", "", "")), expires)
+        reply = self.store.call("token/create", HOME, *words, *(bucket or ("", "", "")), expires)
         refused = refusal(str(reply), f"token {token}")
         if refused is not None:
             raise refused
@@ -159,7 +159,7 @@ class Tokens:
 
     def revoke(self, token: str) -> None:
         """A token is good for nothing from now on. It may be named by its id, or by its name if only one has that."""
-        if self.store.call("revoke", HOME, self.id_of(token)) == "not_found":
+        if self.store.call("token/revoke", HOME, self.id_of(token)) == "not_found":
             raise NotFound(f"There is no token {token[:80]}; `agentq token ls` shows those that there are.")
 
     def id_of(self, token: str) -> str:

@@ -169,7 +169,7 @@ def receive(store: Store, run_id: str, fence: str) -> Resumption | None:
     first: list[Any] | None = None
     children: list[Child] = []
     while True:
-        reply = store.call("receive", partition, run_id, fence, after)
+        reply = store.call("attempt/get_wait_result", partition, run_id, fence, after)
         if reply == "unparked":
             return None
         if isinstance(reply, str):
@@ -191,7 +191,7 @@ def receive(store: Store, run_id: str, fence: str) -> Resumption | None:
 
 def mail(store: Store, run_id: str) -> list[Message]:
     """The signals that a run has, and has not taken yet."""
-    key = store.key(partition_of(run_id), "mail", run_id)
+    key = store.key(partition_of(run_id), "pending_signals", run_id)
     entries = store.connection.command("XRANGE", key, "-", "+")
     return [Message.read(entry, flat[1], flat[3], flat[5], flat[7]) for entry, flat in entries]
 

@@ -103,7 +103,7 @@ class Webhooks:
         key_of(secret)
         at = ",".join(Events(self.store, partition).last_id() for partition in self.store.partitions())
         filter_ = which.model_dump_json(exclude_defaults=True)
-        self._say("hook", name, url, filter_, secret, at, operation)
+        self._say("webhook/create", name, url, filter_, secret, at, operation)
         return self.get(name), secret
 
     def get(self, name: str) -> Webhook:
@@ -119,7 +119,7 @@ class Webhooks:
 
     def remove(self, name: str) -> None:
         """Tell nobody through it any more."""
-        self._say("unhook", _checked(name))
+        self._say("webhook/delete", _checked(name))
 
     def pause(self, name: str, why: str = "") -> Webhook:
         """Let it rest. What happens meanwhile is told when it is resumed, as far as the events are kept."""
@@ -175,10 +175,12 @@ class Webhooks:
 
     def _put(self, name: str, message: str, kind: str, body: str, operation: str | None) -> None:
         told = json.dumps({"id": message, "type": kind, "body": body}, separators=(",", ":"))
-        self._say("redeliver", name, told, operation or self.store.nonce())
+        self._say("webhook/redeliver", name, told, operation or self.store.nonce())
 
     def _alter(self, name: str, *, state: str = "", why: str = "", secret: str = "", overlap_ms: int = 0) -> Webhook:
-        self._say("alter", _checked(name), state, why[:ERROR_CHARACTERS], secret, overlap_ms, self.store.nonce())
+        self._say(
+            "webhook/update", _checked(name), state, why[:ERROR_CHARACTERS], secret, overlap_ms, self.store.nonce()
+        )
         return self.get(name)
 
     def _log(self, name: str, most: int) -> Iterator[Delivery]:
@@ -187,7 +189,7 @@ class Webhooks:
             yield _delivery(entry, flat)
 
     def _read(self, *names: str) -> list[Webhook]:
-        flat = self.store.call("webhooks", HOME, *names)
+        flat = self.store.call("webhook/list", HOME, *names)
         return [_webhook(*flat[at : at + FIELDS]) for at in range(0, len(flat), FIELDS)]
 
     def _say(self, script: str, name: str, *words: str | int) -> None:

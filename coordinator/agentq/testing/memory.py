@@ -108,7 +108,7 @@ class _MemoryStore(Store):
         self._tell(script)
 
     def _tell(self, script: str) -> None:
-        if script == "submit" and self._queue.submitted is not None:
+        if script == "run/submit" and self._queue.submitted is not None:
             self._queue.submitted()
 
 

@@ -129,7 +129,7 @@ class Ticker:
     def _ask(self, partition: int, lasts_ms: int) -> bool:
         """Ask for the duties for so long; whether they are ours."""
         try:
-            kept = self.store.call("keep", partition, self._owner, lasts_ms, GAP_TICKS * self.tick_ms)
+            kept = self.store.call("duty/lock", partition, self._owner, lasts_ms, GAP_TICKS * self.tick_ms)
             self.fault = None
         except AgentqError as fault:
             self.fault = fault

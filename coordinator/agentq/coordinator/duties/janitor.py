@@ -33,21 +33,21 @@ class Janitor:
         """One look at the lanes, and at one stretch of the runs of each queue in each live state."""
         done = dict.fromkeys(("given_back", "consumers", "trimmed", "closed", "mended"), 0)
         for lane in self._some_lanes(partition):
-            reply = self.store.call("groom", partition, lane, self.idle_ms)
+            reply = self.store.call("repair/lane", partition, lane, self.idle_ms)
             for name, number in zip(("given_back", "consumers", "trimmed", "closed"), reply, strict=True):
                 done[name] += number
         for limit in self._some_limits(partition):
-            done["mended"] += int(self.store.call("audit", partition, limit))
+            done["mended"] += int(self.store.call("repair/limit", partition, limit))
         for plan in self._some_plans(partition):
-            done["mended"] += int(self.store.call("tally", partition, plan))
-        done["mended"] += int(self.store.call("verify", partition, *State))
+            done["mended"] += int(self.store.call("repair/plan", partition, plan))
+        done["mended"] += int(self.store.call("repair/state_indexes", partition, *State))
         for queue in self._some_queues(partition):
             done["mended"] += self.reconcile(partition, queue, *State)
         return Round(done, PAUSE_MS)
 
     def reconcile(self, partition: int, queue: str, *states: State) -> int:
         """Compare the next stretch of indexes with the runs; returns how many were mended."""
-        _, mended, _ = self.store.call("reconcile", partition, queue, self.store.dice(), *states)
+        _, mended, _ = self.store.call("repair/queue", partition, queue, self.store.dice(), *states)
         return int(mended)
 
     def _some_queues(self, partition: int) -> list[str]:

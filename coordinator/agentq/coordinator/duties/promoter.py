@@ -27,9 +27,9 @@ class Promoter:
         """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
         rung, settling, next_at = 0, 0, 0
         for _ in range(CALLS_A_ROUND):
-            settling = self.store.call("settle", partition)
+            settling = self.store.call("duty/notify_dependents", partition)
             # After it, since whoever is told now may be due soon.
-            done, first = self.store.call("tick", partition)
+            done, first = self.store.call("duty/run_timers", partition)
             rung, next_at = rung + done, int(float(first))
             if not done and not settling:
                 break

@@ -63,7 +63,7 @@ class Reaper:
         )
         marked, runs, names = 0, 0, dict[str, None]()
         for _ in range(CALLS_A_ROUND):
-            reply = self.store.call("reap", partition, self.server, *times)
+            reply = self.store.call("duty/reap_workers", partition, self.server, *times)
             marked, runs = marked + reply[0], runs + reply[2]
             names |= dict.fromkeys(reply[5:])
             if not reply[3]:

@@ -52,7 +52,7 @@ class Scheduler:
         """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
         done = dict.fromkeys((*DONE, "faulty"), 0)
         for _ in range(CALLS_A_ROUND):
-            told = self.store.call("due", partition, DUE_A_CALL)
+            told = self.store.call("schedule/list_due", partition, DUE_A_CALL)
             now_ms, next_ms = int(told[0]), float(told[1])
             due = [Due(*told[at : at + 4]) for at in range(2, len(told), 4)]
             if not due:
@@ -91,14 +91,14 @@ class Scheduler:
                     fired.append(each)
                     yield partition, words
 
-        for place, reply in enumerate(self.store.call_many("fire", calls())):
+        for place, reply in enumerate(self.store.call_many("schedule/fire", calls())):
             what = reply.removeprefix("ok ")
             if what == "damaged":
                 blamed.append((fired[place], "its record is damaged"))
             elif what in done:
                 done[what] += 1
         for each, why in blamed:
-            self.store.call("blame", partition, each.name, each.revision, why[:ERROR_CHARACTERS])
+            self.store.call("schedule/record_fault", partition, each.name, each.revision, why[:ERROR_CHARACTERS])
             done["faulty"] += 1
 
 

@@ -183,7 +183,7 @@ class Access:
     async def _ask(self, tokens: list[Presented]) -> list[Admitted]:
         rate = self._rate or ("", "", "")
         rows = [word for each in tokens for word in (each.id, each.digest)]
-        flat = await self._service.ask(self._service.store.call, "admit", HOME, *rate, *rows)
+        flat = await self._service.ask(self._service.store.call, "token/check", HOME, *rate, *rows)
         width = len(Admitted._fields)
         return [Admitted(*flat[at : at + width]) for at in range(0, len(flat), width)]
 

@@ -65,7 +65,7 @@ class Counting:
     def _measure(self, partition: int, runs: list[str], states: dict[str, Any]) -> None:
         for first in range(0, len(runs), A_CALL):
             some = runs[first : first + A_CALL]
-            flat = self._store.call("measured", partition, *some)
+            flat = self._store.call("run/get_metrics", partition, *some)
             for place, run in enumerate(some):
                 self._count(str(states[run]), *flat[place * WIDTH : (place + 1) * WIDTH])
 

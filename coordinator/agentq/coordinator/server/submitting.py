@@ -199,7 +199,9 @@ async def once(
         raise Invalid(f"An Idempotency-Key has 1 to {KEY_LENGTH} characters, all of which can be printed.")
     digest = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
     words = to_json(made).decode()
-    found, told = await service.ask(service.store.call, "promise", HOME, digest, body, words, ANSWERED_MS)
+    found, told = await service.ask(
+        service.store.call, "namespace/use_idempotency_key", HOME, digest, body, words, ANSWERED_MS
+    )
     if found != body:
         raise Invalid("This Idempotency-Key was used with another body; each request has a key of its own.")
     first = json.loads(told)
@@ -207,7 +209,7 @@ async def once(
         return Answer(first["status"], first["answer"])
     answer = await act(first)
     ended = to_json({"status": answer.status, "answer": answer.body}).decode()
-    await service.ask(service.store.call, "promise", HOME, digest, found, ended, "")
+    await service.ask(service.store.call, "namespace/use_idempotency_key", HOME, digest, found, ended, "")
     return answer
 
 

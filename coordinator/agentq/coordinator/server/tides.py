@@ -206,7 +206,7 @@ class _Reader(threading.Thread):
         self._tides = tides
         self._events = events
         self._loop = loop
-        self._bell_key = events.store.key(events.partition, "bell")
+        self._bell_key = events.store.key(events.partition, "duty_wakeup")
         self._connection: Connection = events.store.connection.another()
         self._after = BEGINNING
         self._bell_after = BEGINNING

@@ -269,7 +269,7 @@ class Connected:
         groups = [streams] if not store.connection.is_spread else _by_partition(streams)
         while len(self._vigils) < len(groups):
             self._vigils.append(Vigil(store.connection, self._service.ask))
-        then = None if words is None else store.worded("claim", min(watch.lanes), *words)
+        then = None if words is None else store.worded("worker/claim", min(watch.lanes), *words)
         waits = [
             asyncio.ensure_future(vigil.wait(block_words(self._worker, group, watch.block_ms), watch.block_ms, then))
             for vigil, group in zip(self._vigils, groups, strict=False)
@@ -290,12 +290,12 @@ class Connected:
         store, streams = self._service.store, Streams()
         for partition, lanes in watch.lanes.items():
             self._check_partition(partition)
-            streams[store.key(partition, "inbox", self._worker)] = (partition, None)
+            streams[store.key(partition, "worker_inbox", self._worker)] = (partition, None)
             for lane in self._grants.lanes(lanes):
                 streams[store.key(partition, "lane", lane)] = (partition, lane)
         if not streams or (watch.claim is not None and len(watch.lanes) > 1):
             raise Invalid("A wait is for one partition at least, and a claim after it in one.")
-        return streams, None if watch.claim is None else self._grants.checked("claim", watch.claim)
+        return streams, None if watch.claim is None else self._grants.checked("worker/claim", watch.claim)
 
 
 def _by_partition(streams: Streams) -> list[Streams]:

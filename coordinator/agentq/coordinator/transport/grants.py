@@ -39,13 +39,35 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 OF_A_WORKER = frozenset(
     (
-        *("register", "heartbeat", "drain", "deregister", "oust"),
-        *("lanes", "claim", "adopt", "exchange", "start", "finish", "fail", "defer", "release", "park", "receive"),
-        *("report", "log", "converse", "bind", "spend", "carry", "carried", "gate", "limits"),
-        *("intend", "intended", "pin", "line_up", "step_aside"),
+        *("worker/register", "worker/heartbeat", "worker/drain", "worker/deregister", "worker/evict"),
+        *(
+            "queue/list_lanes",
+            "worker/claim",
+            "worker/claim_delivered",
+            "worker/finish_and_claim",
+            "attempt/start",
+            "attempt/finish",
+            "attempt/fail",
+            "attempt/defer",
+            "attempt/release",
+            "attempt/park",
+            "attempt/get_wait_result",
+        ),
+        *(
+            "attempt/report_progress",
+            "attempt/append_log",
+            "conversation/get",
+            "conversation/bind",
+            "conversation/record_spending",
+            "conversation/save_transcript",
+            "conversation/get_transcript",
+            "limit/block_until",
+            "limit/list",
+        ),
+        *("merge/record_step", "merge/get_step", "merge/pin_base", "merge/enter_queue", "merge/leave_queue"),
     )
 )
-GIVES = frozenset(("register", "claim", "adopt", "exchange"))
+GIVES = frozenset(("worker/register", "worker/claim", "worker/claim_delivered", "worker/finish_and_claim"))
 """Whose replies have runs in them, each before its fence."""
 NOBODYS = "0-"
 """A fence that no attempt has."""
@@ -92,7 +114,7 @@ class Grants:
         number = rest // len(header.rows) if header.rows else 0
         if number > ROWS_MAX:
             raise Invalid(f"A call has {ROWS_MAX} rows at the most, not {number}.")
-        if script == "limits" and not number:
+        if script == "limit/list" and not number:
             raise NotAllowed("A worker looks at limits that it names.")
         rows = chain.from_iterable([header.rows] * number)
         names = [*header.arguments, *rows]
@@ -124,7 +146,7 @@ class Grants:
         """What the server answered: the runs that it gave are the worker's from now on, and not all lanes are shown."""
         if not isinstance(reply, list):
             return reply
-        if script == "lanes":
+        if script == "queue/list_lanes":
             return self._shown(*reply)
         if script in GIVES:
             if len(self._own) > KNOWN_MAX:
@@ -210,9 +232,9 @@ class Grants:
             case "grace_ms":
                 return self.settings.forget_ms
             case "lane" | "lanes":
-                self.lanes(text.splitlines(), former=script == "adopt")
+                self.lanes(text.splitlines(), former=script == "worker/claim_delivered")
             case "limit":
-                self._check_gate(text, shuts=script == "gate")
+                self._check_gate(text, shuts=script == "limit/block_until")
             case "until_ms" if PATTERNS[name].fullmatch(text):
                 return min(int(text), self.store.time_ms() + limits.GATE_MS_MAX)
             case "count" | "calls" if PATTERNS[name].fullmatch(text):
@@ -255,7 +277,7 @@ class Grants:
     def _holds_run_of(self, agent: str) -> bool:
         key, command = self.store.key, self.store.connection.command
         for partition in self.store.partitions():
-            for run in command("HKEYS", key(partition, "holds", self.worker)):
+            for run in command("HKEYS", key(partition, "worker_runs", self.worker)):
                 lane = command("HGET", key(partition, "run", run), "lane")
                 if lane and f"{AGENT_LABEL}{agent}" in lane_parts(lane)["demands"]:
                     return True

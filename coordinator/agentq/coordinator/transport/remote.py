@@ -27,7 +27,7 @@ OPEN_S = 15.0
 ANSWER_S = 10.0
 WORK_ANSWER_S = 60.0
 """What a large message may take on its way."""
-PULSE = frozenset(("register", "heartbeat", "drain", "deregister"))
+PULSE = frozenset(("worker/register", "worker/heartbeat", "worker/drain", "worker/deregister"))
 """What is said on the line that nothing holds up."""
 TIMES = ("heartbeat_ms", "lease_ms", "reap_grace_ms", "forget_ms", "tick_ms")
 
@@ -215,7 +215,7 @@ class RemoteLease(Lease):
         return [(self._key(partition, lane), entries) for partition, lane, entries in reply or ()], granted
 
     def _key(self, partition: int, lane: str | None) -> str:
-        return self.store.key(partition, *(("inbox", self.identity.id) if lane is None else ("lane", lane)))
+        return self.store.key(partition, *(("worker_inbox", self.identity.id) if lane is None else ("lane", lane)))
 
 
 def _spelled(words: Iterable[Word]) -> list[str | int]:

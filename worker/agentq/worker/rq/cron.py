@@ -43,4 +43,4 @@ def _reached() -> tuple[Settings, Store]:
 def _turn(settings: Settings, what: str, every_ms: int) -> bool:
     """Whether nobody did this within the time; then it is our turn."""
     base = Keyspace(settings.namespace, settings.partitions).base(PARTITION)
-    return bool(client_of(settings.url).set(key(base, "rq_tick", what), 1, nx=True, px=every_ms))
+    return bool(client_of(settings.url).set(key(base, "rq_cron_lock", what), 1, nx=True, px=every_ms))

@@ -86,7 +86,7 @@ class RqLanes:
     def take_in(self, room: int) -> Intake:
         """Take jobs from RQ's list, as long as fewer than `room` wait here."""
         ids = new_run_ids(INTAKE_A_CALL if room > INTAKE_A_CALL else max(room, 1), PARTITION)
-        taken, more = self.store.call("intake", PARTITION, self.lane(), self.source, *self.around, room, *ids)
+        taken, more = self.store.call("rq/import_jobs", PARTITION, self.lane(), self.source, *self.around, room, *ids)
         return Intake(taken, bool(more))
 
     def delivery(self, job: str, *, at_front: bool = False) -> tuple[str, str, str, str, str, str]:
@@ -113,19 +113,19 @@ class RqLanes:
         moved, before = 0, "+"
         while before:
             words = (self.queue, lane, self.source, before, RECALL_A_CALL, int(drop), why)
-            more, before = self.store.call("recall", PARTITION, *words)
+            more, before = self.store.call("rq/return_jobs", PARTITION, *words)
             moved += more
         return moved
 
     def withdraw(self, job: str) -> int:
         """Take one job out, from RQ's list too; how often it waited."""
-        return int(self.store.call("withdraw", PARTITION, self.queue, self.source, job))
+        return int(self.store.call("rq/remove_job", PARTITION, self.queue, self.source, job))
 
     # ---- to know
 
     def _lanes(self) -> list[str]:
         """The lanes of this queue, the least urgent first: in that order what goes to a front keeps its order."""
-        _, _running, *names = self.store.call("lanes", PARTITION)
+        _, _running, *names = self.store.call("queue/list_lanes", PARTITION)
         mine = [lane for lane in names if lane_parts(lane)["queue"] == self.queue]
         return sorted(dict.fromkeys(mine), key=lambda lane: (lane_parts(lane)["priority"], is_front(lane)))
 
@@ -186,7 +186,7 @@ class RqLanes:
         """Jobs whose runs have ended without RQ being told."""
         cursor = "0"
         while True:
-            cursor, *flat = self.store.call("unclosed", PARTITION, self.queue, cursor, UNCLOSED_A_CALL)
+            cursor, *flat = self.store.call("rq/list_unreported", PARTITION, self.queue, cursor, UNCLOSED_A_CALL)
             for at in range(0, len(flat), 5):
                 run, job, state, attempt, error = flat[at : at + 5]
                 yield Unclosed(run, job, state, int(attempt), error)

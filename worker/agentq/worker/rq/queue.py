@@ -42,7 +42,7 @@ class Queue(rq.Queue):
     def push_job_id(self, job_id: str, pipeline: Pipeline | None = None, at_front: bool = False) -> None:
         """Let a job wait in its lane; at the front is a lane of its own, which goes first."""
         client: Any = self.connection if pipeline is None else pipeline
-        deliver = self.connection.register_script(_SCRIPTS.source(SCRIPTS["deliver"]).text)
+        deliver = self.connection.register_script(_SCRIPTS.source(SCRIPTS["rq/push_job"]).text)
         words = (self.lanes.store.now(), *self.lanes.delivery(job_id, at_front=at_front))
         reply = deliver(keys=[self.lanes.store.keyspace.base(PARTITION)], args=list(words), client=client)
         if pipeline is None:
@@ -73,7 +73,7 @@ class Queue(rq.Queue):
         job_id = job_or_id if isinstance(job_or_id, str) else job_or_id.id
         if pipeline is None:
             return self.lanes.withdraw(job_id)
-        withdraw = self.connection.register_script(_SCRIPTS.source(SCRIPTS["withdraw"]).text)
+        withdraw = self.connection.register_script(_SCRIPTS.source(SCRIPTS["rq/remove_job"]).text)
         words = [self.lanes.store.now(), self.lanes.queue, self.key, job_id]
         return withdraw(keys=[self.lanes.store.keyspace.base(PARTITION)], args=words, client=pipeline)
 

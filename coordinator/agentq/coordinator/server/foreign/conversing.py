@@ -88,10 +88,10 @@ class Conversing:
             return None
         command, partition = self.store.connection.command, partition_of_session(self.store, name)
         self.store.guard()
-        keys = (self.store.key(partition, "session", name), self.store.key(partition, "about", name))
+        keys = (self.store.key(partition, "session", name), self.store.key(partition, "dialect_fields", name))
         if command("EXISTS", *keys):
             return name
-        found: str | None = command("GET", self.store.key(self._home(name), "alias", name))
+        found: str | None = command("GET", self.store.key(self._home(name), "session_alias", name))
         return found
 
     def exists(self, named: str) -> bool:
@@ -107,7 +107,7 @@ class Conversing:
     def give_alias(self, alias: str, session: str) -> None:
         """Let another id lead to a session, too."""
         refused = refusal(
-            self.store.call("alias", self._home(alias), alias, session, FOREIGN_MS), f"session id {alias}"
+            self.store.call("session/set_alias", self._home(alias), alias, session, FOREIGN_MS), f"session id {alias}"
         )
         if refused is not None:
             raise refused
@@ -122,7 +122,7 @@ class Conversing:
 
     def about(self, session: str) -> About:
         """What is known of a session beside it."""
-        key = self.store.key(partition_of_session(self.store, session), "about", session)
+        key = self.store.key(partition_of_session(self.store, session), "dialect_fields", session)
         return fields_of(self.store.connection.command("HGETALL", key))
 
     def note(self, session: str, /, **facts: str) -> None:
@@ -130,7 +130,7 @@ class Conversing:
         if any(len(value) > TOLD_BYTES for value in facts.values()):
             raise Invalid(f"A fact about a session has {TOLD_BYTES} characters at the most.")
         words = [word for pair in facts.items() for word in (session, *pair)]
-        self.store.call("note", partition_of_session(self.store, session), "about", FOREIGN_MS, *words)
+        self.store.call("dialect/set_fields", partition_of_session(self.store, session), "about", FOREIGN_MS, *words)
 
     def affinity(self, about: Mapping[str, str]) -> Wanted:
         """Where a conversation is, as demands."""
@@ -139,7 +139,7 @@ class Conversing:
 
     def owe(self, run_id: str) -> None:
         """Note that the end of a run is to be told to somebody."""
-        self.store.call("owe", partition_of(run_id), "owe", run_id)
+        self.store.call("dialect/track_callbacks", partition_of(run_id), "owe", run_id)
 
     # ---- its turns
 
@@ -200,14 +200,14 @@ class Conversing:
         live = self.live(session)
         run = live.id if live is not None else ""
         words = (session, run, operation or new_nonce(), text, FOREIGN_MS)
-        reply = str(self.store.call("tell", partition_of_session(self.store, session), *words))
+        reply = str(self.store.call("dialect/append_event", partition_of_session(self.store, session), *words))
         if event.get("event_type") in ENDING_EVENTS:
             self.note(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
         return reply.removeprefix("ok ")
 
     def told(self, session: str, after: str = "", most: int = EVENTS_A_PAGE) -> tuple[list[Told], str | None]:
         """The events of a session after one of them, the oldest first; and the last, if there may be more behind it."""
-        key = self.store.key(partition_of_session(self.store, session), "told", session)
+        key = self.store.key(partition_of_session(self.store, session), "dialect_events", session)
         found, size = list[Told](), 0
         while len(found) < most and size < PAGE_BYTES:
             wanted, start = min(EVENTS_A_LOOK, most - len(found)), f"({after}" if after else "-"
@@ -220,13 +220,13 @@ class Conversing:
 
     def told_one(self, session: str, entry: str) -> dict[str, Any] | None:
         """One event; None if it is not kept any more."""
-        key = self.store.key(partition_of_session(self.store, session), "told", session)
+        key = self.store.key(partition_of_session(self.store, session), "dialect_events", session)
         found = _told(self.store.connection.command("XRANGE", key, entry, entry))
         return found[0].event if found else None
 
     def told_last(self, *sessions: str) -> list[Iterator[Told]]:
         """The newest events of each of these sessions, the newest first, fetched as far as somebody looks."""
-        keys = [self.store.key(partition_of_session(self.store, each), "told", each) for each in sessions]
+        keys = [self.store.key(partition_of_session(self.store, each), "dialect_events", each) for each in sessions]
         looks = [("XREVRANGE", key, "+", "-", "COUNT", A_GLANCE) for key in keys]
         return list(map(self._told_until, keys, self.store.connection.commands(looks)))
 
@@ -278,15 +278,16 @@ class Conversing:
             raise WrongState("Stop session first")
         runs = self.turns(session, TERMINAL, about=about, most=LIST_A_CALL)
         told = self.store.connection.command(
-            "XLEN", self.store.key(partition_of_session(self.store, session), "told", session)
+            "XLEN", self.store.key(partition_of_session(self.store, session), "dialect_events", session)
         )
         refused = refusal(
-            str(self.store.call("discard", partition_of_session(self.store, session), session)), f"session {session}"
+            str(self.store.call("session/delete", partition_of_session(self.store, session), session)),
+            f"session {session}",
         )
         if refused is not None:
             raise refused
         if about.get("given_id"):
-            self.store.call("alias", self._home(about["given_id"]), about["given_id"], "", FOREIGN_MS)
+            self.store.call("session/set_alias", self._home(about["given_id"]), about["given_id"], "", FOREIGN_MS)
         left = self.queue.forget([(run.id, run.state) for run in runs])
         return {"session": 1, "events_count": int(told), "runs_count": sum(each is None for each in left)}
 

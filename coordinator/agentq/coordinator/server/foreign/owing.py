@@ -83,7 +83,7 @@ class Owing(Follower):
         return sum(self._settle(partition) for partition in self.store.partitions())
 
     def _settle(self, partition: int) -> int:
-        key = self.store.key(partition, "owed")
+        key = self.store.key(partition, "pending_callbacks")
         flat = self.store.connection.command("ZRANGE", key, 0, AT_ONCE - 1, "WITHSCORES")
         if not flat:
             return 0
@@ -96,7 +96,7 @@ class Owing(Follower):
                 ended.append(self.records.get(run_id))
         paid = [*gone, *self._hooks(ended), *self._parents(ended)]
         if paid:
-            self.store.call("owe", partition, "done", *paid)
+            self.store.call("dialect/track_callbacks", partition, "done", *paid)
         return len(paid)
 
     # ---- hooks

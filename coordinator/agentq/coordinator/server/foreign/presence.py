@@ -34,14 +34,14 @@ class Presence:
     def say(self) -> None:
         """Say that this server is there, unless it has just been said."""
         if monotonic_ms() - self._said_at_ms >= BEAT_MS:
-            self.store.call("note", HOME, "runner", GONE_MS, self.server, "here", "1")
+            self.store.call("dialect/set_fields", HOME, "runner", GONE_MS, self.server, "here", "1")
             self._said_at_ms = monotonic_ms()
 
     def is_there(self, server: str) -> bool:
         """Whether a server was there some seconds ago. This one always is."""
         if server == self.server:
             return True
-        return bool(self.store.connection.command("EXISTS", self.store.key(HOME, "runner", server)))
+        return bool(self.store.connection.command("EXISTS", self.store.key(HOME, "dialect_runner", server)))
 
     async def hold(self, elsewhere: Elsewhere) -> None:
         """A poll begins to be held here."""

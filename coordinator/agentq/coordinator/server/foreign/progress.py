@@ -45,4 +45,4 @@ def tell(store: Store, told: Sequence[Progress]) -> None:
         operation = f"{each.step}/{each.run}/{each.fence}"
         words = (each.session, each.run, operation, json.dumps(each.event()), FOREIGN_MS)
         rows.append((partition_of_session(store, each.session), words))
-    store.call_together("tell", rows)
+    store.call_together("dialect/append_event", rows)

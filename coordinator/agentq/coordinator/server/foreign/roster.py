@@ -226,7 +226,7 @@ class Roster:
 
     def look_all(self, runners: Sequence[str]) -> list[Look | None]:
         """All that is known of several, together."""
-        told = self.store.call_together("attend", ((each, runners) for each in self.store.partitions()))
+        told = self.store.call_together("dialect/get_runners", ((each, runners) for each in self.store.partitions()))
         return [look_of(runner, of_it, self.home(runner)) for runner, *of_it in zip(runners, *told, strict=True)]
 
     def _glance(self, runner: str) -> Look | None:
@@ -247,7 +247,9 @@ class Roster:
             for fact in fields.items():
                 rows.setdefault(self.home(runner), []).extend((runner, *fact))
         # There is nothing that it refuses.
-        self.store.call_together("note", ((home, ("runner", FOREIGN_MS, *words)) for home, words in rows.items()))
+        self.store.call_together(
+            "dialect/set_fields", ((home, ("runner", FOREIGN_MS, *words)) for home, words in rows.items())
+        )
 
     # ---- acting for it
 
@@ -316,7 +318,7 @@ class Roster:
         at_hand = self.at_hand(runner, run)
         if at_hand is not None:
             return at_hand
-        fields = self.store.connection.command("HGET", self.store.key(partition_of(run), "holds", runner), run)
+        fields = self.store.connection.command("HGET", self.store.key(partition_of(run), "worker_runs", runner), run)
         return Claim(run, str(fields).split(" ")[0], "", "") if fields else None
 
     def at_hand(self, runner: str, run: str) -> Claim | None:
@@ -333,7 +335,7 @@ class Roster:
         """A run for each of these runners, in the only partition; or why there is none."""
         leases = [self.lease(look) for look in looks]
         before = [lease.lanes(0) for lease in leases]
-        replies = self.store.call_together("claim", [(0, lease.claiming(1)) for lease in leases])
+        replies = self.store.call_together("worker/claim", [(0, lease.claiming(1)) for lease in leases])
         found: list[list[Claim] | AgentqError] = []
         for lease, lanes, reply in zip(leases, before, replies, strict=True):
             try:

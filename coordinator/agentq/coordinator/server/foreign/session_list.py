@@ -55,7 +55,10 @@ class SessionList:
 
     def _abouts(self, sessions: Sequence[Session]) -> list[About]:
         key = self.store.key
-        asked = [("HGETALL", key(partition_of_session(self.store, each.name), "about", each.name)) for each in sessions]
+        asked = [
+            ("HGETALL", key(partition_of_session(self.store, each.name), "dialect_fields", each.name))
+            for each in sessions
+        ]
         return [fields_of(flat) for flat in self.store.connection.commands(asked)]
 
     def _turns(self, runs: Iterable[str]) -> dict[str, tuple[Turn, str]]:

@@ -187,7 +187,7 @@ class Shelf:
 
     def _shelve(self, rows: Mapping[str, str], expected: str = "") -> None:
         words = [word for row in rows.items() for word in row]
-        refused = refusal(self.store.call("shelve", HOME, "", expected, *words), "shelf")
+        refused = refusal(self.store.call("dialect/put_blueprints", HOME, "", expected, *words), "shelf")
         if refused is not None:
             raise refused
 
@@ -197,7 +197,7 @@ class Shelf:
 
     def _key(self) -> str:
         self.store.guard()
-        return self.store.key(HOME, "shelf")
+        return self.store.key(HOME, "blueprints")
 
     def _near(self, kind: Kind, name: str) -> str:
         near = get_close_matches(name, [each["name"] for each in self.all(kind) if "name" in each], 1)

@@ -1,9 +1,0 @@
---[[ bar: let no new runs into a queue until it is resumed; what is there goes on.
-KEYS   base
-ARGV   now_ms queue why
-REPLY  ok
-VERBS
-FLAGS  allow-oom ]]
-
-call('HSET', key_barred(), queue, stamp .. ' ' .. why)
-return 'ok'

@@ -1,0 +1,13 @@
+--[[ dialect/track_callbacks: note runs whose end somebody is to be told of, or that it was done.
+KEYS   base
+ARGV   now_ms what
+ROWS   id
+REPLY  ok
+VERBS
+FLAGS  allow-oom
+`what` is `owe` or `done`. ]]
+
+for id in next_row do
+  if what == 'owe' then call('ZADD', key_pending_callbacks(), 'NX', now, id) else call('ZREM', key_pending_callbacks(), id) end
+end
+return 'ok'

@@ -1,0 +1,11 @@
+--[[ limit/block_until: let nobody in under a key until a time; or, with a time that has passed, open it again.
+KEYS   base
+ARGV   now_ms limit until_ms why
+REPLY  ok
+VERBS  unblock
+FLAGS  allow-oom
+USES   plans limits waits session_turns end_run merge_queue
+Who has room goes on. The gate opens by itself. ]]
+
+block_limit_until(limit, until_ms, why)
+return 'ok'

@@ -1,0 +1,31 @@
+--[[ merge/enter_queue: an attempt stands in the line of those who move a branch, and learns whose turn it is.
+KEYS   base
+ARGV   now_ms id fence line commit ref
+REPLY  [ok, how many stand before it, holder, run, commit, ref, ...], not_found, fenced, stopping, wrong_state STATE
+VERBS
+FLAGS  allow-oom
+USES   conversation merge_queue
+Called again it changes nothing but what the attempt brings. A run stands in one line: another one it leaves. Whose turn it is
+learns who comes next, and with what. `stopping` means that the run is to be cancelled: it is not to begin. ]]
+
+local run, word = load_for_attempt(id, fence)
+if not run then return word end
+if run.stop_at_ms then
+  if run.merging then leave_merge_queue(id, run) end
+  return 'stopping'
+end
+if run.merging and run.merging ~= line then leave_merge_queue(id, run) end
+local key = key_merge_queue(line)
+if not call('ZSCORE', key, id) then call('ZADD', key, call('HINCRBY', key_cursors(), 'merge', 1), id) end
+call('PEXPIRE', key, KEEP_MS)
+call('HSET', run.key, 'merging', line, 'brings', commit .. ' ' .. ref, 'more', 1)
+
+local holder = first_in_merge_queue(line)
+local reply = { 'ok', call('ZRANK', key, id), holder }
+if holder ~= id then return reply end
+for _, other in ipairs(call('ZRANGE', key, 1, MERGE_OTHERS)) do
+  local brings = call('HGET', key_run(other), 'brings')
+  reply[#reply + 1] = other
+  reply[#reply + 1], reply[#reply + 2] = string.match(brings or '', '^(%S*) ?(.*)$')
+end
+return reply

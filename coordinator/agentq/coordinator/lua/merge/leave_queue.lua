@@ -1,0 +1,13 @@
+--[[ merge/leave_queue: an attempt leaves the line of those who move a branch; the next one is told.
+KEYS   base
+ARGV   now_ms id fence line
+REPLY  ok, not_found, fenced, wrong_state STATE
+VERBS
+FLAGS  allow-oom
+USES   conversation merge_queue
+An attempt that stands in no such line is `ok`: it was sent before, or its turn has never come. ]]
+
+local run, word = load_for_attempt(id, fence)
+if not run then return word end
+if run.merging == line then leave_merge_queue(id, run) end
+return 'ok'

@@ -1,0 +1,35 @@
+--[[ plan/create: a plan comes into the world, before its tasks; or one takes more of them.
+KEYS   base
+ARGV   now_ms plan name on_failed expected source budget secret
+REPLY  [ok, created_at_ms], existing STATE, not_found, closed_plan NAME
+VERBS
+FLAGS
+USES   plans
+It is open until it is sealed, and does not end before. `expected` is how many tasks are to come; `source` is opaque here.
+`budget` is in micro-dollars, or empty: once its tasks have cost that much, no more of them begin. Sent again with the same
+words it is `ok`; with others, while its id is taken, `existing`. `secret` is kept once: from it follow the ids of its tasks,
+so that nobody can tell them before they are there. Without a name, one that exists is opened for more tasks. ]]
+
+local key = key_plan(plan)
+local f = call('HMGET', key, 'created_at_ms', 'name', 'on_failed', 'expected', 'source', 'stopped', 'ended', 'budget')
+if name == '' then
+  if not f[1] then return 'not_found' end
+  if f[6] then return 'closed_plan ' .. plan end
+  call('HSET', key, 'sealed', 0)
+  return { 'ok', f[1] }
+end
+if f[1] then
+  local same = f[2] == name and f[3] == on_failed and f[4] == expected and f[5] == source
+    and (f[8] or '') == budget
+  if same then return { 'ok', f[1] } end
+  local state = f[7] or 'running'
+  return 'existing ' .. state
+end
+call('HSET', key, 'name', name, 'on_failed', on_failed, 'expected', expected, 'source', source, 'sealed', 0,
+  'created_at_ms', stamp, 'secret', secret)
+if made_by ~= '' then call('HSET', key, 'made_by', made_by) end
+if budget ~= '' then call('HSET', key, 'budget', budget) end
+call('ZADD', key_plans(), stamp, plan)
+-- If nothing ever comes of it, it is forgotten.
+set_timer(plan_timer(plan), now + KEEP_MS)
+return { 'ok', stamp }

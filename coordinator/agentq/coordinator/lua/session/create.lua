@@ -1,0 +1,48 @@
+--[[ session/create: a session, new, or from where another one is.
+KEYS   base
+ARGV   now_ms name agent cwd model budgets fork op
+REPLY  ok, existing STATE, no_session NAME, wrong_agent NAME, many_sessions NUMBER, many_of_token NUMBER KIND
+VERBS
+FLAGS
+`fork` names the session to go on from: what is empty of the rest is as there. `op` names the call: sent again it changes
+nothing. ]]
+
+local COPIED_FIELDS = { 'agent_session', 'host', 'account', 'stays', 'carried_of', 'totals' }
+local OVERRIDABLE_FIELDS = { 'cwd', 'model' }
+
+local key = key_session(name)
+local f = call('HMGET', key, 'op', 'state')
+if f[1] == op then return 'ok' end
+if f[2] then return 'existing ' .. f[2] end
+
+local number = call('ZCARD', key_sessions())
+if number >= SESSIONS then return 'many_sessions ' .. number end
+local excess = refuse_share('sessions', SESSIONS, function(other) return call('ZSCORE', key_sessions(), other) end)
+if excess then return excess end
+
+local pairs_to_set = { 'agent', agent, 'state', 'open', 'op', op, 'created_at_ms', stamp, 'used_at_ms', stamp }
+local function add_field(field, value)
+  if value and value ~= '' then pairs_to_set[#pairs_to_set + 1], pairs_to_set[#pairs_to_set + 2] = field, value end
+end
+
+local source = { cwd = cwd, model = model }
+if fork ~= '' then
+  local from = key_session(fork)
+  local of = call('HGET', from, 'agent')
+  if not of then return 'no_session ' .. fork end
+  if of ~= agent then return 'wrong_agent ' .. fork .. ', which is one of ' .. of end
+  for _, field in ipairs(COPIED_FIELDS) do add_field(field, call('HGET', from, field)) end
+  for _, field in ipairs(OVERRIDABLE_FIELDS) do
+    if source[field] == '' then source[field] = call('HGET', from, field) end
+  end
+  if non_empty(call('HGET', from, 'agent_session')) then add_field('fork', '1') end
+  add_field('forked_from', fork)
+  call('COPY', key_session_transcript(fork), key_session_transcript(name))
+end
+add_field('budgets', budgets)
+add_field('made_by', made_by)
+for _, field in ipairs(OVERRIDABLE_FIELDS) do add_field(field, source[field]) end
+call('HSET', key, unpack(pairs_to_set))
+call('ZADD', key_sessions(), stamp, name)
+note_share('sessions', name)
+return 'ok'

@@ -1,0 +1,17 @@
+--[[ session/set_alias: a session has another id, too.
+KEYS   base
+ARGV   now_ms alias session keep_ms
+REPLY  ok, existing SESSION
+VERBS
+FLAGS
+An empty session takes the alias away. ]]
+
+local key = key_session_alias(alias)
+if session == '' then
+  call('UNLINK', key)
+  return 'ok'
+end
+local other = call('GET', key)
+if other and other ~= session then return 'existing ' .. other end
+call('SET', key, session, 'PX', keep_ms)
+return 'ok'

@@ -1,0 +1,45 @@
+--[[ Conversations: what an attempt of an agent begins from and tells. They are their run's, or their session's, if the run
+is a turn of one.
+
+Sums are texts of six numbers: micro-dollars, attempts of which nobody knows what they cost, tokens read, of these from a
+cache, tokens written, turns of the model. ]]
+
+-- The run that an attempt holds, or a word that says why it is not the attempt's to speak for.
+local function load_for_attempt(id, fence)
+  local run = load(id)
+  if not run then return nil, 'not_found' end
+  if run.fence ~= fence then return nil, 'fenced' end
+  if not is_held(run) then return nil, 'wrong_state ' .. run.state end
+  return run
+end
+
+-- Where the facts of a run's conversation are, and its transcript.
+local function conversation_keys(id, run)
+  if run.turn then return key_session(run.turn), key_session_transcript(run.turn) end
+  return run.key, key_transcript(id)
+end
+
+local function parse_sums(text)
+  local sums = {}
+  for number in string.gmatch(text or '', '%S+') do sums[#sums + 1] = tonumber(number) end
+  for at = 1, 6 do sums[at] = sums[at] or 0 end
+  return sums
+end
+
+local function format_sums(sums)
+  local words = {}
+  for at = 1, 6 do words[at] = string.format('%.0f', sums[at]) end
+  return table.concat(words, ' ')
+end
+
+local function add_sums(sums, others, sign)
+  local total = {}
+  for at = 1, 6 do total[at] = sums[at] + sign * others[at] end
+  return total
+end
+
+-- What the present attempt has told so far.
+local function spending_of_attempt(run, fence)
+  local own, text = string.match(call('HGET', run.key, 'spending_now') or '', '^(%S+) (.*)$')
+  return parse_sums(own == fence and text or nil)
+end

@@ -1,0 +1,176 @@
+--[[ Plans: how tasks that end bear on their plan. A plan has ended when no more of it is to come and none of its tasks lives;
+its word is made from the sizes of its indexes. One that is stopped takes no more tasks and lets none be claimed, so what
+lives of it only becomes less, however many calls it takes to cancel that. ]]
+
+-- Plans of which a task has ended in this call, and those that have been stopped and not yet told.
+local plans_to_check, plans_to_stop = {}, {}
+
+local function plan_timer(plan) return 'plan ' .. plan end
+
+-- Let the plan's timer go on with what one call cannot finish.
+local function continue_plan_later(plan) set_timer_now(plan_timer(plan)) end
+
+-- Nothing is under way in a plan; one that has no task yet is forgotten if none ever comes.
+local function clear_plan_timer(plan)
+  timers[plan_timer(plan)] = call('EXISTS', key_plan_tasks(plan)) == 0 and now + KEEP_MS or false
+end
+
+-- Why a run cannot be a task of its plan, or nil.
+local function refuse_task(id, door)
+  local f = call('HMGET', key_plan(door.plan), 'created_at_ms', 'stopped')
+  if not f[1] then return 'no_plan ' .. door.plan end
+  if f[2] then return 'closed_plan ' .. door.plan end
+  local other = call('HGET', key_plan_tasks(door.plan), door.task)
+  if other and other ~= id then return 'duplicate ' .. other end
+end
+
+-- A plan that has ended goes on: a task has come, or begins again.
+local function reopen_plan(plan)
+  if call('EXISTS', key_plan(plan)) == 0 then return end
+  call('HDEL', key_plan(plan), 'ended', 'ended_at_ms', 'stopped', 'stopped_why', 'stopped_at_ms', 'halt_after')
+  plans_to_check[plan] = true
+end
+
+local function add_task(id, run, door)
+  call('HSET', run.key, 'task', door.task)
+  if door.after then call('HSET', run.key, 'parents', table.concat(door.after, ' ')) end
+  call('HSET', key_plan_tasks(door.plan), door.task, id)
+  reopen_plan(door.plan)
+end
+
+-- Let nothing more of a plan begin; `how` is the word that it ends with.
+local function stop_plan(plan, how, why)
+  call('HSET', key_plan(plan), 'stopped', how, 'stopped_why', why, 'stopped_at_ms', stamp)
+  call('HDEL', key_plan(plan), 'walking', 'walk_after', 'walk_found')
+  plans_to_stop[plan] = true
+  plans_to_check[plan] = true
+  continue_plan_later(plan)
+end
+
+-- A task has ended.
+local function apply_task_end(id, run)
+  plans_to_check[run.plan] = true
+  if run.state ~= 'failed' then return end
+  local f = call('HMGET', key_plan(run.plan), 'on_failed', 'stopped')
+  if f[1] == 'fail-plan' and not f[2] then stop_plan(run.plan, 'failed', 'its task ' .. run.task .. ' failed') end
+end
+
+-- Why nothing more of a plan begins, or false.
+local function stop_reason(plan) return call('HMGET', key_plan(plan), 'stopped_why')[1] end
+
+-- Why a task must not be claimed, or false. A plan that has cost as much as it may is stopped here: what waits is cancelled,
+-- and what is held is spared, for its work is paid.
+local function refuse_task_start(plan)
+  local f = call('HMGET', key_plan(plan), 'stopped_why', 'budget', 'spent')
+  local budget, spent = tonumber(f[2] or nil), tonumber(f[3] or 0)
+  if f[1] or not budget or spent < budget then return f[1] end
+  local why = string.format('it has cost $%.2f, of $%.2f that it may cost', spent / 1e6, budget / 1e6)
+  stop_plan(plan, 'cancelled', why)
+  call('HSET', key_plan(plan), 'halt_after', 'spared')
+  return why
+end
+
+-- Cancel tasks of a stopped plan that nobody holds, the last first, so that none is skipped for another that is cancelled.
+local function cancel_queued_tasks(plan, why, budget)
+  for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'waiting' }) do
+    local ids = budget > 0 and call('ZRANGE', key_plan_index(plan, state), 0, budget - 1, 'REV') or {}
+    for _, id in ipairs(ids) do
+      local run = load(id)
+      if run and run.state == state then end_run_because(id, run, 'cancel', 'cancelled', 'cancelled', why) end
+    end
+    budget = budget - #ids
+  end
+  return budget
+end
+
+-- Order the workers of those that are held to stop; the walk goes on where the last call left it.
+local function stop_held_tasks(plan, why, budget)
+  local at_state, after = string.match(call('HGET', key_plan(plan), 'halt_after') or '', '^(%S+) (%S*)$')
+  for _, state in ipairs({ 'claimed', 'running' }) do
+    if not at_state or at_state == state then
+      local from = non_empty(after or '') and '(' .. after or '-'
+      local ids = call('ZRANGE', key_plan_index(plan, state), from, '+', 'BYLEX', 'LIMIT', 0, budget)
+      for _, id in ipairs(ids) do
+        local run = load(id)
+        if run and is_held(run) and not run.stop_at_ms then order_stop(id, run, why, STOP_MS) end
+      end
+      if #ids == budget then
+        call('HSET', key_plan(plan), 'halt_after', state .. ' ' .. (ids[budget] or after or ''))
+        return false
+      end
+      budget, at_state, after = budget - #ids, nil, nil
+    end
+  end
+  call('HSET', key_plan(plan), 'halt_after', 'done')
+  return true
+end
+
+-- Stop some of what lives of a plan, by its indexes as they are after all that this call has done; the plan's timer goes on
+-- with the rest.
+local function stop_plan_tasks(plan, budget)
+  flush_indexes()
+  local f = call('HMGET', key_plan(plan), 'stopped_why', 'halt_after')
+  local left = cancel_queued_tasks(plan, f[1], budget)
+  local done = left > 0 and (f[2] == 'done' or f[2] == 'spared' or stop_held_tasks(plan, f[1], left))
+  if done then clear_plan_timer(plan) else continue_plan_later(plan) end
+  return done
+end
+
+local function stop_tasks_of_plans()
+  for plan in pairs(plans_to_stop) do stop_plan_tasks(plan, SETTLE_A_CALL) end
+  plans_to_stop = {}
+end
+
+local function has_live_tasks(plan)
+  return call('EXISTS', key_plan_index(plan, 'blocked'), key_plan_index(plan, 'scheduled'),
+    key_plan_index(plan, 'pending'), key_plan_index(plan, 'claimed'), key_plan_index(plan, 'running'),
+    key_plan_index(plan, 'waiting')) > 0
+end
+
+-- How many tasks of a plan are in each state in which there are any.
+local function task_counts(plan)
+  local words = {}
+  for _, state in ipairs({ 'blocked', 'scheduled', 'pending', 'claimed', 'running', 'waiting', 'completed', 'failed',
+    'cancelled', 'skipped' }) do
+    local count = call('ZCARD', key_plan_index(plan, state))
+    if count > 0 then words[#words + 1] = state .. '=' .. count end
+  end
+  return table.concat(words, ' ')
+end
+
+-- See whether a plan has ended, by its indexes, which must be as they should.
+local function end_plan_if_done(plan)
+  local f = call('HMGET', key_plan(plan), 'sealed', 'ended', 'walking', 'stopped')
+  local all_there = f[1] == '1' or f[4]
+  if not all_there or f[2] or f[3] or has_live_tasks(plan) then return end
+  local lacking = call('EXISTS', key_plan_index(plan, 'failed'), key_plan_index(plan, 'cancelled'),
+    key_plan_index(plan, 'skipped')) > 0
+  local done = not lacking and call('EXISTS', key_plan_index(plan, 'completed')) == 1
+  local word = done and 'completed' or f[4] or 'failed'
+  call('HSET', key_plan(plan), 'ended', word, 'ended_at_ms', stamp)
+  flush_events()
+  call('XADD', key_events(), 'MAXLEN', '~', tostring(EVENTS_KEPT), '*', 'event', 'plan_ended', 'run', '', 'state', word,
+    'attempt', '0', 'worker', '', 'detail', task_counts(plan), 'plan', plan)
+end
+
+local function end_plans_if_done()
+  flush_indexes()
+  for plan in pairs(plans_to_check) do end_plan_if_done(plan) end
+  plans_to_check = {}
+end
+
+-- Whether the runs of a plan are kept beyond their time: those that are to come may have to know of them.
+local function is_plan_live(plan)
+  local f = call('HMGET', key_plan(plan), 'created_at_ms', 'ended')
+  return f[1] and not f[2]
+end
+
+-- A task is forgotten, and with the last of them its plan.
+local function delete_task(run)
+  call('HDEL', key_plan_tasks(run.plan), run.task)
+  if call('EXISTS', key_plan_tasks(run.plan)) == 0 then
+    call('UNLINK', key_plan(run.plan))
+    call('ZREM', key_plans(), run.plan)
+    timers[plan_timer(run.plan)] = false
+  end
+end

@@ -1,0 +1,95 @@
+--[[ Schedules: their place among those that are due, their history, and how they make runs. ]]
+
+local SCHEDULE_FIELDS = { 'revision', 'next_at_ms', 'last_at_ms', 'paused_at_ms', 'ended_at_ms', 'overlap', 'lane', 'spec', 'door',
+  'fault', 'made_by' }
+
+-- Read what the scripts need of a schedule; nil when there is none.
+local function load_schedule(name)
+  local key = key_schedule(name)
+  local values, schedule = call('HMGET', key, unpack(SCHEDULE_FIELDS)), { name = name, key = key }
+  if not values[1] then return nil end
+  for at, field in ipairs(SCHEDULE_FIELDS) do schedule[field] = non_empty(values[at]) end
+  return schedule
+end
+
+-- Whether all is there that a tick takes.
+local function is_complete(schedule)
+  return schedule.next_at_ms and schedule.overlap and schedule.lane and schedule.spec and schedule.door
+    and pcall(cjson.decode, schedule.door)
+end
+
+-- Put a schedule where the scheduler looks next, and tell it if it is sooner than it knows.
+local function set_schedule_due(schedule, at)
+  if at ~= '+inf' then notify_duty_owner(key_schedules(), tonumber(at)) end
+  call('ZADD', key_schedules(), at, schedule.name)
+end
+
+-- Where a schedule stands when its next tick is known, or when there is none any more.
+local function advance_schedule(schedule, next_ms, wake_ms)
+  call('HSET', schedule.key, 'next_at_ms', next_ms)
+  if next_ms ~= '' then return set_schedule_due(schedule, wake_ms) end
+  call('HSET', schedule.key, 'ended_at_ms', stamp)
+  set_schedule_due(schedule, forget_at)
+end
+
+-- Remove what there is of a schedule. The runs that it made go on, and leave the set of them as they end.
+local function delete_schedule(name)
+  call('ZREM', key_schedules(), name)
+  call('UNLINK', key_schedule(name), key_schedule_history(name))
+end
+
+local function append_history(schedule, what, facts)
+  facts.what, facts.at_ms = what, now
+  call('LPUSH', key_schedule_history(schedule.name), json(facts))
+  call('LTRIM', key_schedule_history(schedule.name), 0, HISTORY_KEPT - 1)
+end
+
+-- The runs of a schedule that have not ended. What only damage can leave here, goes.
+local function live_schedule_runs(schedule)
+  local live = {}
+  for _, id in ipairs(call('ZRANGE', key_schedule_runs(schedule.name), 0, OVERLAP_A_CALL - 1)) do
+    local run = load(id)
+    if run and not is_ended(run) then
+      live[#live + 1] = { id = id, run = run }
+    else
+      call('ZREM', key_schedule_runs(schedule.name), id)
+    end
+  end
+  return live
+end
+
+-- Cancel the earlier runs; returns those that have to be stopped by their workers first.
+local function cancel_earlier_runs(live, id)
+  local stopping, why = {}, 'its schedule has made a later run, ' .. id
+  for _, each in ipairs(live) do
+    if not is_held(each.run) then
+      end_run_because(each.id, each.run, 'cancel', 'cancelled', 'cancelled', why)
+    else
+      stopping[#stopping + 1] = each.id
+      if not each.run.stop_at_ms then order_stop(each.id, each.run, why, STOP_MS) end
+    end
+  end
+  return stopping
+end
+
+-- Which runs a new one has to wait for, under the schedule's policy; or the run and the reason for which it is not made.
+local function apply_overlap(schedule, id)
+  if schedule.overlap == 'allow' then return {} end
+  local live = live_schedule_runs(schedule)
+  if schedule.overlap == 'cancel_old' then return cancel_earlier_runs(live, id) end
+  local waited_for = {}
+  for _, each in ipairs(live) do waited_for[#waited_for + 1] = each.id end
+  if #live >= (schedule.overlap == 'queue' and OVERLAP_A_CALL or 1) then
+    return nil, live[#live].id, #live == 1 and 'the run before it has not ended' or #live .. ' runs before it have not ended'
+  end
+  return waited_for
+end
+
+-- Make a run of a schedule; answers in the words of submit.
+local function create_scheduled_run(schedule, id, waits_for)
+  local door = cjson.decode(schedule.door)
+  door.schedule = schedule.name
+  if made_by == '' then made_by = schedule.made_by or '' end
+  if #waits_for > 0 then door.after, door.on_failed = waits_for, 'run' end
+  return create_run(id, schedule.lane, schedule.spec, door)
+end

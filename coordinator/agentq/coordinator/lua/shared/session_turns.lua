@@ -1,0 +1,97 @@
+--[[ Turns: the line of a session, of which one is let go at a time, and the host that its conversation is on.
+
+A run that is a turn joins the line of its session when it is born, or begins again, and leaves it when it ends, however.
+Only the first of the line may be anything but blocked: so two turns never run at once, whatever becomes of either, and
+one that sleeps, backs off or is lost keeps its place. When the first has left, the next is called. ]]
+
+-- Sessions of which a turn has ended.
+local sessions_to_advance = {}
+
+local function first_turn(session) return call('ZRANGE', key_session_turns(session), 0, 0)[1] end
+
+-- Why a session takes no turn of this agent; nil if it does.
+local function refuse_turn(session, agent)
+  local f = call('HMGET', key_session(session), 'agent', 'state')
+  if not f[1] then return 'no_session ' .. session end
+  if f[2] ~= 'open' then return 'closed_session ' .. session end
+  if f[1] ~= agent then return 'wrong_agent ' .. session .. ', which is one of ' .. f[1] end
+end
+
+local function touch_session(session)
+  call('HSET', key_session(session), 'used_at_ms', stamp)
+  call('ZADD', key_sessions(), stamp, session)
+end
+
+-- Stand at the end of the line.
+local function enqueue_turn(id, run)
+  local place = call('HINCRBY', key_session(run.turn), 'place', 1)
+  call('ZADD', key_session_turns(run.turn), place, id)
+  call('HSET', run.key, 'place', place)
+  call('HSET', key_session(run.turn), 'last', id)
+  touch_session(run.turn)
+end
+
+local function remove_turn(id, run)
+  call('ZREM', key_session_turns(run.turn), id)
+  if call('EXISTS', key_session(run.turn)) == 1 then touch_session(run.turn) end
+  sessions_to_advance[run.turn] = true
+end
+
+-- A session that is closed, and whose turns have all ended, is kept for a while.
+local function schedule_session_expiry(session)
+  if call('HGET', key_session(session), 'state') == 'closed' then set_timer('session ' .. session, now + KEEP_MS) end
+end
+
+-- Let the first of a line go, unless it waits for something else or has been let go before.
+local function unblock_next_turn(session)
+  while true do
+    local id = first_turn(session)
+    if not id then return schedule_session_expiry(session) end
+    local run = load(id)
+    if run and not is_ended(run) then
+      local waits = awaited_limit(run) or call('EXISTS', key_dependencies(id)) == 1 or call('HEXISTS', run.key, 'open') == 1
+      if run.state == 'blocked' and not waits then unblock_run(id, run) end
+      return
+    end
+    -- Only what was done to the run's key by hand leaves it here.
+    call('ZREM', key_session_turns(session), id)
+  end
+end
+
+local function unblock_next_turns()
+  for session in pairs(sessions_to_advance) do unblock_next_turn(session) end
+  sessions_to_advance = {}
+end
+
+-- The timer of a closed session has rung. One that still has turns gets another when the last of them ends.
+local function run_session_timer(session)
+  timers['session ' .. session] = false
+  if call('HGET', key_session(session), 'state') ~= 'closed' or first_turn(session) then return end
+  call('UNLINK', key_session(session), key_session_transcript(session))
+  call('ZREM', key_sessions(), session)
+end
+
+-- The lane that the next attempt is to wait in: while its conversation cannot travel, one of the host that has it. What
+-- the run itself demands of its host is kept in `tied`, or `-` if that is nothing.
+local function next_lane(run)
+  local lane = normal_lane(run.lane)
+  local host = run.stays
+  if run.turn then host = non_empty(call('HGET', key_session(run.turn), 'stays')) end
+  if not host and not run.tied then return lane end
+  local place, text = string.match(lane, '^([^:]*:[^:]*:)(.*)$')
+  local demands, own = {}, '-'
+  for demand in string.gmatch(text, '[^,]+') do
+    if string.match(demand, '^host=') then own = demand else demands[#demands + 1] = demand end
+  end
+  own = run.tied or own
+  if host then
+    call('HSET', run.key, 'tied', own)
+    run.tied, own = own, 'host=' .. host
+  else
+    call('HDEL', run.key, 'tied')
+    run.tied = nil
+  end
+  if own ~= '-' then demands[#demands + 1] = own end
+  table.sort(demands, function(a, b) return string.match(a, '^[^=]*') < string.match(b, '^[^=]*') end)
+  return place .. table.concat(demands, ',')
+end

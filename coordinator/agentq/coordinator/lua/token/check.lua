@@ -1,0 +1,38 @@
+--[[ token/check: whether whoever shows these tokens may come in now, and what they may do.
+KEYS   base
+ARGV   now_ms units per_ms burst
+ROWS   token shown
+REPLY  [name, kind, digest, scopes, queues, expired or '', wait_ms, ...]
+VERBS
+FLAGS  allow-oom
+Seven values for each token, all empty for one that there is not. `units` in `per_ms`, `burst` at once, is the rate of
+those that have none of their own; empty for none at all. A token that has used up its rate is told how long to wait;
+the rest of a bucket is its `room` at `room_at_ms`. When it was last used is noted once a minute. `shown` is the digest of
+the secret that came with it: who knows a token's id alone uses nothing up. ]]
+
+-- How long a token has to wait; 0 if it may go on, and has one request less.
+local function consume_request(key, own, rate)
+  local size = tonumber(own[3] ~= '' and own[3] or burst)
+  local room = math.min(size, tonumber(own[4] or size) + math.max(0, now - tonumber(own[5] or now)) * rate)
+  if room < 1 then return math.ceil((1 - room) / rate) end
+  call('HSET', key, 'room', string.format('%.6f', room - 1), 'room_at_ms', stamp)
+  return 0
+end
+
+local reply = {}
+for token, shown in next_row do
+  local key = key_token(token)
+  local f = call('HMGET', key, 'name', 'kind', 'digest', 'scopes', 'queues', 'expires_at_ms', 'used_at_ms', 'units',
+    'per_ms', 'burst', 'room', 'room_at_ms')
+  local wait = ''
+  if f[3] == shown then
+    local own = { f[8], f[9], f[10], f[11] or nil, f[12] or nil }
+    local rate = own[1] ~= '' and own[1] / own[2] or units ~= '' and units / per_ms
+    wait = rate and consume_request(key, own, rate) or 0
+    if now - tonumber(f[7] or 0) >= TOKEN_USED_MS then call('HSET', key, 'used_at_ms', stamp) end
+  end
+  for at = 1, 5 do reply[#reply + 1] = f[at] or '' end
+  reply[#reply + 1] = f[3] and f[6] ~= '' and tonumber(f[6]) <= now and '1' or ''
+  reply[#reply + 1] = wait
+end
+return reply
