@@ -21,7 +21,7 @@ from support.requirements import binary
 from support.servers import Server, valkey_binary
 from support.world import World, checked
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.storage.connection import Connection
 
 MakeWorld = Callable[..., World]
 

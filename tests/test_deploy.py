@@ -15,9 +15,9 @@ import yaml
 from support.generated_docs import ROOT
 from support.servers import Server
 
-from agentq.cli.main import load
-from agentq.coordinator.settings import PREFIX, URL_FILE, Settings
-from agentq.coordinator.settings_files import CONFIG
+from agentq.cli.main import load_command
+from agentq.coordinator.config.settings import URL_FILE_VARIABLE, VARIABLE_PREFIX, Settings
+from agentq.coordinator.config.settings_files import CONFIG_VARIABLE
 
 DEPLOY = ROOT / "deploy"
 ENVIRONMENT_FILE = re.compile(r"^EnvironmentFile=/etc/(.+)$", re.MULTILINE)
@@ -37,7 +37,7 @@ def started() -> Iterator[list[str]]:
 def test_each_command_and_option_is_one_that_there_is() -> None:
     words = list(started())
     for name, *options in words:
-        flags = {flag for parameter in load(name).params for flag in parameter.opts}
+        flags = {flag for parameter in load_command(name).params for flag in parameter.opts}
         assert {word for word in options if word.startswith("-")} <= flags, (name, options)
 
     assert {name for name, *_ in words} == {"serve", "worker", "reap"}
@@ -62,7 +62,13 @@ def test_the_image_has_the_versions_that_were_tested() -> None:
 
 def test_every_environment_file_of_a_unit_has_a_sample_of_settings_that_there_are() -> None:
     files = {found for path in DEPLOY.glob("systemd/*.service") for found in ENVIRONMENT_FILE.findall(path.read_text())}
-    known = {"PATH", "PYTHONPATH", URL_FILE, CONFIG, *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)}
+    known = {
+        "PATH",
+        "PYTHONPATH",
+        URL_FILE_VARIABLE,
+        CONFIG_VARIABLE,
+        *(f"{VARIABLE_PREFIX}{name.upper()}" for name in Settings.model_fields),
+    }
 
     assert files == {"agentq.env"}
     for name in files:

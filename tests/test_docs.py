@@ -12,11 +12,11 @@ from support.generated_docs import PAGES, PARTS, ROOT, every_command, generated
 
 from agentq.cli.main import COMMANDS
 from agentq.coordinator import errors
-from agentq.coordinator.keys import KEYS
-from agentq.coordinator.lifecycle import TRANSITIONS, VERBS
-from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.config.settings import VARIABLE_PREFIX, Settings, WorkerSettings
+from agentq.coordinator.model.lifecycle import TRANSITIONS, VERBS
+from agentq.coordinator.storage.keys import KEY_KINDS
+from agentq.coordinator.storage.scripts import SCRIPTS
 
 PROTOCOL = (ROOT / "coordinator/README.md").read_text(encoding="utf-8")
 
@@ -37,13 +37,13 @@ def test_every_generated_part_is_used() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    [key.pattern.replace("<", "‹").replace(">", "›") for key in KEYS]
+    [key.pattern.replace("<", "‹").replace(">", "›") for key in KEY_KINDS]
     + list(VERBS)
     + [row.event for row in TRANSITIONS]
     + list(SCRIPTS)
-    + list(errors.WORDS)
-    + [PREFIX + name.upper() for name in Settings.model_fields]
-    + [f"{PREFIX}WORKER_{name.upper()}" for name in WorkerSettings.model_fields],
+    + list(errors.REFUSALS)
+    + [VARIABLE_PREFIX + name.upper() for name in Settings.model_fields]
+    + [f"{VARIABLE_PREFIX}WORKER_{name.upper()}" for name in WorkerSettings.model_fields],
 )
 def test_every_key_verb_event_script_reply_and_setting_is_documented(word: str) -> None:
     assert f"`{word}`" in PROTOCOL
@@ -51,9 +51,9 @@ def test_every_key_verb_event_script_reply_and_setting_is_documented(word: str) 
 
 @pytest.mark.parametrize("name", ServerSettings.model_fields)
 def test_every_setting_of_the_server_is_documented(name: str) -> None:
-    page = (ROOT / "coordinator/agentq/coordinator/server/README.md").read_text(encoding="utf-8")
+    page = (ROOT / "coordinator/agentq/server/README.md").read_text(encoding="utf-8")
 
-    assert f"`{PREFIX}SERVER_{name.upper()}`" in page
+    assert f"`{VARIABLE_PREFIX}SERVER_{name.upper()}`" in page
 
 
 def test_every_word_that_a_script_replies_is_understood() -> None:
@@ -64,13 +64,13 @@ def test_every_word_that_a_script_replies_is_understood() -> None:
             replies = re.findall(r"\b(evicted|draining|unrenewed|duplicate|retiring)\b", script.header.reply)
         else:
             replies = [reply.split()[0] for reply in script.header.reply.removeprefix("per run: ").split(", ")]
-        assert set(replies) <= read_by_callers | errors.WORDS.keys(), script.name
+        assert set(replies) <= read_by_callers | errors.REFUSALS.keys(), script.name
 
 
 def test_every_reply_in_a_script_is_in_its_header() -> None:
     for script in SCRIPTS.values():
         body = script.text.partition("]]")[2]
-        for word in errors.WORDS:
+        for word in errors.REFUSALS:
             if re.search(rf"(return|word =|or) '{word}['\s]", body):
                 assert word in script.header.reply, f"{script.name} answers {word} and its header does not say so"
 
@@ -94,7 +94,7 @@ def test_every_module_of_a_command_is_in_the_list_that_help_shows() -> None:
             assert command.help.startswith(listed[name].rstrip("."))
 
 
-STOP = "from agentq.coordinator.embedded import Embedded; Embedded().stop()"
+STOP = "from agentq.coordinator.storage.embedded import EmbeddedServer; EmbeddedServer().stop()"
 
 
 @pytest.mark.full("takes 3 s")

@@ -19,7 +19,7 @@ from support.agent_studio import Studio
 from support.requirements import agent_programs
 from support.servers import until
 
-from agentq.coordinator.life import Run
+from agentq.coordinator.runs.run_record import RunRecord
 
 
 class RealStudio:
@@ -39,11 +39,11 @@ class RealStudio:
     def submit(self, agent: str, prompt: str, **fields: Any) -> str:
         return self.studio.submit(prompt, agent=agent, **fields)
 
-    def run(self, agent: str, prompt: str, **fields: Any) -> Run:
+    def run(self, agent: str, prompt: str, **fields: Any) -> RunRecord:
         """Ask, and wait for the end."""
         return self.done(self.submit(agent, prompt, **fields))
 
-    def done(self, run: str) -> Run:
+    def done(self, run: str) -> RunRecord:
         """The run, once it has ended; some of them take their time on a busy machine."""
         return self.studio.done(run, 90_000)
 

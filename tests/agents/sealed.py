@@ -24,7 +24,7 @@ class Sealed:
 
     def start(self) -> Sealed:
         """Make it, and wait until the stub listens in it."""
-        stub = [sys.executable, "-m", "agentq.testing.models", "--sealed", "--port", str(PORT)]
+        stub = [sys.executable, "-m", "agentq.testing.fake_models", "--sealed", "--port", str(PORT)]
         self.process = subprocess.Popen(
             [*unshared(), *stub, "--record", str(self.record)], stdout=subprocess.PIPE, text=True
         )

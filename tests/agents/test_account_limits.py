@@ -8,9 +8,9 @@ import pytest
 from support.agent_studio import Studio, word
 from support.servers import until
 
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.queues.controls import QueueControls
 
 ACCOUNTS = """
 [agents.standin.accounts.work]
@@ -41,7 +41,7 @@ def test_while_the_account_is_shut_others_wait_for_it_and_say_so_until_it_is_ope
     studio.worker()
     studio.reaches(studio.submit("AT 1 LIMIT 10m", "SAY done"), "scheduled")
     other = studio.submit("SAY done")
-    flow = Flow(studio.crew.queue.store)
+    flow = QueueControls(studio.crew.queue.store)
 
     until(lambda: "limit" in studio.why(other), "why to tell of the limit")
     assert studio.crew.state(other) == "pending"

@@ -13,25 +13,25 @@ from support.crew import Crew
 from support.servers import Server, until
 from support.world import World
 
-from agentq.coordinator.conversations import Conversations
-from agentq.coordinator.offspring import Kin
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, spec_from_wire
-from agentq.coordinator.sessions import Sessions
-from agentq.worker.agents.attempt import AgentAttempt
-from agentq.worker.agents.availability import Availability
-from agentq.worker.agents.installed import Installed
-from agentq.worker.agents.profiles import Profiles
-from agentq.worker.agents.surroundings import Agents
-from agentq.worker.attempt import Stop, Surroundings
-from agentq.worker.channel import Channels
-from agentq.worker.door import Door
-from agentq.worker.environment import Environment
-from agentq.worker.narration import Narration
-from agentq.worker.reports import Report
-from agentq.worker.spill import Spill
-from agentq.worker.workspace.workspaces import Workspaces
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.model.spec import Outcome, parse_spec
+from agentq.coordinator.runs.children import WorkerChildren
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.worker.agents.accounts.availability import AgentAvailability
+from agentq.worker.agents.agent_attempt import AgentAttempt
+from agentq.worker.agents.agent_context import AgentContext
+from agentq.worker.agents.profiles.installed import InstalledAgents
+from agentq.worker.agents.profiles.registry import ProfileRegistry
+from agentq.worker.attempt import AttemptContext, AttemptStop
+from agentq.worker.process.run_environment import RunEnvironment
+from agentq.worker.reporting.log_upload import LogUpload
+from agentq.worker.reporting.report_sender import AttemptReport
+from agentq.worker.reporting.spill import SpillFile
+from agentq.worker.run_api.agent_socket import AgentSocket
+from agentq.worker.run_api.result_channel import ResultChannels
+from agentq.worker.workspace.workspaces import WorkerWorkspaces
 
 ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
@@ -78,7 +78,7 @@ def test_an_agent_that_sleeps_already_sleeps_on_when_its_worker_leaves(studio: S
     assert studio.crew.records.get(run).state == "waiting"
 
 
-class Halting(Conversations):
+class Halting(AgentConversations):
     """Something happens to the attempt while it asks for the transcript."""
 
     def __init__(self, world: World, happens: Callable[[], None]) -> None:
@@ -90,17 +90,17 @@ class Halting(Conversations):
         return super().carried(claim)
 
 
-@pytest.mark.parametrize("why", [Stop.RELEASED, Stop.CANCELLED, Stop.FENCED])
+@pytest.mark.parametrize("why", [AttemptStop.RELEASED, AttemptStop.CANCELLED, AttemptStop.FENCED])
 def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as_it_was(
-    world: World, folder: Path, why: Stop
+    world: World, folder: Path, why: AttemptStop
 ) -> None:
-    sessions, said = Sessions(world.store), list[Report]()
+    sessions, said = Sessions(world.store), list[AttemptReport]()
     sessions.new("talk", "standin", cwd=str(folder))
     first = world.submit(kind="agent", agent="standin", prompt="one", argv=(), session="talk")
     worker = world.worker("w1", labels={"agent.standin": "ready"})
     (claim,) = worker.claim(1)
-    Conversations(world.store).bind(claim, "a-conversation", host="elsewhere", movable=True)
-    Conversations(world.store).carry(claim, b"{}\n")
+    AgentConversations(world.store).bind(claim, "a-conversation", host="elsewhere", movable=True)
+    AgentConversations(world.store).carry(claim, b"{}\n")
     world.queue.start([claim])
     world.queue.finish([(claim, Outcome())])
     world.submit(kind="agent", agent="standin", prompt=f"WRITE {folder}/began x", argv=(), session="talk")
@@ -118,22 +118,22 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
         def happens() -> None:
             asyncio.run_coroutine_threadsafe(_called(stop), loop).result(10)
 
-        profiles = Profiles.found()
-        availability = Availability(world.flow, profiles, Installed.found(profiles), lambda: None)
-        surroundings = Surroundings(
-            environment=Environment("n", "w1"),
+        profiles = ProfileRegistry.found()
+        availability = AgentAvailability(world.flow, profiles, InstalledAgents.found(profiles), lambda: None)
+        surroundings = AttemptContext(
+            environment=RunEnvironment("n", "w1"),
             cgroups=None,
             logs=folder / "logs",
-            channels=Channels(folder / "channels"),
+            channels=ResultChannels(folder / "channels"),
             say=said.append,
-            narration=Narration(world.queue, Spill(folder / "spill"), lambda: 0, lambda _: None),
-            door=Door(Kin(world.queue), folder / "doors"),
+            narration=LogUpload(world.queue, SpillFile(folder / "spill"), lambda: 0, lambda _: None),
+            door=AgentSocket(WorkerChildren(world.queue), folder / "doors"),
             queue=world.queue,
-            workspaces=Workspaces(folder / "home", "w1"),
+            workspaces=WorkerWorkspaces(folder / "home", "w1"),
             profiles=lambda: profiles,
         )
-        agents = Agents(profiles, Halting(world, happens), availability, world.queue)
-        going = AgentAttempt(claim, spec_from_wire(claim.spec, claim.lane), surroundings, agents)
+        agents = AgentContext(profiles, Halting(world, happens), availability, world.queue)
+        going = AgentAttempt(claim, parse_spec(claim.spec, claim.lane), surroundings, agents)
         await asyncio.wait_for(going.run(), 30)
         await surroundings.door.close()
         surroundings.channels.close()
@@ -142,9 +142,9 @@ def test_an_attempt_that_is_stopped_while_it_sets_out_leaves_the_conversation_as
 
     assert sessions.get("talk").agent_session == "a-conversation"
     assert [report.verb for report in said] == {
-        Stop.RELEASED: ["start", "release"],
-        Stop.CANCELLED: ["start", "fail"],
-        Stop.FENCED: ["start"],
+        AttemptStop.RELEASED: ["start", "release"],
+        AttemptStop.CANCELLED: ["start", "fail"],
+        AttemptStop.FENCED: ["start"],
     }[why]
     assert list((folder / "channels").iterdir()) == []
 

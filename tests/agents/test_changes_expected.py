@@ -7,8 +7,8 @@ import shutil
 import pytest
 from support.agent_studio import Studio, word
 
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.run import RetryPolicy
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import RetryPolicy
 
 CHANGES = {"expects": "changes"}
 

@@ -11,7 +11,7 @@ from support.agent_studio import Studio
 
 from agentq.cli.main import main
 from agentq.sdk import connect
-from agentq.sdk.doings import Called, Concluded, Said
+from agentq.sdk.agent_events import ResultEvent, TextEvent, ToolCallEvent
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -111,6 +111,10 @@ def test_from_python_it_is_the_same(studio: Studio) -> None:
 
         kinds = [type(doing) for doing in first.doings(follow=True)]
 
-        assert [each for each in kinds if each in (Called, Said, Concluded)] == [Called, Said, Concluded]
+        assert [each for each in kinds if each in (ToolCallEvent, TextEvent, ResultEvent)] == [
+            ToolCallEvent,
+            TextEvent,
+            ResultEvent,
+        ]
         assert [first.result(timeout=40), second.result(timeout=40)] == ["hello", "2"]
         assert session.record().spent.turns >= 2

@@ -10,14 +10,14 @@ from support.agent_studio import Studio, word
 from support.processes import send
 from support.servers import until
 
-from agentq.coordinator.life import Run
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.turn import Budgets
+from agentq.coordinator.model.agent_options import AgentBudgets
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.runs.run_record import RunRecord
 
 ONCE_MORE = RetryPolicy(failures=1, delay_ms=0)
 
 
-def verdicts(run: Run) -> list[str]:
+def verdicts(run: RunRecord) -> list[str]:
     """How the attempts of a run ended."""
     return [each.outcome.agent.verdict for each in run.attempts if each.outcome and each.outcome.agent]
 
@@ -174,7 +174,7 @@ def test_a_transcript_that_was_damaged_on_its_way_begins_anew_and_says_so(studio
 
 def test_a_session_s_budget_ends_the_turn_that_exceeds_it_and_refuses_the_next(studio: Studio) -> None:
     studio.worker()
-    studio.sessions.new("talk", "standin", cwd=str(studio.folder), budgets=Budgets(cost_usd=0.15))
+    studio.sessions.new("talk", "standin", cwd=str(studio.folder), budgets=AgentBudgets(cost_usd=0.15))
     assert studio.run("COST 0.10", "SAY one", session="talk").state == "completed"
 
     exceeding = studio.run("COST 0.10", "SAY two", "HANG", session="talk")

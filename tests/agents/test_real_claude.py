@@ -11,8 +11,8 @@ from agents.real import RealStudio, processes
 from support.agent_studio import word
 from support.servers import until
 
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.retry_policy import RetryPolicy
 
 pytestmark = pytest.mark.needs("agents", "namespaces")
 

@@ -11,9 +11,9 @@ from support.agent_studio import word
 from support.processes import send
 from support.servers import until
 
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.queues.controls import QueueControls
 
 pytestmark = pytest.mark.needs("agents", "namespaces")
 
@@ -72,7 +72,7 @@ def test_a_quota_whose_end_gemini_tells_puts_the_run_off_until_then(real: RealSt
     assert run.due_at_ms is not None
     assert 7_100_000 < run.due_at_ms - before_ms < 7_300_000
     assert "met the limit of the account default" in real.studio.why(run.id)
-    (gate,) = Flow(real.studio.crew.queue.store).limits(["account:gemini:default"])
+    (gate,) = QueueControls(real.studio.crew.queue.store).limits(["account:gemini:default"])
     assert gate.shut_until_ms == run.due_at_ms
 
 

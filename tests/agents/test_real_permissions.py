@@ -10,8 +10,8 @@ import pytest
 from agents.real import RealStudio
 from support.requirements import AGENTS
 
-from agentq.coordinator.life import Run
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.runs.run_record import RunRecord
 
 pytestmark = pytest.mark.needs("agents", "namespaces")
 
@@ -86,7 +86,7 @@ def test_an_agent_that_cannot_be_told_not_to_is_not_started(real: RealStudio, ag
     file.write_text("{}")
     real.worker()
 
-    run: Run = real.run(agent, "Say hello.")
+    run: RunRecord = real.run(agent, "Say hello.")
 
     assert run.state == "failed"
     assert run.outcome is not None

@@ -7,8 +7,8 @@ import json
 import pytest
 from support.agent_studio import Studio
 
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.logs import Logs
 
 KEY = "s3cr3t-of-this-test"
 SECRET = {"MY_API_KEY": KEY}

@@ -6,7 +6,7 @@ import json
 
 from support.agent_studio import Studio, word
 
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.model.lifecycle import OutcomeClass
 
 
 def test_a_prompt_becomes_a_changed_file_and_an_outcome_that_tells_of_it(studio: Studio) -> None:

@@ -12,13 +12,13 @@ from support.servers import until
 from support.world import World
 
 from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.errors import AgentqError, Evicted, TryLater, Unreachable
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 T = TypeVar("T")
 
@@ -78,13 +78,13 @@ class Fleet:
                 del held[claim.id]
         beating.join()
 
-    def lease(self, name: str) -> Lease:
+    def lease(self, name: str) -> WorkerLease:
         """A worker that has just registered."""
-        lease = Lease(self.world.store, Identity(id=name, queues=("default",)), SETTINGS)
+        lease = WorkerLease(self.world.store, WorkerIdentity(id=name, queues=("default",)), SETTINGS)
         insist(lease.register)
         return lease
 
-    def claim(self, lease: Lease, held: dict[str, Claim]) -> list[Claim]:
+    def claim(self, lease: WorkerLease, held: dict[str, Claim]) -> list[Claim]:
         """Claim; whose lease ran out while the server was away sends a heartbeat first."""
         try:
             return insist(partial(lease.claim, HANDS))
@@ -92,7 +92,7 @@ class Fleet:
             insist(partial(lease.heartbeat, list(held.values())))
             return []
 
-    def beat(self, lease: Lease, held: dict[str, Claim], stop: threading.Event) -> None:
+    def beat(self, lease: WorkerLease, held: dict[str, Claim], stop: threading.Event) -> None:
         """Heartbeats; a worker that is told that it was lost says so to the test."""
         while not stop.wait(SETTINGS.heartbeat_ms / 1000):
             try:

@@ -20,9 +20,9 @@ from support.network_line import Line
 from support.servers import Server, until
 
 from agentq.coordinator.errors import Unreachable
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.run import RetryPolicy
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.spec import RetryPolicy
+from agentq.coordinator.runs.verbs import RunVerbs
 
 TIMES = {"heartbeat_ms": 600, "lease_ms": 3000, "reap_grace_ms": 400, "forget_ms": 2000, "tick_ms": 600}
 # What is lost again and again by the doing of a test is not a crash loop.
@@ -100,7 +100,7 @@ class Scene:
 
     def _submit(self, stop: threading.Event) -> None:
         """A client: what it was told to be in is in its file, whatever becomes of the server next."""
-        queue = Queue.open(self.crew.settings)
+        queue = RunVerbs.open(self.crew.settings)
         with self._acknowledged.open("a") as acknowledged:
             while not stop.wait(PAUSE_S):
                 spec = self.journal.spec(self.run_s, retry=RETRY, stop_grace_ms=2000)

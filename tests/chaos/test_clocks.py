@@ -14,7 +14,7 @@ from support.crew import Crew
 from support.servers import Server, until
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.events import Events
+from agentq.coordinator.events.stream import PartitionEvents
 
 pytestmark = pytest.mark.needs("libfaketime")
 
@@ -49,7 +49,7 @@ def journal(folder: Path) -> Journal:
 
 
 def told(crew: Crew) -> set[str]:
-    return {event.event for event in Events(crew.queue.store).replay()}
+    return {event.event for event in PartitionEvents(crew.queue.store).replay()}
 
 
 def set_clock(crew: Crew, clock: Clock, jump_s: int) -> None:

@@ -17,25 +17,25 @@ from support.crew import Crew
 from support.processes import alive
 from support.servers import Server, until
 
-from agentq.coordinator.duties.duty import Ticker
 from agentq.coordinator.duties.reaper import Reaper
-from agentq.coordinator.events import Events
+from agentq.coordinator.duties.ticker import Ticker
+from agentq.coordinator.events.stream import PartitionEvents
 
 MakeCrew = Callable[..., Crew]
 WORKERS = 200
 CROWD = """
 import ctypes, json, os, signal, sys
 from pathlib import Path
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.config.settings import Settings
 from agentq.worker.options import WorkerOptions
-from agentq.worker.reaching import Straight
-from agentq.worker.worker import serve
+from agentq.worker.server_backends import RedisWorkerBackend
+from agentq.worker.worker import serve_worker
 settings, options, home, count = json.loads(sys.argv[1])
 def work():
     pid = os.fork()
     if not pid:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # none outlives this one
-        os._exit(serve(Straight(Settings(**settings)), WorkerOptions(**options), Path(home)))
+        os._exit(serve_worker(RedisWorkerBackend(Settings(**settings)), WorkerOptions(**options), Path(home)))
     return pid
 pids = [work() for _ in range(count)]
 signal.signal(signal.SIGTERM, lambda *_: [os.kill(pid, signal.SIGTERM) for pid in pids])
@@ -115,7 +115,7 @@ def test_p3_p6_a_run_that_takes_the_machine_for_itself_stops_no_heartbeat_and_le
     crew.wait([greedy, *modest])
 
     assert {crew.state(run) for run in modest} == {"completed"}
-    told = {event.event for event in Events(crew.queue.store).replay()}
+    told = {event.event for event in PartitionEvents(crew.queue.store).replay()}
     assert not told & {"lost", "released"}
     assert journal.survivors() == []
     crew.check()

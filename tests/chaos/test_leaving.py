@@ -10,9 +10,9 @@ from support.crew import Crew
 from support.network_line import Line
 from support.servers import Server, until
 
-from agentq.coordinator.identity import new_nonce
-from agentq.coordinator.lease import order_drain
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.workers.lease import order_drain
 
 MakeCrew = Callable[..., Crew]
 

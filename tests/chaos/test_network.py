@@ -12,7 +12,7 @@ from support.network_line import Line
 from support.servers import Server, until
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.identity import new_nonce
+from agentq.coordinator.model.ids import new_nonce
 
 MakeCrew = Callable[..., Crew]
 

@@ -15,10 +15,10 @@ from chaos.fleet import passed
 from support.crew import Crew
 from support.servers import Server, until
 
-from agentq.coordinator.identity import new_nonce
-from agentq.coordinator.logs import Logs
-from agentq.worker.narration import MEMORY_CHARACTERS, TOLD_MS
-from agentq.worker.reports import MEMORY_BYTES
+from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.runs.logs import Logs
+from agentq.worker.reporting.log_upload import MEMORY_CHARACTERS, UPLOAD_WAIT_MS
+from agentq.worker.reporting.report_sender import MEMORY_BYTES_MAX
 
 MakeCrew = Callable[..., Crew]
 
@@ -102,7 +102,7 @@ def test_p1_outcomes_and_output_of_an_outage_that_exceed_the_memory_come_in_whol
         (folder / "go").touch()
         until(lambda: len(crew.effects("end")) == RUNS, "the runs to end")
         # The output of one run may be in a call that is made again and again.
-        too_much = RUNS * RESULT_BYTES - MEMORY_BYTES + (RUNS - 1) * len(TOLD) - MEMORY_CHARACTERS
+        too_much = RUNS * RESULT_BYTES - MEMORY_BYTES_MAX + (RUNS - 1) * len(TOLD) - MEMORY_CHARACTERS
         until(lambda: sum(spilled(worker)) >= too_much, "the disk to take what is too much")
 
     crew.wait(runs)
@@ -149,7 +149,7 @@ def test_p1_what_a_run_said_last_is_not_lost_because_it_ended_in_an_outage(
     with away(durable):
         (folder / "go").touch()
         until(lambda: len(crew.effects("end")) == RUNS, "the runs to end")
-        until(passed(TOLD_MS + 1000), "more time to pass than an outcome waits for a server that answers")
+        until(passed(UPLOAD_WAIT_MS + 1000), "more time to pass than an outcome waits for a server that answers")
 
     crew.wait(runs)
 

@@ -15,8 +15,8 @@ from support.crew import Crew
 from support.servers import Server
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.events import Events
-from agentq.coordinator.logs import Logs
+from agentq.coordinator.events.stream import PartitionEvents
+from agentq.coordinator.runs.logs import Logs
 
 MakeCrew = Callable[..., Crew]
 IGNORED = "HUP INT QUIT USR1 USR2 PIPE ALRM TERM TSTP TTIN TTOU"
@@ -45,7 +45,7 @@ def crew(durable: Server, make_crew: MakeCrew) -> Crew:
 
 
 def told(crew: Crew) -> set[str]:
-    return {event.event for event in Events(crew.queue.store).replay()}
+    return {event.event for event in PartitionEvents(crew.queue.store).replay()}
 
 
 @contextmanager

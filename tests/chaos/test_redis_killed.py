@@ -20,10 +20,10 @@ from support.servers import Server, until
 from support.world import World, checked
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.reaper import Reaper
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.storage.connection import Connection
 
 MEMORY = "/dev/shm"
 SYNCS = [("valkey", "no"), ("valkey", "always"), ("redis", "always")]

@@ -14,9 +14,9 @@ import pytest
 from support.crew import LASTING, Crew
 from support.servers import Server, until
 
-from agentq.coordinator.identity import new_nonce
-from agentq.coordinator.records import WorkerRecord
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.queries import WorkerRecord
 
 MakeCrew = Callable[..., Crew]
 TESTS = str(Path(__file__).parent.parent)

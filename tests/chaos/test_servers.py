@@ -13,13 +13,13 @@ from support.crew import TIMES, Crew
 from support.network_line import Line
 from support.servers import Server, free_port, until, valkey_binary
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import NotFound, TryLater
-from agentq.coordinator.events import Events
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.records import Records
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.events.stream import PartitionEvents
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.storage.connection import Connection
 
 MakeCrew = Callable[..., Crew]
 
@@ -45,10 +45,10 @@ def replicated(folder: Path) -> Iterator[tuple[Server, Server]]:
 
 
 def events(crew: Crew) -> set[str]:
-    return {event.event for event in Events(crew.queue.store).replay()}
+    return {event.event for event in PartitionEvents(crew.queue.store).replay()}
 
 
-def knows(records: Records, run: str) -> str:
+def knows(records: RunQueries, run: str) -> str:
     """The state of a run on a server that may not have heard of it."""
     try:
         return records.get(run).state.value
@@ -111,8 +111,8 @@ def test_p2_what_a_promoted_replica_does_not_know_runs_again_under_a_new_fence_a
     """The replica has seen a run wait that is held by now; one in hand that has ended; and never saw a third."""
     primary, replica = replicated
     crew = make_crew(primary, **TIMES)
-    replicas = Queue.open(Settings(url=replica.url), bootstrap=False).store
-    command, known = replicas.connection.command, Records(replicas)
+    replicas = RunVerbs.open(Settings(url=replica.url), bootstrap=False).store
+    command, known = replicas.connection.command, RunQueries(replicas)
     with Line(primary) as line:
         crew.worker(url=line.url, slots=2)
         long, ended = crew.queue.submit(journal.spec(5)).id, crew.queue.submit(journal.spec(2)).id

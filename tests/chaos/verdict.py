@@ -6,8 +6,8 @@ from collections import Counter
 
 from chaos.scene import Scene
 
-from agentq.coordinator.events import Event, Events
-from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.events.stream import Event, PartitionEvents
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 
 
 def judge(scene: Scene) -> None:
@@ -15,7 +15,7 @@ def judge(scene: Scene) -> None:
     acknowledged = scene.acknowledged()
     assert len(acknowledged) == len(set(acknowledged))
     records = {run: scene.crew.records.get(run) for run in acknowledged}
-    ends = Counter(event.run for event in events(scene) if event.state in TERMINAL)
+    ends = Counter(event.run for event in events(scene) if event.state in TERMINAL_STATES)
     assert {run: record.state for run, record in records.items() if record.state is not State.COMPLETED} == {}
     assert {run: ends[run] for run in acknowledged if ends[run] != 1} == {}, "a run ends once"
 
@@ -30,7 +30,7 @@ def judge(scene: Scene) -> None:
 
 
 def events(scene: Scene) -> list[Event]:
-    return list(Events(scene.crew.queue.store).replay())
+    return list(PartitionEvents(scene.crew.queue.store).replay())
 
 
 def stale(scene: Scene) -> list[str]:

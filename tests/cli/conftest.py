@@ -15,7 +15,7 @@ from support.servers import Server
 from support.world import World
 
 from agentq.cli.main import main
-from agentq.coordinator.queue import Claim
+from agentq.coordinator.runs.verbs import Claim
 
 
 class Answer(NamedTuple):

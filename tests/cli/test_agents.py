@@ -13,9 +13,9 @@ import pytest
 from cli.conftest import Cli, sentence
 from support.world import World
 
-from agentq.coordinator.limits import PROMPT_BYTES
-from agentq.worker.agents.profile import Profile
-from agentq.worker.agents.profiles import BUILT_IN, Profiles
+from agentq.coordinator.bounds import PROMPT_BYTES
+from agentq.worker.agents.profiles.profile import Profile
+from agentq.worker.agents.profiles.registry import BUILT_IN_SOURCE, ProfileRegistry
 
 TURNS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "nothing more": ([], {}),
@@ -196,28 +196,28 @@ def test_agents_are_listed_with_what_is_here_first(cli: Cli, claude: Path, setti
     rows = [line.split("\t") for line in cli("agents").lines]
 
     assert rows[:3] == [
-        ["claude", "Claude Code", str(claude), "default", BUILT_IN],
+        ["claude", "Claude Code", str(claude), "default", BUILT_IN_SOURCE],
         ["mine", "Claude Code", str(claude), "a b", str(settings)],
-        ["standin", "Stand-in, for demos and tests", sys.executable, "default", BUILT_IN],
+        ["standin", "Stand-in, for demos and tests", sys.executable, "default", BUILT_IN_SOURCE],
     ]
-    assert ["codex", "Codex", "not installed", "default", BUILT_IN] in rows
+    assert ["codex", "Codex", "not installed", "default", BUILT_IN_SOURCE] in rows
     assert json.loads(cli("agents", "--json").lines[0]) == {
         "agent": "claude",
         "title": "Claude Code",
         "program": str(claude),
         "accounts": ["default"],
-        "source": BUILT_IN,
+        "source": BUILT_IN_SOURCE,
     }
 
 
-@pytest.mark.parametrize("agent", Profiles.found({}, Path("/nonexistent")).names())
+@pytest.mark.parametrize("agent", ProfileRegistry.found({}, Path("/nonexistent")).names())
 def test_what_is_shown_of_an_agent_can_be_put_into_a_file(cli: Cli, agent: str) -> None:
-    profile = Profiles.found({}, Path("/nonexistent")).get(agent)
+    profile = ProfileRegistry.found({}, Path("/nonexistent")).get(agent)
 
     shown = cli("agents", "show", agent)
 
     assert Profile.model_validate(tomllib.loads(shown.out)) == profile
-    assert shown.lines[0] == f"# {agent}, {BUILT_IN}"
+    assert shown.lines[0] == f"# {agent}, {BUILT_IN_SOURCE}"
     assert json.loads(cli("agents", "show", agent, "--json").out)["profile"]["format"] == profile.format
 
 

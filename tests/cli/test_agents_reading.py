@@ -8,28 +8,40 @@ from cli.conftest import Cli, sentence
 from cli.test_verbs import once_somebody_waits
 from support.world import World
 
-from agentq.coordinator.conversations import Conversations
-from agentq.coordinator.doings import AnyDoing, Called, Concluded, Returned, Said, Spent
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import AgentsWord, Outcome, Spending
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.turn import Budgets, Turn
+from agentq.coordinator.model.agent_events import (
+    AnyAgentEvent,
+    ResultEvent,
+    SpendingEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+)
+from agentq.coordinator.model.agent_options import AgentBudgets, AgentTurnOptions
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import AgentOutcome, AgentSpending, Outcome
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.sessions.verbs import Sessions
 
-DOINGS: list[AnyDoing] = [
-    Called(id="1", tool="Bash", about="make test"),
-    Returned(id="1", text="3 passed"),
-    Said(text="All green.\x1b[2J"),
-    Spent(cost_usd=0.12, turns=3, input_tokens=11_000, output_tokens=900),
-    Concluded(ok=True, text="All green.\x1b[2J"),
+DOINGS: list[AnyAgentEvent] = [
+    ToolCallEvent(id="1", tool="Bash", about="make test"),
+    ToolResultEvent(id="1", text="3 passed"),
+    TextEvent(text="All green.\x1b[2J"),
+    SpendingEvent(cost_usd=0.12, turns=3, input_tokens=11_000, output_tokens=900),
+    ResultEvent(ok=True, text="All green.\x1b[2J"),
 ]
 TEXT = "".join(doing.model_dump_json() + "\n" for doing in DOINGS)
-CHUNKS = [Chunk("out", '{"raw": 1}\n'), Chunk("event", TEXT[:40]), Chunk("err", "hm\n"), Chunk("event", TEXT[40:])]
+CHUNKS = [
+    LogChunk("out", '{"raw": 1}\n'),
+    LogChunk("event", TEXT[:40]),
+    LogChunk("err", "hm\n"),
+    LogChunk("event", TEXT[40:]),
+]
 STORY = ["⚙ Bash  make test", "  ↳ ok  3 passed", r"● All green.\x1b[2J", "✓ done", "$0.12 · 3 turns · 12k tokens"]
-WORD = AgentsWord(
+WORD = AgentOutcome(
     verdict="ok_with_denials", session="s-1", model="opus", account="work", denials=("WebFetch", "Bash", "Bash"),
-    spent=Spending(cost_usd=0.12, turns=3, input_tokens=11_000, output_tokens=900), duration_ms=9,
+    spent=AgentSpending(cost_usd=0.12, turns=3, input_tokens=11_000, output_tokens=900), duration_ms=9,
 )  # fmt: skip
 
 
@@ -79,7 +91,7 @@ def test_in_json_doings_are_objects(cli: Cli, real: World) -> None:
 
 def test_a_command_is_logged_as_ever(cli: Cli, real: World) -> None:
     claim = real.held("w1", started=True)
-    real.queue.log(claim, 1, [Chunk("out", '{"type":"text","text":"hi"}\n')])
+    real.queue.log(claim, 1, [LogChunk("out", '{"type":"text","text":"hi"}\n')])
 
     assert cli("logs", claim.id).out == cli("logs", claim.id, "--raw").out == '{"type":"text","text":"hi"}\n'
 
@@ -103,8 +115,10 @@ def test_it_is_told_live_until_the_run_has_ended(cli: Cli, real: World) -> None:
 
 
 def test_show_tells_who_works_in_which_conversation_and_what_it_cost(cli: Cli, real: World) -> None:
-    claim = held(real, turn=Turn(permissions="full", trust="repo", budgets=Budgets(cost_usd=5.0, turns=20)))
-    conversations = Conversations(real.store)
+    claim = held(
+        real, turn=AgentTurnOptions(permissions="full", trust="repo", budgets=AgentBudgets(cost_usd=5.0, turns=20))
+    )
+    conversations = AgentConversations(real.store)
     conversations.bind(claim, "s-1", host="here", account="work", model="opus", movable=True)
     conversations.spend(claim, WORD.spent, {})
     real.queue.log(claim, 1, CHUNKS)
@@ -133,7 +147,9 @@ def test_show_tells_who_works_in_which_conversation_and_what_it_cost(cli: Cli, r
 
 
 def test_an_agent_that_has_not_begun_is_shown_by_what_was_asked(cli: Cli, real: World) -> None:
-    run = real.submit(kind="agent", agent="claude", prompt="x", argv=(), turn=Turn(model="opus", account="work"))
+    run = real.submit(
+        kind="agent", agent="claude", prompt="x", argv=(), turn=AgentTurnOptions(model="opus", account="work")
+    )
 
     shown = cli("show", run).out
 
@@ -172,7 +188,7 @@ def test_ls_finds_the_turns_of_a_session(cli: Cli, real: World) -> None:
 
 def test_how_an_agent_ended_is_told_by_its_verdict_not_by_an_exit_code(cli: Cli, real: World) -> None:
     """An agent that changed nothing exits with 0, and one that was ended with 143; neither says anything."""
-    word = AgentsWord(verdict="no_changes", spent=Spending())
+    word = AgentOutcome(verdict="no_changes", spent=AgentSpending())
     claim = held(real)
     outcome = Outcome(class_=OutcomeClass.NO_OUTPUT, exit_code=0, error="there are no changes", agent=word)
     real.queue.fail(claim, outcome)
@@ -184,7 +200,7 @@ def test_how_an_agent_ended_is_told_by_its_verdict_not_by_an_exit_code(cli: Cli,
 
 def test_an_agent_that_did_it_has_completed_and_that_is_all(cli: Cli, real: World) -> None:
     claim = held(real)
-    real.queue.finish([(claim, Outcome(class_=OutcomeClass.OK, exit_code=0, agent=AgentsWord(verdict="ok")))])
+    real.queue.finish([(claim, Outcome(class_=OutcomeClass.OK, exit_code=0, agent=AgentOutcome(verdict="ok")))])
 
     assert cli("wait", claim.id).lines == [f"{claim.id}\tcompleted"]
 
@@ -193,7 +209,7 @@ def test_an_agent_that_was_cancelled_was_not_interrupted_besides(cli: Cli, real:
     claim = held(real)
     real.queue.cancel(claim.id)
     real.queue.fail(
-        claim, Outcome(class_=OutcomeClass.CANCELLED, exit_code=143, agent=AgentsWord(verdict="interrupted"))
+        claim, Outcome(class_=OutcomeClass.CANCELLED, exit_code=143, agent=AgentOutcome(verdict="interrupted"))
     )
 
     assert cli("wait", claim.id).lines == [f"{claim.id}\tcancelled"]

@@ -13,10 +13,10 @@ from cli.conftest import Cli
 from cli.test_examples import EXAMPLES
 from support.servers import Server, until
 
-from agentq.cli.bench import AGENTQ, PARTS
-from agentq.coordinator.bench import Figure, Place
-from agentq.coordinator.bench_server import ServerBench, ServerScale
-from agentq.coordinator.connection import Connection
+from agentq.bench.http_server import ServerBench, ServerScale
+from agentq.bench.throughput import BenchFigure, BenchNamespace
+from agentq.cli.commands.bench import AGENTQ_COMMAND, BENCH_PARTS
+from agentq.coordinator.storage.connection import Connection
 
 BENCH = [sys.executable, "-m", "agentq.cli.main", "bench"]
 
@@ -34,7 +34,7 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
 
     assert answer.code == 0, answer.err
     figures = [json.loads(line) for line in answer.lines]
-    assert {figure["part"] for figure in figures} == {*PARTS}
+    assert {figure["part"] for figure in figures} == {*BENCH_PARTS}
     assert {tuple(figure) for figure in figures} == {
         ("part", "measure", "found", "value", "unit", "most", "least", "reached")
     }
@@ -49,9 +49,9 @@ def test_the_quick_bench_says_of_each_figure_what_was_aimed_at_and_leaves_no_key
 def test_runs_that_are_asked_for_before_the_last_one_has_come_are_measured_too(valkey: Server, folder: Path) -> None:
     """On a busy machine a runner has its run later than the next one is asked for."""
     scale = ServerScale(rounds=1, requests=8, clients=2, cycles=4, pollers=4, followers=1, probes=20, probe_ms=0)
-    place = Place(valkey.url)
+    place = BenchNamespace(valkey.url)
     try:
-        figures = list(ServerBench(place, scale, (*AGENTQ, "serve", "--no-token"), folder).figures())
+        figures = list(ServerBench(place, scale, (*AGENTQ_COMMAND, "serve", "--no-token"), folder).figures())
     finally:
         place.close()
 
@@ -116,13 +116,13 @@ def test_without_an_address_a_bench_has_a_server_of_its_own_and_leaves_nothing_o
 @pytest.mark.parametrize(
     ("figure", "aim", "reached"),
     [
-        (Figure("", "", 1.4, most=1.4), "≤ 1.4", True),
-        (Figure("", "", 1.41, most=1.4), "≤ 1.4", False),
-        (Figure("", "", 0.8, least=0.8), "≥ 0.8", True),
-        (Figure("", "", 0.79, least=0.8), "≥ 0.8", False),
-        (Figure("", "", 61, "MiB", most=60), "≤ 60 MiB", False),
-        (Figure("", "", 999, "/s", most=1000), "≤ 1,000 /s", True),
+        (BenchFigure("", "", 1.4, most=1.4), "≤ 1.4", True),
+        (BenchFigure("", "", 1.41, most=1.4), "≤ 1.4", False),
+        (BenchFigure("", "", 0.8, least=0.8), "≥ 0.8", True),
+        (BenchFigure("", "", 0.79, least=0.8), "≥ 0.8", False),
+        (BenchFigure("", "", 61, "MiB", most=60), "≤ 60 MiB", False),
+        (BenchFigure("", "", 999, "/s", most=1000), "≤ 1,000 /s", True),
     ],
 )
-def test_an_aim_is_a_bound_that_is_reached_or_missed(figure: Figure, aim: str, reached: bool) -> None:
+def test_an_aim_is_a_bound_that_is_reached_or_missed(figure: BenchFigure, aim: str, reached: bool) -> None:
     assert (figure.aim, figure.reached) == (aim, reached)

@@ -10,9 +10,9 @@ import pytest
 from cli.conftest import Cli, sentence
 from support.world import World
 
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import KEEP_MS_MIN
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.bounds import KEEP_MS_MIN
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
 
 MakeDead = Callable[..., str]
 

@@ -17,16 +17,16 @@ from support.generated_docs import every_command
 from support.servers import until
 from support.world import World
 
-from agentq.cli import demo
+from agentq.cli.commands import demo
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.interest import Interest
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.plans import Plans, Task
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.schedules import rule_of
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.tokens import Tokens
-from agentq.coordinator.webhooks import Webhooks
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.plans.verbs import Plans, TaskSubmission
+from agentq.coordinator.schedules.verbs import make_schedule_rule
+from agentq.coordinator.security.tokens import Tokens
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.webhooks.verbs import Webhooks
 
 EXAMPLES = [
     example
@@ -70,14 +70,14 @@ def test_an_example_in_the_help_works(
         assert real.queue.finish([(done, Outcome(exit_code=0))]) == [None]
     if "--wait" in example:
         background(lambda claim: real.queue.finish([(claim, Outcome(exit_code=0))]))
-    real.schedules.add("SCHEDULE", rule_of(cron="@daily"), RunSpec(kind="command", argv=["true"]))
+    real.schedules.add("SCHEDULE", make_schedule_rule(cron="@daily"), RunSpec(kind="command", argv=["true"]))
     run = real.submit(queue="other") if example.startswith(OF_LIVE_RUNS) else done.id
     if example.startswith("hint"):
         run = real.submit(kind="agent", agent="claude", argv=(), prompt="x", queue="other")
     plan = a_plan(real, here) if example.startswith("plan") or "PLAN" in example else ""
     Sessions(real.store).new("SESSION", "claude")
     Tokens(real.store).new("TOKEN", ["read"])
-    Webhooks(real.store).add("WEBHOOK", "https://example.com/agentq", Interest())
+    Webhooks(real.store).add("WEBHOOK", "https://example.com/agentq", EventFilter())
     real.flow.shut("some:limit", wall_ms() + 3_600_000)
     real.flow.limit("some:limit", most=1)
     real.flow.pause("other")
@@ -93,7 +93,7 @@ def a_plan(world: World, folder: Path) -> str:
     """A plan of which a task failed, and files such as the examples name."""
     (folder / "plan.yaml").write_text("tasks: [{id: parser, command: make}, {id: docs, needs: parser, command: make}]")
     (folder / "TASKS.md").write_text("- [ ] Mend the parser")
-    tasks = [Task(name, RunSpec(kind="command", argv=["false"])) for name in ("parser", "docs")]
+    tasks = [TaskSubmission(name, RunSpec(kind="command", argv=["false"])) for name in ("parser", "docs")]
     plan = Plans(world.queue).create("shop", tasks)
     (claim, *_) = world.worker("w2").claim(1)
     world.queue.fail(claim, Outcome(class_=OutcomeClass.EXIT))
@@ -133,9 +133,9 @@ def test_the_demo_kills_a_worker_only_with_a_run_in_its_hands(real: World) -> No
     events = {event.run: event for event in real.events() if event.event == "started"}
     with subprocess.Popen(["sleep", "600"]) as worker:
         try:
-            assert not demo._kill(worker, events[ended.id], real.records)
+            assert not demo._kill_worker(worker, events[ended.id], real.records)
             assert worker.poll() is None
-            assert demo._kill(worker, events[running.id], real.records)
+            assert demo._kill_worker(worker, events[running.id], real.records)
             assert worker.wait(20) == -signal.SIGKILL
         finally:
             worker.kill()

@@ -12,9 +12,9 @@ import pytest
 from cli.conftest import Cli, sentence
 from support.world import World
 
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.logs import LogChunk
 
 AFTER_THE_COMMAND = {
     "a value": (["make", "test", "--timeout", "5m"], "--timeout"),
@@ -215,7 +215,7 @@ CLOSED = [["ls", "--json"], ["logs", "RUN"], ["queue", "ls"], ["--help"]]
 @pytest.mark.parametrize("argv", CLOSED, ids=" ".join)
 def test_a_closed_pipe_is_code_141_for_every_command(real: World, argv: list[str]) -> None:
     held = real.held("w1", started=True)
-    real.queue.log(held, 1, [Chunk("out", "x" * 5000)])
+    real.queue.log(held, 1, [LogChunk("out", "x" * 5000)])
     reader, writer = os.pipe()
     os.close(reader)
     words = [held.id if word == "RUN" else word for word in argv]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import Cli, sentence
 
-from agentq.cli.server import note
+from agentq.cli.connect import print_note
 from agentq.coordinator.errors import AgentqError, Invalid
 from agentq.sdk import connect
 
@@ -112,7 +112,7 @@ def test_the_refusal_of_a_coordinator_cannot_order_the_terminal_about(
 
 def test_what_a_command_notes_cannot_order_the_terminal_about_either(capsys: pytest.CaptureFixture[str]) -> None:
     """As a worker does with what its coordinator says."""
-    note(f"No. {ESCAPES}")
+    print_note(f"No. {ESCAPES}")
 
     assert capsys.readouterr().err == "agentq: No. \\x1b]0;pwned\\x07\\x1b[31mRED\\x1b[0m\n"
 

@@ -16,7 +16,7 @@ from pydantic_core import SchemaError
 from support.servers import until
 
 from agentq.cli.main import main
-from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.storage.embedded import EmbeddedServer
 
 AGENTQ = [sys.executable, "-m", "agentq.cli.main"]
 
@@ -25,7 +25,7 @@ AGENTQ = [sys.executable, "-m", "agentq.cli.main"]
 def user(fresh_home: dict[str, str], folder: Path) -> Iterator[dict[str, str]]:
     """The environment of a user without any server; theirs is stopped at the end."""
     yield fresh_home
-    Embedded(folder / "data" / "agentq" / "server").stop()
+    EmbeddedServer(folder / "data" / "agentq" / "server").stop()
 
 
 def run(user: dict[str, str], *argv: str, code: int = 0) -> tuple[str, str]:
@@ -56,7 +56,7 @@ def test_a_server_comes_with_the_first_submit_and_stays_until_it_is_stopped(user
 def test_up_works_until_it_is_told_to_end(user: dict[str, str], folder: Path) -> None:
     up = subprocess.Popen([*AGENTQ, "up"], env=user, cwd=user["HOME"], stderr=subprocess.PIPE, text=True)
     try:
-        until(lambda: Embedded(folder / "data" / "agentq" / "server").find(), "the server")
+        until(lambda: EmbeddedServer(folder / "data" / "agentq" / "server").find(), "the server")
         out, err = run(user, "submit", "--wait", "--", "sh", "-c", "echo hello; echo oops >&2")
         assert err.endswith(f"agentq: {out.strip()} completed, exit 0.\n")
         assert run(user, "logs", out.strip()) == ("hello\n", "oops\n")
@@ -76,7 +76,7 @@ def test_up_works_until_it_is_told_to_end(user: dict[str, str], folder: Path) ->
 def test_up_starts_its_server_again_when_that_is_killed_and_not_when_it_is_stopped(
     user: dict[str, str], folder: Path
 ) -> None:
-    server = Embedded(folder / "data" / "agentq" / "server")
+    server = EmbeddedServer(folder / "data" / "agentq" / "server")
     up = subprocess.Popen([*AGENTQ, "up"], env=user, cwd=user["HOME"], stderr=subprocess.PIPE, text=True)
     assert up.stderr is not None
     try:
@@ -103,7 +103,7 @@ def test_up_starts_its_server_again_when_that_is_killed_and_not_when_it_is_stopp
 def test_when_its_server_has_died_a_command_says_so_with_the_servers_last_words(
     user: dict[str, str], folder: Path
 ) -> None:
-    server = Embedded(folder / "data" / "agentq" / "server")
+    server = EmbeddedServer(folder / "data" / "agentq" / "server")
     server.start()
     pid = server.pid()
     assert pid is not None
@@ -139,7 +139,7 @@ def test_a_full_disk_is_named_by_submit_and_by_the_doctor(user: dict[str, str], 
         assert run(user, "submit", "--", "true")[0]
         assert kept in run(user, "ls")[0]
     finally:
-        Embedded(place).stop()
+        EmbeddedServer(place).stop()
         subprocess.run(["umount", "-l", place], check=True)
 
 

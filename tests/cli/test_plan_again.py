@@ -8,10 +8,10 @@ from cli.conftest import Cli
 from cli.test_plan_commands import finish
 from support.world import World
 
-from agentq.cli.plan_again import without_done
-from agentq.cli.planned import Read, Wanted, read, submit
-from agentq.cli.server import Server
-from agentq.coordinator.plans import Plans
+from agentq.cli.connect import ServerConnection
+from agentq.cli.plans.plan_options import LoadedPlan, PlanOptions, load_plan, submit_loaded_plan
+from agentq.cli.plans.reuse import skip_unchanged_tasks
+from agentq.coordinator.plans.verbs import Plans
 
 PLAN = """
 repository: none
@@ -24,19 +24,19 @@ tasks:
 """
 
 
-def again(real: World, text: str) -> Read:
+def again(real: World, text: str) -> LoadedPlan:
     """What of a plan file is to be done now."""
     Path("plan.yaml").write_text(text)
-    return without_done(Server(real.settings, real.queue), read("plan.yaml", Wanted()))
+    return skip_unchanged_tasks(ServerConnection(real.settings, real.queue), load_plan("plan.yaml", PlanOptions()))
 
 
-def submitted(real: World, plan: Read) -> dict[str, str]:
+def submitted(real: World, plan: LoadedPlan) -> dict[str, str]:
     """The runs of a plan, by task."""
-    made = submit(Server(real.settings, real.queue), plan)
+    made = submit_loaded_plan(ServerConnection(real.settings, real.queue), plan)
     return {task.id: task.run for task in Plans(real.queue).all_tasks(made)}
 
 
-def left(plan: Read) -> list[str]:
+def left(plan: LoadedPlan) -> list[str]:
     return [task.id for task in plan.compiled.tasks]
 
 

@@ -11,13 +11,13 @@ import pytest
 from cli.conftest import Cli, sentence
 from support.world import World
 
-from agentq.cli.plan_graph import Node, draw
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.plans import Plans
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.waiting import mail
-from agentq.planning.compiling import Planned
-from agentq.planning.submitting import Head, submit_plan
+from agentq.cli.plans.graph import GraphNode, draw_graph
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.plans.verbs import Plans
+from agentq.coordinator.runs.wait import list_signals
+from agentq.planning.compiler import CompiledTask
+from agentq.planning.submit import PlanHeader, submit_plan
 
 PLAN = """
 name: shop
@@ -242,7 +242,12 @@ def test_a_list_of_tasks_is_imported(cli: Cli, here: Path) -> None:
     assert answer.err == "stdin:1:23: a: it waits for 'b', which is not in this file.\n"
 
 
-NODES = [Node("a", "completed", ()), Node("b", "running", ("a",)), Node("c", "", ("a", "b")), Node("d", "", ("a",))]
+NODES = [
+    GraphNode("a", "completed", ()),
+    GraphNode("b", "running", ("a",)),
+    GraphNode("c", "", ("a", "b")),
+    GraphNode("d", "", ("a",)),
+]
 
 
 def test_without_an_id_the_newest_plan_is_meant(cli: Cli, here: Path) -> None:
@@ -258,7 +263,7 @@ def test_without_an_id_the_newest_plan_is_meant(cli: Cli, here: Path) -> None:
 
 
 def test_the_graph_is_drawn_as_a_tree_with_each_task_once() -> None:
-    assert draw(NODES, "text").splitlines() == [
+    assert draw_graph(NODES, "text").splitlines() == [
         "a        completed",
         "├─ b     running",
         "│  └─ c  also needs a",
@@ -267,16 +272,20 @@ def test_the_graph_is_drawn_as_a_tree_with_each_task_once() -> None:
 
 
 def test_the_graph_tells_the_agent_of_each_task() -> None:
-    nodes = [Node("a", "completed", (), "codex"), Node("b", "running", ("a",)), Node("c", "", ("b",), "claude")]
+    nodes = [
+        GraphNode("a", "completed", (), "codex"),
+        GraphNode("b", "running", ("a",)),
+        GraphNode("c", "", ("b",), "claude"),
+    ]
 
-    assert draw(nodes, "text").splitlines() == [
+    assert draw_graph(nodes, "text").splitlines() == [
         "a        completed   codex",
         "└─ b     running",
         "   └─ c  claude",
     ]
-    assert '"a" [label="a\\ncodex\\ncompleted"' in draw(nodes, "dot")
-    assert '["c<br/>claude"]' in draw(nodes, "mermaid")
-    assert json.loads(draw(nodes, "json"))["tasks"][2]["agent"] == "claude"
+    assert '"a" [label="a\\ncodex\\ncompleted"' in draw_graph(nodes, "dot")
+    assert '["c<br/>claude"]' in draw_graph(nodes, "mermaid")
+    assert json.loads(draw_graph(nodes, "json"))["tasks"][2]["agent"] == "claude"
 
 
 def test_show_says_the_agent_and_not_the_name_of_the_task(cli: Cli, real: World, here: Path) -> None:
@@ -297,7 +306,7 @@ def test_show_says_the_agent_and_not_the_name_of_the_task(cli: Cli, real: World,
     ],
 )
 def test_the_graph_is_drawn_for_programs(format_: str, lines: list[str]) -> None:
-    drawn = draw(NODES, format_).splitlines()
+    drawn = draw_graph(NODES, format_).splitlines()
 
     assert [line for line in lines if line not in drawn] == []
 
@@ -318,7 +327,7 @@ def test_a_task_is_added_to_a_plan_that_has_begun(cli: Cli, real: World, shop: s
 def test_a_hint_is_left_for_an_agent_and_for_nobody_else(cli: Cli, real: World) -> None:
     run = real.submit(kind="agent", agent="claude", argv=(), prompt="x")
     assert cli("hint", run, "Look", "in docs/.").out == f"{run}\tpending\n"
-    assert [(each.name, each.data) for each in mail(real.store, run)] == [("hint", "Look in docs/.")]
+    assert [(each.name, each.data) for each in list_signals(real.store, run)] == [("hint", "Look in docs/.")]
 
     refused = cli("hint", real.submit(), "Look.")
     assert refused.code == 2
@@ -327,12 +336,12 @@ def test_a_hint_is_left_for_an_agent_and_for_nobody_else(cli: Cli, real: World) 
     real.queue.cancel(run)
     assert cli("hint", run, "Look.").code == 5
     assert cli("hint", run, "Look again.", "--retry").out == f"{run}\tpending\n"
-    assert [each.data for each in mail(real.store, run)] == ["Look again."]
+    assert [each.data for each in list_signals(real.store, run)] == ["Look again."]
 
 
 def test_a_plan_is_resumed_where_its_folders_are(cli: Cli, real: World) -> None:
-    head = Head(name="far", host="elsewhere")
-    submit_plan(Plans(real.queue), "far-1", head, [Planned("a", RunSpec(kind="command", argv=["make"]), (), ())])
+    head = PlanHeader(name="far", host="elsewhere")
+    submit_plan(Plans(real.queue), "far-1", head, [CompiledTask("a", RunSpec(kind="command", argv=["make"]), (), ())])
     refused = cli("resume", "far-1")
 
     assert refused.code == 5

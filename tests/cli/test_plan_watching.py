@@ -6,22 +6,22 @@ import pytest
 from support.plan_stage import Studio, task
 from support.world import World
 
-from agentq.cli.server import Server
-from agentq.cli.watching import Watch
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.plans import Plan
-from agentq.coordinator.settings import Settings
+from agentq.cli.connect import ServerConnection
+from agentq.cli.plans.watch import PlanWatch
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.plans.verbs import PlanRecord
 
 
 def test_what_ends_a_plan_between_a_look_at_its_events_and_one_at_itself_is_heard(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio = Studio(world, [task("a"), task("b")])
-    watch = Watch(Server(Settings(), world.queue), studio.plan)
+    watch = PlanWatch(ServerConnection(Settings(), world.queue), studio.plan)
     studio.claim()
     get = watch._plans.get
 
-    def ended_meanwhile(plan: str) -> Plan:
+    def ended_meanwhile(plan: str) -> PlanRecord:
         studio.finish(*studio.claims)
         return get(plan)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentq.cli.prompts import prompt_of
+from agentq.cli.parse.prompt import read_prompt
+from agentq.coordinator.bounds import PROMPT_BYTES
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.limits import PROMPT_BYTES
 
 
 @pytest.fixture
@@ -19,29 +19,29 @@ def comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_words_are_one_prompt() -> None:
-    assert prompt_of(["mend", "the  tests"], None) == "mend the  tests"
+    assert read_prompt(["mend", "the  tests"], None) == "mend the  tests"
 
 
 @pytest.mark.usefixtures("comes_in")
 def test_a_dash_is_stdin_and_nothing_of_it_is_lost() -> None:
-    assert prompt_of(["-"], None) == "mend\n the tests ✓"
+    assert read_prompt(["-"], None) == "mend\n the tests ✓"
 
 
 @pytest.mark.usefixtures("comes_in")
 def test_a_file_of_a_dash_is_stdin_too() -> None:
-    assert prompt_of([], "-") == "mend\n the tests ✓"
+    assert read_prompt([], "-") == "mend\n the tests ✓"
 
 
 def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "prompt.md").write_bytes(b"# one\r\n\ttwo\n")
 
-    assert prompt_of([], str(tmp_path / "prompt.md")) == "# one\r\n\ttwo\n"
+    assert read_prompt([], str(tmp_path / "prompt.md")) == "# one\r\n\ttwo\n"
 
 
 def test_the_longest_prompt_passes(tmp_path: Path) -> None:
     (tmp_path / "most").write_text("x" * PROMPT_BYTES)
 
-    assert len(prompt_of([], str(tmp_path / "most"))) == PROMPT_BYTES
+    assert len(read_prompt([], str(tmp_path / "most"))) == PROMPT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_what_is_no_prompt_is_refused_in_one_sentence(
     Path("latin").write_bytes(b"\xe4\xff")
 
     with pytest.raises(Invalid, match=why):
-        prompt_of(words, file)
+        read_prompt(words, file)

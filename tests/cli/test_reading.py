@@ -10,9 +10,9 @@ import pytest
 from cli.conftest import Cli
 from support.world import World
 
-from agentq.coordinator.plans import Plans, Task
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.worker.rq.lanes import PERFORM
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.plans.verbs import Plans, TaskSubmission
+from agentq.worker.rq.rq_lanes import PERFORM_FUNCTION
 
 FIELDS = [
     "id", "kind", "state", "reason", "queue", "priority", "attempt", "worker", "schedule",
@@ -150,14 +150,14 @@ def test_the_agent_of_a_run_is_shown_beside_its_name(cli: Cli, real: World) -> N
 
 
 def test_a_job_of_rq_is_shown_by_rqs_description_of_it(cli: Cli, real: World) -> None:
-    fields: dict[str, Any] = {"kind": "function", "function": PERFORM, "argv": ()}
+    fields: dict[str, Any] = {"kind": "function", "function": PERFORM_FUNCTION, "argv": ()}
     job = f"job-of-{real.store.keyspace.namespace}"
     known, gone = (real.submit(**fields, args=[each, "default", ""]) for each in (job, "forgotten"))
     real.store.connection.command("HSET", f"rq:job:{job}", "description", "reports.build(5)")
     try:
         shown = {line.split("\t")[0]: line.split("\t")[-1] for line in cli("ls").lines}
         assert shown[known] == "reports.build(5)"
-        assert shown[gone] == PERFORM + '("forgotten", "default", "")'
+        assert shown[gone] == PERFORM_FUNCTION + '("forgotten", "default", "")'
         assert "reports.build(5)" in cli("show", known).out
     finally:
         real.store.connection.command("DEL", f"rq:job:{job}")
@@ -165,7 +165,9 @@ def test_a_job_of_rq_is_shown_by_rqs_description_of_it(cli: Cli, real: World) ->
 
 def test_plan_show_names_the_agent_of_each_task(cli: Cli, real: World) -> None:
     agent = RunSpec(kind="agent", agent="claude", prompt="Write it.")
-    plan = Plans(real.queue).create("shop", [Task("docs", agent), Task("tests", RunSpec(kind="command", argv=["x"]))])
+    plan = Plans(real.queue).create(
+        "shop", [TaskSubmission("docs", agent), TaskSubmission("tests", RunSpec(kind="command", argv=["x"]))]
+    )
 
     rows = {row[0]: row for row in (line.split("\t") for line in cli("plan", "show", plan).lines)}
     told = {task["id"]: task["agent"] for task in json.loads(cli("plan", "show", plan, "--json").out)["tasks"]}

@@ -14,9 +14,9 @@ from cli.conftest import Cli, sentence
 from support.servers import Server
 from support.world import World, checked
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotAllowed
-from agentq.coordinator.logs import Chunk
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.storage.connection import Connection
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "README.md"
 FLAVOURS = ["valkey", pytest.param("redis7", marks=pytest.mark.needs("redis-server"))]
@@ -46,7 +46,7 @@ def login(world: World, server: Server, name: str) -> list[str]:
 
 def test_a_user_who_may_only_read_sees_everything_and_changes_nothing(world: World, server: Server, cli: Cli) -> None:
     claim = world.held(started=True)
-    world.queue.log(claim, 1, [Chunk("out", "hello\n")])
+    world.queue.log(claim, 1, [LogChunk("out", "hello\n")])
     waiting = world.submit(queue="later")
     reader = login(world, server, "agentq-reader")
 

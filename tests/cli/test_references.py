@@ -9,15 +9,17 @@ from cli.conftest import Cli, sentence
 from support.http_servers import Serving
 from support.world import World
 
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.plans import Plans, Task
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.plans.verbs import Plans, TaskSubmission
+from agentq.coordinator.runs.logs import LogChunk
 
 
 def a_plan(world: World, name: str = "shop") -> tuple[str, dict[str, str]]:
     """A plan of two tasks, and their runs."""
     plans = Plans(world.queue)
-    plan = plans.create(name, [Task(each, RunSpec(kind="command", argv=["true"])) for each in ("docs", "tests")])
+    plan = plans.create(
+        name, [TaskSubmission(each, RunSpec(kind="command", argv=["true"])) for each in ("docs", "tests")]
+    )
     return plan, plans.runs(plan, ["docs", "tests"])
 
 
@@ -81,7 +83,7 @@ def test_a_task_that_does_not_exist_is_said(cli: Cli, real: World, text: str, wo
 def test_without_a_run_the_newest_is_meant_and_said(cli: Cli, real: World) -> None:
     real.submit()
     held = real.held("w1", started=True)
-    real.queue.log(held, 1, [Chunk("out", "hello\n")])
+    real.queue.log(held, 1, [LogChunk("out", "hello\n")])
     real.queue.finish([(held, Outcome(exit_code=0))])
 
     for command in ("show", "why", "logs", "wait"):
@@ -139,7 +141,7 @@ def test_by_a_coordinator_runs_are_found_the_same_way(
 ) -> None:
     monkeypatch.setenv("AGENTQ_URL", serving.url)
     plans = Plans(serving.queue)
-    plan = plans.create("shop", [Task("docs", RunSpec(kind="command", argv=["true"]))])
+    plan = plans.create("shop", [TaskSubmission("docs", RunSpec(kind="command", argv=["true"]))])
     task = plans.runs(plan, ["docs"])["docs"]
     run = serving.submit()
 

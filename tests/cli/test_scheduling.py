@@ -13,7 +13,7 @@ from support.servers import until
 from support.world import World
 
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.moments import iso
+from agentq.coordinator.model.durations import format_iso
 
 FIELDS = [
     "name", "state", "why", "cron", "tz", "every_ms", "at", "until", "jitter_ms", "missed", "catch_up_ms", "overlap",
@@ -50,7 +50,7 @@ def test_a_schedule_is_added_shown_and_removed(cli: Cli, real: World) -> None:
 
 
 def test_adding_prints_when_it_is_next(cli: Cli) -> None:
-    answer = cli("schedule", "add", "once", "--at", iso(wall_ms() + 3_600_000), "--", "true")
+    answer = cli("schedule", "add", "once", "--at", format_iso(wall_ms() + 3_600_000), "--", "true")
 
     assert answer.out == f"once\t{said(cli('schedule', 'show', 'once', '--json'))['next_at']}\n"
 

@@ -11,16 +11,16 @@ from cli.conftest import Answer, Cli, sentence
 from cli.test_verbs import once_somebody_waits
 from support.world import World
 
-from agentq.coordinator.conversations import Conversations
-from agentq.coordinator.doings import Called, Concluded, Doing, Said, Spent
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import PROMPT_BYTES
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, Spending
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.turn import Budgets
+from agentq.coordinator.bounds import PROMPT_BYTES
+from agentq.coordinator.model.agent_events import AgentEvent, ResultEvent, SpendingEvent, TextEvent, ToolCallEvent
+from agentq.coordinator.model.agent_options import AgentBudgets
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import AgentSpending, Outcome
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.workers.lease import WorkerLease
 
 FIELDS = [
     "name", "agent", "state", "live", "turns_in_line", "last", "model", "cwd", "account", "host", "stays",
@@ -34,25 +34,32 @@ def sessions(real: World) -> Sessions:
 
 
 @pytest.fixture
-def worker(real: World) -> Lease:
+def worker(real: World) -> WorkerLease:
     """One that has the agent."""
     return real.worker("w1", labels={"agent.claude": "ready", "host": "here"})
 
 
-def claimed(real: World, worker: Lease) -> Claim:
+def claimed(real: World, worker: WorkerLease) -> Claim:
     (claim,) = worker.claim(1)
     assert real.queue.start([claim]) == [None]
     return claim
 
 
-def say(real: World, claim: Claim, *doings: Doing) -> None:
-    real.queue.log(claim, 1, [Chunk("event", "".join(doing.model_dump_json() + "\n" for doing in doings))])
+def say(real: World, claim: Claim, *doings: AgentEvent) -> None:
+    real.queue.log(claim, 1, [LogChunk("event", "".join(doing.model_dump_json() + "\n" for doing in doings))])
 
 
-def answer(real: World, worker: Lease, text: str) -> str:
+def answer(real: World, worker: WorkerLease, text: str) -> str:
     """The agent takes a turn."""
     claim = claimed(real, worker)
-    say(real, claim, Called(tool="Bash", about="make"), Said(text=text), Spent(turns=1), Concluded(ok=True, text=text))
+    say(
+        real,
+        claim,
+        ToolCallEvent(tool="Bash", about="make"),
+        TextEvent(text=text),
+        SpendingEvent(turns=1),
+        ResultEvent(ok=True, text=text),
+    )
     assert real.queue.finish([(claim, Outcome(exit_code=0))]) == [None]
     return claim.id
 
@@ -63,7 +70,7 @@ def test_a_session_begins_with_what_was_asked_for(cli: Cli, sessions: Sessions, 
     assert (made.lines, made.code) == (["chat"], 0)
     session = sessions.get("chat")
     assert (session.agent, session.model, session.cwd) == ("claude", "opus", str(here))
-    assert session.budgets == Budgets(cost_usd=5.0, turns=9)
+    assert session.budgets == AgentBudgets(cost_usd=5.0, turns=9)
 
 
 def test_one_without_a_name_gets_one(cli: Cli, sessions: Sessions) -> None:
@@ -93,7 +100,7 @@ def test_a_turn_is_a_run_of_the_sessions_agent(cli: Cli, real: World, sessions: 
     run = real.get(told.out.strip())
     assert (run.spec.kind, run.spec.agent, run.spec.session, run.spec.prompt) == ("agent", "claude", "chat", "mend it")
     assert run.spec.turn is not None
-    assert (run.spec.turn.permissions, run.spec.turn.budgets) == ("full", Budgets(tokens=1000))
+    assert (run.spec.turn.permissions, run.spec.turn.budgets) == ("full", AgentBudgets(tokens=1000))
 
 
 @pytest.mark.usefixtures("worker")
@@ -120,7 +127,7 @@ def test_the_same_said_twice_under_one_key_is_one_turn(cli: Cli, sessions: Sessi
 
 
 def test_a_busy_session_takes_the_next_turn_and_says_where_it_stands(
-    cli: Cli, real: World, sessions: Sessions, worker: Lease
+    cli: Cli, real: World, sessions: Sessions, worker: WorkerLease
 ) -> None:
     sessions.new("chat", "claude")
     first = cli("session", "send", "chat", "one").out.strip()
@@ -144,12 +151,12 @@ def test_who_sends_to_a_session_that_no_worker_can_go_on_with_is_told(cli: Cli, 
 
 
 def test_who_sends_to_a_session_whose_host_is_gone_is_told(
-    cli: Cli, real: World, sessions: Sessions, worker: Lease
+    cli: Cli, real: World, sessions: Sessions, worker: WorkerLease
 ) -> None:
     sessions.new("chat", "claude")
     cli("session", "send", "chat", "one")
     claim = claimed(real, worker)
-    Conversations(real.store).bind(claim, "s-1", host="elsewhere", account="", model="", movable=False)
+    AgentConversations(real.store).bind(claim, "s-1", host="elsewhere", account="", model="", movable=False)
     real.queue.finish([(claim, Outcome(exit_code=0))])
 
     told = cli("session", "send", "chat", "two")
@@ -160,7 +167,7 @@ def test_who_sends_to_a_session_whose_host_is_gone_is_told(
 
 @pytest.mark.parametrize("how", ["--wait", "--follow"])
 def test_whoever_waits_hears_the_answer_and_the_end(
-    cli: Cli, real: World, sessions: Sessions, worker: Lease, how: str
+    cli: Cli, real: World, sessions: Sessions, worker: WorkerLease, how: str
 ) -> None:
     sessions.new("chat", "claude")
 
@@ -172,7 +179,7 @@ def test_whoever_waits_hears_the_answer_and_the_end(
     assert "completed" in told.out + told.err
 
 
-def test_the_log_tells_all_turns_in_order(cli: Cli, real: World, sessions: Sessions, worker: Lease) -> None:
+def test_the_log_tells_all_turns_in_order(cli: Cli, real: World, sessions: Sessions, worker: WorkerLease) -> None:
     sessions.new("chat", "claude")
     for prompt, text in (("one\x1b[2J\nmore", "First."), ("two", "Second.")):
         cli("session", "send", "chat", prompt)
@@ -204,7 +211,9 @@ def test_the_log_tells_all_turns_in_order(cli: Cli, real: World, sessions: Sessi
     ]  # fmt: skip
 
 
-def test_the_log_is_followed_until_the_line_is_empty(cli: Cli, real: World, sessions: Sessions, worker: Lease) -> None:
+def test_the_log_is_followed_until_the_line_is_empty(
+    cli: Cli, real: World, sessions: Sessions, worker: WorkerLease
+) -> None:
     sessions.new("chat", "claude")
     cli("session", "send", "chat", "one")
     cli("session", "send", "chat", "two")
@@ -225,13 +234,15 @@ def test_a_silent_session_says_how_to_begin(cli: Cli, sessions: Sessions) -> Non
     assert "nothing was said yet; `agentq session send chat" in cli("session", "log", "chat").err
 
 
-def test_a_session_in_json_has_exactly_these_fields(cli: Cli, real: World, sessions: Sessions, worker: Lease) -> None:
-    sessions.new("chat", "claude", budgets=Budgets(cost_usd=2.0))
+def test_a_session_in_json_has_exactly_these_fields(
+    cli: Cli, real: World, sessions: Sessions, worker: WorkerLease
+) -> None:
+    sessions.new("chat", "claude", budgets=AgentBudgets(cost_usd=2.0))
     cli("session", "send", "chat", "one")
     claim = claimed(real, worker)
-    conversations = Conversations(real.store)
+    conversations = AgentConversations(real.store)
     conversations.bind(claim, "s-1", host="here", account="work", model="opus", movable=False)
-    conversations.spend(claim, Spending(cost_usd=0.5, input_tokens=10, turns=2), {})
+    conversations.spend(claim, AgentSpending(cost_usd=0.5, input_tokens=10, turns=2), {})
 
     (record,) = [json.loads(line) for line in cli("session", "ls", "--json").lines]
 
@@ -281,7 +292,7 @@ def test_a_closed_session_takes_nothing_more(cli: Cli, real: World, sessions: Se
 
 
 def test_a_turn_that_runs_is_stopped_when_its_session_is_to_be_cancelled(
-    cli: Cli, real: World, sessions: Sessions, worker: Lease
+    cli: Cli, real: World, sessions: Sessions, worker: WorkerLease
 ) -> None:
     sessions.new("chat", "claude")
     cli("session", "send", "chat", "one")
@@ -347,7 +358,7 @@ def test_a_turn_for_another_agent_is_refused(cli: Cli, real: World, sessions: Se
     assert told.code == 2
 
 
-def test_a_turn_that_failed_says_why(cli: Cli, real: World, sessions: Sessions, worker: Lease) -> None:
+def test_a_turn_that_failed_says_why(cli: Cli, real: World, sessions: Sessions, worker: WorkerLease) -> None:
     sessions.new("chat", "claude")
     cli("session", "send", "chat", "one")
     claim = claimed(real, worker)

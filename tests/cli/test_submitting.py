@@ -11,7 +11,7 @@ from cli.conftest import Cli
 from support.world import World
 
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.spec import Outcome
 
 SPECS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "queue": (["--queue", "builds"], {"queue": "builds"}),

@@ -14,7 +14,7 @@ from support.servers import Server
 from support.world import World
 
 from agentq.cli.render import clean, clean_lines
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.spec import Outcome
 
 Terminal = Callable[..., str]
 COMMANDS = [["ls"], ["queue", "ls"], ["config"], ["doctor"], ["worker", "ls"], ["events"]]

@@ -18,14 +18,14 @@ from support.servers import until
 from support.world import World
 
 from agentq.coordinator.duties.reaper import Reaper
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.maker import making_for
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.tokens import Tokens
-from agentq.worker.predecessors import process_mark
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.security.tokens import Tokens
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.token_context import use_token
+from agentq.worker.cleanup.takeover import describe_process
 
 
 @contextmanager
@@ -190,11 +190,14 @@ def test_reap_requeues_what_a_dead_worker_held_and_says_so_by_its_code(
 @pytest.mark.usefixtures("cli")
 def test_reap_requeues_at_once_what_a_worker_held_whose_process_on_this_host_is_dead(real: World) -> None:
     """Nobody has to wait for its lease to end."""
-    text = "import json; from agentq.worker.predecessors import process_mark; print(json.dumps(process_mark()))"
+    text = (
+        "import json; from agentq.worker.cleanup.takeover import describe_process; "
+        "print(json.dumps(describe_process()))"
+    )
     mark = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True).stdout
     run = real.submit()
     (claim,) = real.worker("w1", about=json.loads(mark)).claim(1)
-    living = real.worker("w2", about=process_mark())
+    living = real.worker("w2", about=describe_process())
 
     reap = subprocess.run([sys.executable, "-m", "agentq.cli.main", "reap"], capture_output=True, text=True)
 
@@ -208,7 +211,9 @@ def test_reap_requeues_at_once_what_a_worker_held_whose_process_on_this_host_is_
 def test_logs_keep_the_streams_apart(cli: Cli, real: World) -> None:
     held = real.held("w1", started=True)
     real.queue.log(
-        held, 1, [Chunk("out", "one\n"), Chunk("err", "two\n"), Chunk("note", "three"), Chunk("out", "four\n")]
+        held,
+        1,
+        [LogChunk("out", "one\n"), LogChunk("err", "two\n"), LogChunk("note", "three"), LogChunk("out", "four\n")],
     )
 
     answer = cli("logs", held.id)
@@ -221,10 +226,10 @@ def test_logs_keep_the_streams_apart(cli: Cli, real: World) -> None:
 
 def test_logs_follow_until_the_run_has_ended(cli: Cli, real: World) -> None:
     held = real.held("w1", started=True)
-    real.queue.log(held, 1, [Chunk("out", "begin\n")])
+    real.queue.log(held, 1, [LogChunk("out", "begin\n")])
 
     def end() -> None:
-        real.queue.log(held, 2, [Chunk("out", "end\n")])
+        real.queue.log(held, 2, [LogChunk("out", "end\n")])
         real.queue.finish([(held, Outcome(exit_code=0))])
 
     with once_somebody_waits(real, end):
@@ -236,7 +241,7 @@ def test_logs_follow_until_the_run_has_ended(cli: Cli, real: World) -> None:
 
 def test_logs_show_the_lines_that_are_wanted(cli: Cli, real: World) -> None:
     held = real.held("w1", started=True)
-    real.queue.log(held, 1, [Chunk("out", "one\ntw"), Chunk("err", "oops\n"), Chunk("out", "o\nthree\nfo")])
+    real.queue.log(held, 1, [LogChunk("out", "one\ntw"), LogChunk("err", "oops\n"), LogChunk("out", "o\nthree\nfo")])
 
     assert cli("logs", held.id, "-n", "2").out == "three\nfo\n"
     tail = cli("logs", held.id, "--tail", "3")
@@ -250,12 +255,12 @@ def test_logs_show_the_lines_that_are_wanted(cli: Cli, real: World) -> None:
 
 def test_logs_of_one_attempt_leave_the_others_out(cli: Cli, real: World) -> None:
     held = real.held("w1", started=True)
-    real.queue.log(held, 1, [Chunk("out", "first\n")])
+    real.queue.log(held, 1, [LogChunk("out", "first\n")])
     real.queue.fail(held, Outcome(exit_code=1, class_=OutcomeClass.EXIT))
     real.queue.requeue(held.id)
     (again,) = real.worker("w2").claim(1)
     real.queue.start([again])
-    real.queue.log(again, 1, [Chunk("out", "second\n")])
+    real.queue.log(again, 1, [LogChunk("out", "second\n")])
 
     assert cli("logs", held.id, "--attempt", "2").out == "second\n"
     assert cli("logs", held.id, "--attempt", "1").out == "first\n"
@@ -263,10 +268,10 @@ def test_logs_of_one_attempt_leave_the_others_out(cli: Cli, real: World) -> None
 
 def test_logs_follow_from_the_newest_lines(cli: Cli, real: World) -> None:
     held = real.held("w1", started=True)
-    real.queue.log(held, 1, [Chunk("out", "one\ntwo\nthr")])
+    real.queue.log(held, 1, [LogChunk("out", "one\ntwo\nthr")])
 
     def end() -> None:
-        real.queue.log(held, 2, [Chunk("out", "ee\n")])
+        real.queue.log(held, 2, [LogChunk("out", "ee\n")])
         real.queue.finish([(held, Outcome(exit_code=0))])
 
     with once_somebody_waits(real, end):
@@ -304,13 +309,13 @@ def test_what_is_said_of_a_limit_is_one_line_whose_columns_are_parted_by_tabs(cl
 
     for words, told in printed.items():
         assert cli("limit", *words).out == f"repo:acme\t{told}\n"
-    assert Flow(real.store).limits() == []
+    assert QueueControls(real.store).limits() == []
 
 
 def test_a_token_is_revoked_with_what_it_made(cli: Cli, real: World) -> None:
     """What it made came by a server; what is written to Redis itself bears no token, and stays."""
     made, _ = Tokens(real.store).new("ci", ["submit"])
-    with making_for(made.id):
+    with use_token(made.id):
         hidden, _ = Tokens(real.store).new("hidden", ["submit"])
         run = real.submit()
         Sessions(real.store).new("chat", "claude")

@@ -9,14 +9,14 @@ import pytest
 from cli.conftest import Cli, sentence
 from support.world import World
 
-from agentq.coordinator.limits import SAVED_BYTES
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.waiting import Wait, mail
+from agentq.coordinator.bounds import PARKED_STATE_BYTES
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.wait import RunWait, list_signals
 
 
 def parked(real: World, **wait: object) -> str:
     claim = real.held("w1", started=True)
-    real.queue.park(claim, wait=Wait.checked(**wait))
+    real.queue.park(claim, wait=RunWait.checked(**wait))
     return claim.id
 
 
@@ -26,7 +26,7 @@ def test_a_signal_wakes_who_waits_for_it_and_says_who_sent_it(cli: Cli, real: Wo
     answer = cli("signal", run, "go", "--data", '{"how": "fast"}')
 
     assert (answer.lines, answer.code) == ([f"{run}\tpending"], 0)
-    (message,) = mail(real.store, run)
+    (message,) = list_signals(real.store, run)
     assert message.data == {"how": "fast"}
     assert "@" in message.by
 
@@ -46,7 +46,7 @@ def test_a_verdict_reaches_the_run_with_its_comment(cli: Cli, real: World, comma
 
     assert cli(command, run, "--comment", "so be it").lines == [f"{run}\tpending"]
 
-    assert [each.data for each in mail(real.store, run)] == [{"verdict": verdict, "comment": "so be it"}]
+    assert [each.data for each in list_signals(real.store, run)] == [{"verdict": verdict, "comment": "so be it"}]
 
 
 @pytest.mark.parametrize("command", [("signal", "go"), ("approve",), ("deny",)])
@@ -77,7 +77,7 @@ def test_what_cannot_be_a_signal_is_refused(cli: Cli, real: World, words: tuple[
 
     assert why in sentence(answer)
     assert answer.code == 2
-    assert mail(real.store, run) == []
+    assert list_signals(real.store, run) == []
 
 
 def test_why_says_what_it_waits_for_since_when_and_who_can_bring_it(cli: Cli, real: World) -> None:
@@ -94,7 +94,7 @@ def test_why_says_what_it_waits_for_since_when_and_who_can_bring_it(cli: Cli, re
 def test_why_tells_which_children_still_live(cli: Cli, real: World) -> None:
     claim = real.held("w1", started=True)
     children = [real.submit(queue="other", parent=claim.id) for _ in range(2)]
-    real.queue.park(claim, wait=Wait(children="all"))
+    real.queue.park(claim, wait=RunWait(children="all"))
     real.queue.cancel(children[0])
 
     told = cli("why", claim.id).out
@@ -173,7 +173,7 @@ def test_park_writes_the_request_into_the_place_of_the_result(
         (("--until", "soon"), "'soon' is neither a duration"),
         (("--children", "some"), "children"),
         (("--approval", "--state", "{"), "--state takes JSON"),
-        (("--approval", "--state", json.dumps("x" * (SAVED_BYTES + 1))), f"{SAVED_BYTES} is the most"),
+        (("--approval", "--state", json.dumps("x" * (PARKED_STATE_BYTES + 1))), f"{PARKED_STATE_BYTES} is the most"),
     ],
 )
 def test_what_cannot_be_waited_for_is_refused_before_anything_is_written(

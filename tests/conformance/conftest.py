@@ -19,8 +19,8 @@ from support.repeating_connection import Repeating
 from support.servers import Server
 from support.world import World, checked
 
-from agentq.coordinator.connection import Connection
-from agentq.coordinator.scripts import ScriptSet
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.scripts import ScriptSet
 
 FROM_PYPI = ("fakeredis", "valkey", "partitions")
 """`partitions` is Valkey with a namespace of three partitions."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from conformance.stage import Stage
 
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import KEEP_MS_MIN
+from agentq.coordinator.bounds import KEEP_MS_MIN
+from agentq.coordinator.model.lifecycle import OutcomeClass
 
 Build = Callable[[Stage], object]
 

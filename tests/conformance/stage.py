@@ -9,14 +9,14 @@ from itertools import count
 
 from support.world import World
 
-from agentq.coordinator.events import Event
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.waiting import Resumption, Wait
+from agentq.coordinator.events.stream import Event
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import HELD_STATES, OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import Resumption, RunWait
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.workers.lease import WorkerLease
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 TURN = {"kind": "agent", "agent": "claude", "prompt": "go on", "argv": ()}
@@ -47,7 +47,7 @@ class Stage:
         """Runs that it submitted."""
         self.rivals: list[str] = []
         """Other turns of its session."""
-        self.leases: dict[str, Lease] = {}
+        self.leases: dict[str, WorkerLease] = {}
         self.neighbours: dict[str, str] = {}
 
     # ---- steps of a life, all by legal verbs
@@ -142,7 +142,7 @@ class Stage:
 
     def park_for(self, **wait: object) -> State:
         """Fall asleep until what it waits for is there."""
-        return self.queue.park(self.claim, wait=Wait.checked(**wait))
+        return self.queue.park(self.claim, wait=RunWait.checked(**wait))
 
     def resume(self) -> Resumption:
         """The next attempt begins, and receives."""
@@ -184,7 +184,7 @@ class Stage:
 
     # ---- workers
 
-    def lease(self, worker: str, *queues: str) -> Lease:
+    def lease(self, worker: str, *queues: str) -> WorkerLease:
         """A registered worker."""
         if worker not in self.leases:
             self.leases[worker] = self.world.worker(worker, *queues, labels={"agent.claude": "ready"})
@@ -291,5 +291,5 @@ def _standing(dump: dict[str, object], name: str) -> object:
         return entries
     runs = [value for key, value in dump.items() if " run (" in key and isinstance(value, dict)]
     here = [fields for fields in runs if f"({fields['lane']!r},)" in name]
-    homes = {fields["entry"] for fields in here if fields["state"] in (State.PENDING, *HELD)}
+    homes = {fields["entry"] for fields in here if fields["state"] in (State.PENDING, *HELD_STATES)}
     return {entry: body for entry, body in entries.items() if entry in homes}

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from conformance.stage import COMMAND, MakeStage, Stage
 
+from agentq.coordinator.bounds import SETTLE_A_CALL, SWEEP_A_CALL, TICK_A_CALL
 from agentq.coordinator.errors import TryLater
-from agentq.coordinator.events import Event
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import SETTLE_A_CALL, SWEEP_A_CALL, TICK_A_CALL
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.events.stream import Event
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import RunSpec
 
 MANY = 2 * SWEEP_A_CALL + 50
 TIMERS = 2 * TICK_A_CALL + 200

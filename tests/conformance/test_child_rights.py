@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from support.world import World
 
+from agentq.coordinator.bounds import GENERATIONS, KEEP_MS
 from agentq.coordinator.errors import Fenced, NotAllowed, NotNow
-from agentq.coordinator.identity import new_run_id, partition_of
-from agentq.coordinator.intent import Intent
-from agentq.coordinator.limits import GENERATIONS, KEEP_MS
-from agentq.coordinator.maker import making_for
-from agentq.coordinator.offspring import Offspring
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Caps, RunSpec
-from agentq.coordinator.turn import Turn
-from agentq.coordinator.workspace import Workspace
+from agentq.coordinator.model.agent_options import AgentTurnOptions
+from agentq.coordinator.model.ids import new_run_id, partition_of
+from agentq.coordinator.model.spec import ResourceLimits, RunSpec
+from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.coordinator.runs.children import AttemptChildren
+from agentq.coordinator.runs.merge_progress import MergeProgress
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.token_context import use_token
 
 AGENT = {"kind": "agent", "agent": "claude", "prompt": "x", "argv": ()}
 COMMAND = {"kind": "command", "argv": ("true",)}
@@ -25,7 +25,7 @@ ALL = ("agent", "agent:codex", "command", "function")
 
 
 def spec_of(fields: dict[str, Any]) -> RunSpec:
-    models = {"turn": Turn, "workspace": Workspace, "caps": Caps}
+    models = {"turn": AgentTurnOptions, "workspace": WorkspaceSpec, "caps": ResourceLimits}
     made = {name: models[name](**value) if name in models else value for name, value in fields.items()}
     return RunSpec.checked(**(AGENT | made))
 
@@ -41,7 +41,7 @@ def held(world: World, near: str | None = None, **fields: Any) -> Claim:
 
 
 def bear(world: World, claim: Claim, **fields: Any) -> str:
-    return Offspring(world.queue, claim).submit(spec_of(fields), most=50)
+    return AttemptChildren(world.queue, claim).submit(spec_of(fields), most=50)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_a_child_may_work_in_the_worktree_that_its_parent_works_in(world: World)
     claim = held(world, workspace=TREE)
     tree = f"/home/me/worktrees/shop/{claim.id}"
 
-    world.queue.intend(claim, Intent(step="prepared", host="h1", worktree="/home/me/other"))
+    world.queue.intend(claim, MergeProgress(step="prepared", host="h1", worktree="/home/me/other"))
     with pytest.raises(NotAllowed, match="workspace of its parent"):
         bear(world, claim, cwd="/home/me/other")
-    world.queue.intend(claim, Intent(step="prepared", host="h1", worktree=tree))
+    world.queue.intend(claim, MergeProgress(step="prepared", host="h1", worktree=tree))
     bear(world, claim, cwd=f"{tree}/web")
     with pytest.raises(NotAllowed, match="cwd is in"):
         bear(world, claim, cwd="/home/me/worktrees/shop/other")
@@ -189,10 +189,10 @@ def test_a_child_of_a_parent_in_turns_has_its_key_and_its_own_demands(world: Wor
 
 def test_a_child_is_given_results_of_no_queue_that_the_token_of_its_parent_may_not_read(world: World) -> None:
     """Whoever asks for the child: the worker that does so may have a token for more."""
-    with making_for("3f09c2ab41d7", "default"):
+    with use_token("3f09c2ab41d7", "default"):
         claim = held(world, may_submit=("command",))
     others = {queue: world.queue.submit(spec_of(COMMAND | {"queue": queue})).id for queue in ("default", "b")}
-    with making_for("a1b2c3d4e5f6", "default", "b"):
+    with use_token("a1b2c3d4e5f6", "default", "b"):
         child = bear(world, claim, **COMMAND)
     for run in (claim.id, child):
         holder = Claim(run, "", "", "")

@@ -8,12 +8,12 @@ import pytest
 from conformance import lives
 from conformance.stage import COMMAND, MakeStage, Stage
 
-from agentq.coordinator import limits
+from agentq.coordinator import bounds
 from agentq.coordinator.errors import Invalid, TryLater, WrongState
-from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_five_thousand_children_are_cancelled_in_bounded_calls(stage: Stage) -> 
     children = many_children(stage)
     stage.park_for(children="all")
     stage.queue.cancel(stage.run)
-    assert stage.size("ZCARD", "children", stage.run) == MANY - limits.SETTLE_A_CALL
+    assert stage.size("ZCARD", "children", stage.run) == MANY - bounds.SETTLE_A_CALL
 
     stage.tick()
 
@@ -173,7 +173,7 @@ def test_five_thousand_children_are_cancelled_in_bounded_calls(stage: Stage) -> 
 
 
 def test_a_parent_has_a_bounded_number_of_children(stage: Stage) -> None:
-    stage.plant("ZADD", stage.key("children", stage.run), *_scored(limits.CHILDREN_A_RUN))
+    stage.plant("ZADD", stage.key("children", stage.run), *_scored(bounds.CHILDREN_A_RUN))
 
     with stage.unchanged(), pytest.raises(TryLater):
         stage.add_own_children()

@@ -7,12 +7,12 @@ import pytest
 from support.plan_stage import Studio, task
 from support.world import World
 
+from agentq.coordinator.bounds import LET_IN_A_CALL, SETTLE_A_CALL, START_MS, WALK_A_CALL
 from agentq.coordinator.errors import Evicted
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.limits import LET_IN_A_CALL, SETTLE_A_CALL, START_MS, WALK_A_CALL
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerLease
 
 JUMPS_MS = (5_000, 14_000, 16_000, 29_000, 31_000, 3 * 3_600_000)
 """Less and more than what a reaper takes for a gap, than a lease, than anything."""
@@ -21,7 +21,7 @@ PHASES_MS = (0, 500, 2_500, 4_500)
 STEP_MS = 500
 
 
-def held_by(world: World, name: str) -> tuple[Lease, Claim]:
+def held_by(world: World, name: str) -> tuple[WorkerLease, Claim]:
     """A worker with one run that has started."""
     lease, run = world.worker(name, name), world.submit(queue=name)
     (claim,) = lease.claim(1)
@@ -30,7 +30,7 @@ def held_by(world: World, name: str) -> tuple[Lease, Claim]:
     return lease, claim
 
 
-def live(world: World, lease: Lease, claim: Claim, milliseconds: int) -> list[str]:
+def live(world: World, lease: WorkerLease, claim: Claim, milliseconds: int) -> list[str]:
     """Let time pass in which one worker sends heartbeats and a reaper ticks; returns who was declared lost."""
     lost: list[str] = []
     for _ in range(0, milliseconds, STEP_MS):

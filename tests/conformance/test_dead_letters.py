@@ -11,11 +11,11 @@ from conformance.stage import MakeStage
 from conformance.variants import VARIANTS, Variant
 from support.world import World
 
+from agentq.coordinator.bounds import KEEP_MS_MIN, SETTLE_A_CALL
 from agentq.coordinator.errors import NotFound, TryLater, WrongState
-from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
-from agentq.coordinator.limits import KEEP_MS_MIN, SETTLE_A_CALL
-from agentq.coordinator.records import Filter
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.queries import RunFilter
 
 DEAD = (State.FAILED,)
 NUMBERS = count()
@@ -29,7 +29,7 @@ def dead(world: World, class_: OutcomeClass, **fields: Any) -> str:
 
 
 def ids(world: World, **which: object) -> set[str]:
-    return {run.id for run in world.records.all(Filter(states=DEAD, **which))}  # type: ignore[arg-type]
+    return {run.id for run in world.records.all(RunFilter(states=DEAD, **which))}  # type: ignore[arg-type]
 
 
 def test_dead_letters_are_found_by_their_class_and_their_end(world: World) -> None:
@@ -63,7 +63,7 @@ def test_pages_of_few_among_many_go_on_to_the_end(world: World) -> None:
     wanted = {
         dead(world, OutcomeClass.OOM) if number % 7 == 0 else dead(world, OutcomeClass.EXIT) for number in range(30)
     }
-    which = Filter(states=DEAD, class_=OutcomeClass.OOM)
+    which = RunFilter(states=DEAD, class_=OutcomeClass.OOM)
     found, cursor = set[str](), None
     while True:
         page = world.records.page(which, limit=4, cursor=cursor)
@@ -85,8 +85,8 @@ def test_only_what_has_ended_can_be_forgotten(variant: Variant, make_stage: Make
     stage.world.pass_ms(KEEP_MS_MIN)
     state = variant.state or State.FAILED
 
-    if state in TERMINAL and before != "none":
-        others = [each for each in TERMINAL if each != state]
+    if state in TERMINAL_STATES and before != "none":
+        others = [each for each in TERMINAL_STATES if each != state]
         with stage.unchanged():
             (refused,) = stage.queue.forget([(stage.run, others[0])])
             assert isinstance(refused, WrongState), "it is not in the state that it was seen in"
@@ -139,4 +139,4 @@ def test_many_are_forgotten_in_one_call_and_each_is_answered(world: World) -> No
 
     assert answers[:5] == [None] * 5
     assert isinstance(answers[5], WrongState)
-    assert {run.id for run in world.records.all(Filter(plan="p"))} == {live}
+    assert {run.id for run in world.records.all(RunFilter(plan="p"))} == {live}

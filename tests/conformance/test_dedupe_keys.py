@@ -8,18 +8,20 @@ from conformance.stage import COMMAND, MakeStage, Stage
 from conformance.variants import VARIANTS, Variant
 
 from agentq.coordinator.errors import Duplicate
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lifecycle import LIVE, TERMINAL, State
-from agentq.coordinator.queue import Receipt
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import LIVE_STATES, TERMINAL_STATES, State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.verbs import SubmitReceipt
 
 FIRST_OF_STATE = {variant.state: variant for variant in reversed(VARIANTS) if variant.state is not None}
 OTHERS = ("pending and read", "pending when requeued", "claimed, to be stopped", "waiting for its alarm")
 CASES = [*FIRST_OF_STATE.values(), *(variant for variant in VARIANTS if variant.name in OTHERS)]
 
-live = pytest.mark.parametrize("variant", [each for each in CASES if each.state in LIVE], ids=lambda each: each.name)
+live = pytest.mark.parametrize(
+    "variant", [each for each in CASES if each.state in LIVE_STATES], ids=lambda each: each.name
+)
 ended = pytest.mark.parametrize(
-    "variant", [each for each in CASES if each.state in TERMINAL], ids=lambda each: each.name
+    "variant", [each for each in CASES if each.state in TERMINAL_STATES], ids=lambda each: each.name
 )
 
 
@@ -41,7 +43,7 @@ def test_a_submit_with_the_key_of_a_live_run_returns_that_one(variant: Variant, 
     stage, other = with_key(variant, make_stage)
 
     with stage.unchanged():
-        assert stage.queue.submit(rival(stage), run_id=other) == Receipt(stage.run, created=False)
+        assert stage.queue.submit(rival(stage), run_id=other) == SubmitReceipt(stage.run, created=False)
 
 
 @live
@@ -60,14 +62,14 @@ def test_a_submit_that_replaces_cancels_what_has_never_begun(variant: Variant, m
 
     if stage.world.get(stage.run).attempt > 0:
         with stage.unchanged():
-            assert stage.queue.submit(replacement, run_id=other) == Receipt(stage.run, created=False)
+            assert stage.queue.submit(replacement, run_id=other) == SubmitReceipt(stage.run, created=False)
         return
 
-    assert stage.queue.submit(replacement, run_id=other) == Receipt(other, created=True)
+    assert stage.queue.submit(replacement, run_id=other) == SubmitReceipt(other, created=True)
     told = [(event.run, event.event, event.state) for event in stage.events(events)]
     assert told == [(stage.run, "cancelled", "cancelled"), (other, "submitted", "pending")]
     with stage.unchanged():
-        assert stage.queue.submit(replacement, run_id=other) == Receipt(other, created=True)
+        assert stage.queue.submit(replacement, run_id=other) == SubmitReceipt(other, created=True)
     variant.next(stage)
 
 
@@ -76,7 +78,7 @@ def test_a_submit_that_replaces_cancels_what_has_never_begun(variant: Variant, m
 def test_a_run_that_has_ended_has_its_key_no_more(variant: Variant, if_live: str, make_stage: MakeStage) -> None:
     stage, other = with_key(variant, make_stage)
 
-    assert stage.queue.submit(rival(stage, if_live=if_live), run_id=other) == Receipt(other, created=True)
+    assert stage.queue.submit(rival(stage, if_live=if_live), run_id=other) == SubmitReceipt(other, created=True)
 
     assert stage.present() == variant.state
     assert stage.value("dedupe", str(stage.spec.dedupe_key)) == other

@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 from support.world import World
 
-from agentq.coordinator.demands import is_asked_for, meets, spelled, starting, unmet
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.run import RunSpec, lane_parts, spec_from_wire
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.demands import (
+    demands_any_label,
+    format_demands,
+    meets_demands,
+    suggest_worker,
+    unmet_demands,
+)
+from agentq.coordinator.model.spec import RunSpec, parse_lane, parse_spec
+from agentq.coordinator.workers.lease import WorkerLease
 
 MEETS = [
     ("a100", "a100", True),
@@ -39,7 +45,7 @@ MEETS = [
 
 @pytest.mark.parametrize(("label", "demand", "met"), MEETS)
 def test_a_demand_is_met_by_a_label_that_fits(label: str | None, demand: str, met: bool) -> None:
-    assert meets({"other": "x"} if label is None else {"x": label}, {"x": demand}) is met
+    assert meets_demands({"other": "x"} if label is None else {"x": label}, {"x": demand}) is met
 
 
 def command(**demands: str) -> RunSpec:
@@ -50,8 +56,8 @@ def command(**demands: str) -> RunSpec:
 def test_a_lane_tells_every_kind_of_demand(demand: str) -> None:
     spec = command(zone=demand, gpu="1")
 
-    assert lane_parts(spec.lane)["demands"] == {"zone": demand, "gpu": "1"}
-    assert spec_from_wire(spec.to_wire().decode(), spec.lane) == spec
+    assert parse_lane(spec.lane)["demands"] == {"zone": demand, "gpu": "1"}
+    assert parse_spec(spec.to_wire().decode(), spec.lane) == spec
 
 
 def test_alternatives_are_one_lane_in_whatever_order_they_are_given() -> None:
@@ -69,7 +75,7 @@ def test_what_is_no_demand_is_refused(demand: str) -> None:
         command(zone=demand)
 
 
-def taken(lease: Lease, *runs: str) -> list[str]:
+def taken(lease: WorkerLease, *runs: str) -> list[str]:
     """Which of the runs a worker claims."""
     claimed = {claim.id for claim in lease.claim(100)}
     return [run for run in runs if run in claimed]
@@ -98,25 +104,25 @@ def test_a_worker_that_takes_only_what_asks_for_it_is_not_filled_with_the_rest(w
 def test_the_workers_of_a_plan_take_nothing_else_though_it_is_addressed_to_their_host() -> None:
     labels = {"host": "h", "agentq.plan": "p-1"}
 
-    assert is_asked_for(labels, {"host": "h", "agentq.plan": "p-1"})
-    assert not is_asked_for(labels, {"host": "h"})
-    assert not is_asked_for(labels, {"host": "h", "agentq.plan": "p-2"})
-    assert "`agentq resume p-2` goes on with it" in starting("default", {"agentq.plan": "p-2"})
+    assert demands_any_label(labels, {"host": "h", "agentq.plan": "p-1"})
+    assert not demands_any_label(labels, {"host": "h"})
+    assert not demands_any_label(labels, {"host": "h", "agentq.plan": "p-2"})
+    assert "`agentq resume p-2` goes on with it" in suggest_worker("default", {"agentq.plan": "p-2"})
 
 
 def test_it_takes_what_is_addressed_to_its_host_or_to_itself_and_no_agent_s_run_for_that_alone() -> None:
     labels = {"host": "h", "worker": "w-1", "version": "1", "agent.claude": "ready"}
 
-    assert is_asked_for(labels, {"host": "h"})
-    assert is_asked_for(labels, {"worker": "w-1"})
-    assert is_asked_for(labels, {"agent.claude": "ready", "host": "h"})
-    assert not is_asked_for(labels, {"agent.claude": "ready"})
-    assert not is_asked_for(labels, {"version": "1"})
-    assert not is_asked_for(labels, {})
+    assert demands_any_label(labels, {"host": "h"})
+    assert demands_any_label(labels, {"worker": "w-1"})
+    assert demands_any_label(labels, {"agent.claude": "ready", "host": "h"})
+    assert not demands_any_label(labels, {"agent.claude": "ready"})
+    assert not demands_any_label(labels, {"version": "1"})
+    assert not demands_any_label(labels, {})
 
 
 def why(world: World, run: str) -> list[str]:
-    return Explanation(world.store, world.settings).of(run)[1]
+    return RunExplanation(world.store, world.settings).of(run)[1]
 
 
 def test_why_says_which_demand_nobody_meets_and_how_to_start_who_does(world: World) -> None:
@@ -173,12 +179,12 @@ def test_a_rolling_upgrade_leaves_new_runs_to_new_workers(world: World) -> None:
     ],
 )
 def test_how_to_start_a_worker_that_fits(demands: dict[str, str], said: str) -> None:
-    assert starting("q", demands) == said
+    assert suggest_worker("q", demands) == said
 
 
 def test_demands_are_written_as_they_are_typed() -> None:
     demands = {"a": "1", "b": "!=2|3", "c": ">=4"}
 
-    assert spelled(demands) == ["a=1", "b!=2|3", "c>=4"]
-    assert unmet([{"a": "1", "b": "2"}, {"c": "5"}], demands) == {}
-    assert unmet([], demands) == demands
+    assert format_demands(demands) == ["a=1", "b!=2|3", "c>=4"]
+    assert unmet_demands([{"a": "1", "b": "2"}, {"c": "5"}], demands) == {}
+    assert unmet_demands([], demands) == demands

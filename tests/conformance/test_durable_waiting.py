@@ -8,11 +8,11 @@ import pytest
 from conformance import lives
 from conformance.stage import MakeStage, Stage
 
-from agentq.coordinator import limits
+from agentq.coordinator import bounds
 from agentq.coordinator.errors import Fenced, Invalid, NotFound, TryLater, WrongState
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.waiting import Resumption, Wait, mail
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.wait import Resumption, RunWait, list_signals
 
 APPROVED = {"verdict": "approved", "comment": ""}
 
@@ -125,12 +125,12 @@ def test_an_ended_run_takes_no_signal_and_a_run_that_is_not_there_neither(stage:
 
 
 def test_a_full_mailbox_refuses_and_takes_more_once_some_was_taken(stage: Stage) -> None:
-    for number in range(limits.MAIL_KEPT):
+    for number in range(bounds.MAIL_KEPT):
         stage.queue.signal(stage.run, "go", number)
     with stage.unchanged(), pytest.raises(TryLater):
         stage.queue.signal(stage.run, "go")
     stage.park_for(signals=("go",))
-    assert len(stage.resume().messages) == limits.MAIL_KEPT
+    assert len(stage.resume().messages) == bounds.MAIL_KEPT
     stage.park_for(signals=("go",))
 
     assert stage.queue.signal(stage.run, "go") is State.PENDING
@@ -141,15 +141,15 @@ def test_what_cannot_be_a_signal_is_refused_at_the_door(stage: Stage, name: str)
     with stage.unchanged(), pytest.raises(Invalid):
         stage.queue.signal(stage.run, name)
     with pytest.raises(Invalid):
-        Wait.checked(signals=(name,))
+        RunWait.checked(signals=(name,))
 
 
-@pytest.mark.parametrize("data", ["x" * (limits.SIGNAL_BYTES + 1), float("nan"), object()])
+@pytest.mark.parametrize("data", ["x" * (bounds.SIGNAL_BYTES + 1), float("nan"), object()])
 def test_what_a_signal_cannot_say_is_refused_at_the_door(stage: Stage, data: object) -> None:
     with stage.unchanged(), pytest.raises(Invalid):
         stage.queue.signal(stage.run, "go", data)  # type: ignore[arg-type]
     with pytest.raises(Invalid):
-        Wait.checked(state=data)
+        RunWait.checked(state=data)
 
 
 # ---- at least once
@@ -224,7 +224,7 @@ def test_a_superseded_attempt_receives_nothing_and_cannot_park(stage: Stage) -> 
         with pytest.raises(Fenced):
             stage.queue.receive(former)
         with pytest.raises(Fenced):
-            stage.queue.park(former, wait=Wait(signals=("go",)))
+            stage.queue.park(former, wait=RunWait(signals=("go",)))
 
 
 def test_a_worker_that_is_lost_before_its_park_is_heard_costs_a_crash_and_the_run_begins_anew(stage: Stage) -> None:
@@ -241,13 +241,13 @@ def test_parking_spends_no_budget(make_stage: MakeStage) -> None:
     stage = make_stage()
     stage.submit(retry={"failures": 1, "crashes": 0})
     stage.take(start=True)
-    for number in range(limits.CRASHES + 2):
+    for number in range(bounds.CRASHES + 2):
         stage.park_for(signals=("go",), state=number)
         stage.queue.signal(stage.run, "go")
         assert stage.resume().state == number
 
     run = stage.world.get(stage.run)
-    assert (run.attempt, run.failures, run.crashes, run.deferrals) == (limits.CRASHES + 3, 0, 0, 0)
+    assert (run.attempt, run.failures, run.crashes, run.deferrals) == (bounds.CRASHES + 3, 0, 0, 0)
     assert stage.fail() is State.SCHEDULED
 
 
@@ -345,7 +345,7 @@ def test_a_run_that_is_cancelled_while_it_waits_takes_its_mail_along(stage: Stag
     stage.queue.signal(stage.run, "other")
     assert stage.queue.cancel(stage.run) is State.CANCELLED
 
-    assert mail(stage.world.store, stage.run) == []
+    assert list_signals(stage.world.store, stage.run) == []
     with pytest.raises(WrongState):
         stage.queue.signal(stage.run, "go")
 

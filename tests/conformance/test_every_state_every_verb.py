@@ -8,9 +8,17 @@ from conformance.variants import VARIANTS, Fence, Variant
 from conformance.ways import WAYS, Way
 
 from agentq.coordinator.errors import AgentqError, Duplicate, Fenced, NotFound, WrongState
-from agentq.coordinator.events import Event
-from agentq.coordinator.lifecycle import TERMINAL, TRANSITIONS, VERBS, State, Transition, arrow, sources
-from agentq.coordinator.queue import Receipt
+from agentq.coordinator.events.stream import Event
+from agentq.coordinator.model.lifecycle import (
+    TERMINAL_STATES,
+    TRANSITIONS,
+    VERBS,
+    State,
+    Transition,
+    find_transition,
+    source_states,
+)
+from agentq.coordinator.runs.verbs import SubmitReceipt
 
 MOVES = [(variant, WAYS[way]) for variant in VARIANTS for way in variant.moves]
 MOVE_IDS = [f"{variant.name} - {way.name}" for variant, way in MOVES]
@@ -19,7 +27,7 @@ MOVE_IDS = [f"{variant.name} - {way.name}" for variant, way in MOVES]
 def row_of(variant: Variant, way: Way) -> Transition:
     """The row of the table that a case goes along."""
     verb, target = variant.moves[way.name]
-    row = arrow(verb, variant.state, target)
+    row = find_transition(verb, variant.state, target)
     assert row is not None, f"the table has no arrow {verb} from {variant.state} to {target}"
     return row
 
@@ -56,7 +64,7 @@ def test_a_verb_takes_a_run_along_its_arrow_once(variant: Variant, way: Way, mak
 def check_answer(way: Way, reply: object, target: State) -> None:
     """Who said a verb of the run learns the state that it is in now."""
     if way.names_the_run:
-        assert reply is None or isinstance(reply, Receipt) or reply == target
+        assert reply is None or isinstance(reply, SubmitReceipt) or reply == target
 
 
 def check_others(stage: Stage, events: list[Event], waiting: list[str], target: State) -> None:
@@ -64,7 +72,7 @@ def check_others(stage: Stage, events: list[Event], waiting: list[str], target: 
     family = (stage.run, *(parent.id for parent in stage.parents), *stage.own_children, *stage.rivals)
     others = [event for event in events if event.run not in family]
     learned = ("unblocked", "pending") if target is State.COMPLETED else ("skipped", "skipped")
-    expected = [(child, *learned) for child in waiting if target in TERMINAL]
+    expected = [(child, *learned) for child in waiting if target in TERMINAL_STATES]
     assert [(event.run, event.event, event.state) for event in others] == expected
 
 
@@ -147,6 +155,6 @@ def test_every_arrow_of_the_table_is_gone_along() -> None:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_what_the_table_allows_in_a_state_leads_somewhere_or_is_said_not_to(variant: Variant) -> None:
     """So that no verb passes for one that is refused because its way was left out of a variant's moves."""
-    allowed = {way.name for way in WAYS.values() if variant.state in sources(way.verb) and way.names_the_run}
+    allowed = {way.name for way in WAYS.values() if variant.state in source_states(way.verb) and way.names_the_run}
 
     assert allowed <= {*variant.moves, *variant.idle, *variant.refused}

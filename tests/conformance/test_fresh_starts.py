@@ -7,7 +7,7 @@ from conformance import lives, ways
 from conformance.lives import Build, then
 from conformance.stage import MakeStage, Stage
 
-from agentq.coordinator.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
 
 LEAVE: dict[str, Build] = {
     "lost": lives.lose,

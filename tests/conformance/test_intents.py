@@ -7,20 +7,20 @@ import json
 import pytest
 from conformance.stage import MakeStage, Stage
 
+from agentq.coordinator.bounds import INTENT_BYTES
 from agentq.coordinator.errors import Fenced, Invalid
-from agentq.coordinator.intent import Intent, Mend
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import INTENT_BYTES
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.workspace import Work
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.model.workspace import DeliveredWork
+from agentq.coordinator.runs.merge_progress import MergeProgress, RepairReason
 
-COMMITTED = Intent(
+COMMITTED = MergeProgress(
     step="committed", host="alpha", worktree="/w/1", branch="agentq/run_1", base="ba5e", commit="c0ffee", rounds=1,
-    outcome=Outcome(exit_code=0, result={"tests": []}), mend=Mend(what="check", target="7a49e7"),
+    outcome=Outcome(exit_code=0, result={"tests": []}), mend=RepairReason(what="check", target="7a49e7"),
 )  # fmt: skip
 
 
-def noted(stage: Stage, intent: Intent = COMMITTED) -> None:
+def noted(stage: Stage, intent: MergeProgress = COMMITTED) -> None:
     """The run is in an attempt's hands, which notes how far it has come."""
     stage.submit()
     stage.take(start=True)
@@ -40,7 +40,7 @@ def test_the_next_attempt_reads_what_the_last_one_noted(make_stage: MakeStage) -
     assert stage.queue.intent(stage.claim) == COMMITTED
     with stage.unchanged():
         with pytest.raises(Fenced):
-            stage.queue.intend(old, Intent(step="merged"))
+            stage.queue.intend(old, MergeProgress(step="merged"))
         with pytest.raises(Fenced):
             stage.queue.intent(old)
 
@@ -68,7 +68,7 @@ def test_a_run_that_failed_and_begins_again_knows_where_its_marker_is_to_be_look
 def test_a_completed_run_that_begins_again_leaves_what_it_delivered_behind(make_stage: MakeStage) -> None:
     stage = make_stage()
     noted(stage)
-    stage.queue.finish([(stage.claim, Outcome(work=Work(commit="de11", merged=True)))])
+    stage.queue.finish([(stage.claim, Outcome(work=DeliveredWork(commit="de11", merged=True)))])
     for worker in ("w2", "w3"):
         stage.queue.requeue(stage.run)
         stage.take(worker)
@@ -95,4 +95,4 @@ def test_a_note_has_its_limit(make_stage: MakeStage) -> None:
     stage.take()
 
     with pytest.raises(Invalid, match=f"The note has .* characters; {INTENT_BYTES} is the most."):
-        stage.queue.intend(stage.claim, Intent(step="prepared", worktree="w" * INTENT_BYTES))
+        stage.queue.intend(stage.claim, MergeProgress(step="prepared", worktree="w" * INTENT_BYTES))

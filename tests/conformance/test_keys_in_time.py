@@ -12,15 +12,15 @@ from conformance.variants import Variant
 from support.world import World
 
 from agentq.coordinator.errors import Duplicate, Invalid
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.flow import WhenFull
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lifecycle import HELD, OutcomeClass, State
-from agentq.coordinator.queue import Receipt
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import HELD_STATES, OutcomeClass, State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.queues.controls import LimitFullPolicy
+from agentq.coordinator.runs.verbs import SubmitReceipt
 
 
-def put(stage: Stage, number: int = 0, **fields: object) -> Receipt:
+def put(stage: Stage, number: int = 0, **fields: object) -> SubmitReceipt:
     """A submit with the stage's key; runs of another number are not the same."""
     command = COMMAND | {"argv": ["echo", str(number)], "dedupe_key": stage.spec.dedupe_key}
     return stage.queue.submit(RunSpec.checked(**command | fields), run_id=new_run_id(stage.partition))
@@ -47,11 +47,11 @@ def test_a_key_with_a_ttl_stays_taken_from_the_submit_on(end: lives.Build, make_
 
     stage.world.pass_ms(9_999)
     with stage.unchanged():
-        assert put(stage) == Receipt(stage.run, created=False)
+        assert put(stage) == SubmitReceipt(stage.run, created=False)
         with pytest.raises(Duplicate, match=stage.run):
             put(stage, if_live="reject")
         for mode in ({"if_live": "replace"}, {"if_live": "follow"}, {"if_live": "debounce", "delay_ms": 1}):
-            assert put(stage, **mode) == Receipt(stage.run, created=False)
+            assert put(stage, **mode) == SubmitReceipt(stage.run, created=False)
 
     stage.world.pass_ms(1)
     assert put(stage).created
@@ -63,7 +63,7 @@ def test_a_live_run_has_its_key_for_longer_than_the_ttl(make_stage: MakeStage) -
     stage.take()
     stage.world.pass_ms(5000)
 
-    assert put(stage) == Receipt(stage.run, created=False)
+    assert put(stage) == SubmitReceipt(stage.run, created=False)
     stage.finish()
     assert put(stage).created
 
@@ -74,9 +74,9 @@ def test_a_run_may_begin_again_while_its_key_is_kept_for_it(make_stage: MakeStag
     lives.completed(stage)
 
     assert stage.queue.requeue(stage.run) == State.PENDING
-    assert put(stage) == Receipt(stage.run, created=False)
+    assert put(stage) == SubmitReceipt(stage.run, created=False)
     stage.queue.cancel(stage.run)
-    assert put(stage) == Receipt(stage.run, created=False), "it counts from the submit still"
+    assert put(stage) == SubmitReceipt(stage.run, created=False), "it counts from the submit still"
 
 
 def test_a_run_whose_key_another_keeps_begins_again_when_that_is_over(make_stage: MakeStage) -> None:
@@ -181,7 +181,7 @@ def test_a_follower_begins_when_the_other_ends_however_it_ends(end: str, make_st
     stage.take()
     stage.start()
     follower = put(stage, if_live="follow").id
-    _, sentences = Explanation(stage.world.store, stage.world.settings).of(follower)
+    _, sentences = RunExplanation(stage.world.store, stage.world.settings).of(follower)
     assert sentences[0].startswith(f"It follows {stage.run} (running on w1), which has its dedupe key")
 
     ENDS[end](stage)
@@ -189,7 +189,7 @@ def test_a_follower_begins_when_the_other_ends_however_it_ends(end: str, make_st
     assert stage.world.state(follower) == "pending"
     assert key_of(stage) == follower
     with stage.unchanged():
-        assert put(stage) == Receipt(follower, created=False)
+        assert put(stage) == SubmitReceipt(follower, created=False)
 
 
 def test_a_follower_waits_through_retries_and_sleep(make_stage: MakeStage) -> None:
@@ -213,12 +213,12 @@ def test_the_same_once_more_is_not_new(make_stage: MakeStage) -> None:
     stage.imagine()
     first = put(stage, 0, if_live="follow")
     with stage.unchanged():
-        assert put(stage, 0, if_live="follow") == Receipt(first.id, created=False)
+        assert put(stage, 0, if_live="follow") == SubmitReceipt(first.id, created=False)
     claims = stage.lease("w1").claim(1)
     follower = put(stage, 1, if_live="follow")
     assert [claim.id for claim in claims] == [first.id]
     with stage.unchanged():
-        assert put(stage, 1, if_live="follow") == Receipt(follower.id, created=False)
+        assert put(stage, 1, if_live="follow") == SubmitReceipt(follower.id, created=False)
 
 
 def test_a_follower_that_is_sent_twice_is_one(make_stage: MakeStage) -> None:
@@ -231,7 +231,7 @@ def test_a_follower_that_is_sent_twice_is_one(make_stage: MakeStage) -> None:
 
     newer = put(stage, 1, if_live="follow").id
     with stage.unchanged():
-        assert stage.queue.submit(spec, run_id=follower) == Receipt(follower, created=True)
+        assert stage.queue.submit(spec, run_id=follower) == SubmitReceipt(follower, created=True)
     assert stage.world.states([follower, newer]) == ["cancelled", "blocked"]
 
 
@@ -242,7 +242,7 @@ def test_a_follower_that_is_cancelled_leaves_its_place(make_stage: MakeStage) ->
     follower = put(stage, if_live="follow").id
     stage.queue.cancel(follower)
     with stage.unchanged():
-        assert put(stage) == Receipt(stage.run, created=False)
+        assert put(stage) == SubmitReceipt(stage.run, created=False)
 
     other = put(stage, 1, if_live="follow").id
     stage.finish()
@@ -297,7 +297,7 @@ def test_of_many_submits_at_once_one_runs_and_one_follows(world: World) -> None:
     alive = [run for run in dict.fromkeys((*rest, *more)) if world.state(run) != "cancelled"]
     assert alive == [rest[-1], more[-1]]
     assert world.state(more[-1]) == "blocked"
-    assert world.get(rest[-1]).state in HELD
+    assert world.get(rest[-1]).state in HELD_STATES
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, object], words: 
 def test_a_run_that_a_limit_turns_away_at_its_submit_leaves_its_key_free(make_stage: MakeStage) -> None:
     """It was cancelled first and took its key then, for ever."""
     stage = keyed(make_stage)
-    stage.world.flow.limit("k", most=1, when_full=WhenFull.CANCEL_NEWEST)
+    stage.world.flow.limit("k", most=1, when_full=LimitFullPolicy.CANCEL_NEWEST)
     stage.submit(limits={"k": 1})
     stage.take()
     stage.spec = RunSpec.checked(**COMMAND, dedupe_key=stage.key_at_home("other"))
@@ -340,6 +340,6 @@ def test_a_run_that_is_redelivered_has_its_key_still(make_stage: MakeStage) -> N
 
     stage.take("w2")
     with stage.unchanged():
-        assert put(stage) == Receipt(stage.run, created=False)
+        assert put(stage) == SubmitReceipt(stage.run, created=False)
     stage.finish()
     assert stage.world.state(follower) == "pending"

@@ -8,11 +8,11 @@ import pytest
 from support.world import World
 
 from agentq.coordinator.errors import Invalid, NotFound
-from agentq.coordinator.flow import WhenFull
-from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.queues.controls import LimitFullPolicy
+from agentq.coordinator.runs.verbs import Claim
 
 KEY = "repo:acme"
 
@@ -194,7 +194,7 @@ def test_a_limit_of_a_queue_or_of_everything_is_named_by_nobody_and_counts_those
 
 
 def test_when_full_the_newest_is_cancelled_if_the_limit_says_so(world: World) -> None:
-    world.flow.limit(KEY, most=1, when_full=WhenFull.CANCEL_NEWEST)
+    world.flow.limit(KEY, most=1, when_full=LimitFullPolicy.CANCEL_NEWEST)
     first, second = submit(world, 2)
     worker = world.worker("w1")
     (claim,) = worker.claim(10)
@@ -208,7 +208,7 @@ def test_when_full_the_newest_is_cancelled_if_the_limit_says_so(world: World) ->
 
 
 def test_when_full_only_the_latest_waits_if_the_limit_says_so(world: World) -> None:
-    world.flow.limit(KEY, most=1, when_full=WhenFull.KEEP_LATEST)
+    world.flow.limit(KEY, most=1, when_full=LimitFullPolicy.KEEP_LATEST)
     first = submit(world)[0]
     worker = world.worker("w1")
     (claim,) = worker.claim(1)
@@ -220,7 +220,7 @@ def test_when_full_only_the_latest_waits_if_the_limit_says_so(world: World) -> N
 
 
 def test_when_full_the_oldest_is_stopped_if_the_limit_says_so(world: World) -> None:
-    world.flow.limit(KEY, most=2, when_full=WhenFull.CANCEL_RUNNING)
+    world.flow.limit(KEY, most=2, when_full=LimitFullPolicy.CANCEL_RUNNING)
     runs = submit(world, 2)
     worker = world.worker("w1")
     claims = worker.claim(1)
@@ -237,7 +237,7 @@ def test_when_full_the_oldest_is_stopped_if_the_limit_says_so(world: World) -> N
 
 
 def test_when_many_come_only_as_many_of_the_newest_wait_as_there_is_room_for(world: World) -> None:
-    world.flow.limit(KEY, most=1, when_full=WhenFull.CANCEL_RUNNING)
+    world.flow.limit(KEY, most=1, when_full=LimitFullPolicy.CANCEL_RUNNING)
     first = submit(world)[0]
     (claim,) = world.worker("w1").claim(1)
     later = submit(world, 4)
@@ -335,7 +335,7 @@ def test_bad_limits_are_refused_in_one_sentence(world: World) -> None:
             lambda: world.flow.limit(KEY),
             lambda: world.flow.limit(KEY, most=-1),
             lambda: world.flow.limit("no good", most=1),
-            lambda: world.flow.limit(KEY, most=0, when_full=WhenFull.CANCEL_RUNNING),
+            lambda: world.flow.limit(KEY, most=0, when_full=LimitFullPolicy.CANCEL_RUNNING),
             lambda: world.submit(limits={"queue:default": 1}),
             lambda: world.submit(limits={KEY: 0}),
         ):

@@ -8,13 +8,13 @@ import pytest
 from support.world import World
 
 from agentq.coordinator.errors import Fenced, Stopping, WrongState
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.merging import MERGE, Waiting, merge_line
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.merge_queue import MERGE_ORDER, MergeQueueEntry, merge_queue_id
+from agentq.coordinator.runs.verbs import Claim
 
-LINE = merge_line("/srv/shop", "main")
+LINE = merge_queue_id("/srv/shop", "main")
 
 
 class Crew:
@@ -38,7 +38,7 @@ class Crew:
 
     def told(self, worker: int = 1) -> list[str]:
         """Who was told that its turn has come, among the runs of a worker."""
-        return [order.run for order in self.leases[worker].heartbeat(self.claims).orders if order.order == MERGE]
+        return [order.run for order in self.leases[worker].heartbeat(self.claims).orders if order.order == MERGE_ORDER]
 
 
 def finish(crew: Crew, claim: Claim) -> None:
@@ -85,7 +85,7 @@ def test_whoever_leaves_its_worker_leaves_the_line_and_the_next_is_told(how: str
     assert crew.told() == [crew.claims[1].id]
     standing = crew.queue.line_up(crew.claims[1], LINE, "c1", "r1")
     assert (standing.yours, standing.holder) == (True, crew.claims[1].id)
-    assert standing.others == (Waiting(crew.claims[2].id, "c2", "r2"),)
+    assert standing.others == (MergeQueueEntry(crew.claims[2].id, "c2", "r2"),)
 
 
 def test_one_that_waits_leaves_the_line_and_nobody_is_told(world: World) -> None:
@@ -116,14 +116,14 @@ def test_stepping_aside_twice_and_out_of_another_line_changes_nothing(world: Wor
 
     with world.unchanged():
         crew.queue.step_aside(crew.claims[0], LINE)
-        crew.queue.step_aside(crew.claims[1], merge_line("/srv/shop", "other"))
+        crew.queue.step_aside(crew.claims[1], merge_queue_id("/srv/shop", "other"))
 
 
 def test_a_run_stands_in_one_line(world: World) -> None:
     crew = Crew(world, 2)
     crew.line_up()
 
-    assert crew.queue.line_up(crew.claims[0], merge_line("/srv/shop", "other"), "c0").yours
+    assert crew.queue.line_up(crew.claims[0], merge_queue_id("/srv/shop", "other"), "c0").yours
 
     assert crew.told() == [crew.claims[1].id]
 

@@ -8,10 +8,10 @@ from support.plan_stage import Studio
 from support.world import World
 
 from agentq.coordinator.errors import WrongState
-from agentq.coordinator.intent import base_place
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.runs.merge_progress import base_key
 
-MAIN = base_place("/repository", "main")
+MAIN = base_key("/repository", "main")
 
 
 def test_the_first_commit_that_is_named_holds_for_all_tasks_of_a_plan(world: World) -> None:
@@ -29,7 +29,7 @@ def test_the_first_commit_that_is_named_holds_for_all_tasks_of_a_plan(world: Wor
     with world.unchanged():
         assert pin(studio.claims["b"], MAIN) == "c0ffee"
         assert pin(studio.claims["c"], MAIN, "de11") == "c0ffee"
-        assert pin(studio.claims["b"], base_place("/repository", "next")) is None
+        assert pin(studio.claims["b"], base_key("/repository", "next")) is None
 
 
 def test_a_run_without_a_plan_pins_nothing_and_an_attempt_that_was_lost_is_refused(make_stage: MakeStage) -> None:

@@ -6,11 +6,11 @@ import pytest
 from support.plan_stage import Studio, task
 from support.world import World
 
-from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.errors import Duplicate
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.plans import Plans
-from agentq.coordinator.run import Outcome, Spending
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import AgentSpending, Outcome
+from agentq.coordinator.plans.verbs import Plans
+from agentq.coordinator.sessions.conversations import AgentConversations
 
 TASKS = [task("a"), task("b"), task("c", "a"), task("d", "c")]
 
@@ -20,7 +20,7 @@ def studio_of(world: World, budget_usd: float | None) -> Studio:
 
 
 def spend(studio: Studio, name: str, cost_usd: float) -> None:
-    Conversations(studio.world.store).spend(studio.claims[name], Spending(cost_usd=cost_usd, turns=1))
+    AgentConversations(studio.world.store).spend(studio.claims[name], AgentSpending(cost_usd=cost_usd, turns=1))
 
 
 def test_what_waits_is_cancelled_when_the_tasks_have_cost_the_budget_and_what_runs_is_finished(world: World) -> None:

@@ -6,12 +6,12 @@ import pytest
 from support.plan_stage import DIAMOND, WORK, Studio, task
 from support.world import World
 
+from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, SETTLE_A_CALL
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Refused, TryLater, WrongState
-from agentq.coordinator.identity import task_run_id
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, SETTLE_A_CALL
-from agentq.coordinator.plans import LATER, Plans, Task, new_plan_id
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.ids import make_task_run_id
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.plans.verbs import ADDED_TASK_INDEX, Plans, TaskSubmission, make_plan_id
 
 
 def test_tasks_run_in_the_order_of_their_needs_and_the_plan_ends_with_the_last(world: World) -> None:
@@ -56,11 +56,12 @@ def test_a_plan_that_is_sent_again_is_the_same_plan(world: World) -> None:
 
 def test_the_run_of_a_task_cannot_be_told_from_what_is_known_of_its_plan(world: World) -> None:
     """Else another could be there first with its id. A plan of an earlier version, without a secret, goes on."""
-    plans, plan = Plans(world.queue), new_plan_id("shop")
+    plans, plan = Plans(world.queue), make_plan_id("shop")
     plans.create("shop", [task("a")], plan=plan)
     partition, made_at_ms = plans.partition(plan), plans.get(plan).created_at_ms
     foretold = [
-        task_run_id(partition, made_at_ms, at, plan, name) for at, name in ((0, "a"), (LATER, "b"), (LATER, "c"))
+        make_task_run_id(partition, made_at_ms, at, plan, name)
+        for at, name in ((0, "a"), (ADDED_TASK_INDEX, "b"), (ADDED_TASK_INDEX, "c"))
     ]
 
     known = plans.runs(plan, ["a"]) | plans.add(plan, [task("b")])
@@ -72,7 +73,7 @@ def test_the_run_of_a_task_cannot_be_told_from_what_is_known_of_its_plan(world: 
 
 
 def test_a_plan_whose_submit_was_cut_is_open_and_the_same_words_complete_it(world: World) -> None:
-    plans, plan = Plans(world.queue), new_plan_id("shop")
+    plans, plan = Plans(world.queue), make_plan_id("shop")
     cut = Cut(world, at=2)
     with pytest.raises(KeyboardInterrupt):
         cut.create(plan, [task(f"t{number}") for number in range(500)])
@@ -92,7 +93,7 @@ class Cut:
         self.plans = Plans(world.queue)
         self.at = at
 
-    def create(self, plan: str, tasks: list[Task]) -> None:
+    def create(self, plan: str, tasks: list[TaskSubmission]) -> None:
         whole = self.plans.queue.submit_many
 
         def cut(*args: object, **kwargs: object) -> object:
@@ -109,7 +110,7 @@ class Cut:
 
 
 def test_an_open_plan_does_not_end_and_does_once_it_is_sealed(world: World) -> None:
-    plans, plan = Plans(world.queue), new_plan_id("shop")
+    plans, plan = Plans(world.queue), make_plan_id("shop")
     world.store.call("plan/create", plans.partition(plan), plan, "shop", "skip", 1, "", "", "")
     made = plans.get(plan).created_at_ms
     world.pass_ms(KEEP_MS - 1)
@@ -211,7 +212,7 @@ def test_a_cancelled_plan_ends_when_its_workers_have_confirmed(world: World) -> 
 
 def test_a_plan_that_is_cancelled_before_all_of_it_is_there_ends_without_the_rest(world: World) -> None:
     """And is open again when it is retried, to be completed."""
-    plans, plan = Plans(world.queue), new_plan_id("shop")
+    plans, plan = Plans(world.queue), make_plan_id("shop")
     tasks = [task(f"t{number}") for number in range(500)]
     with pytest.raises(KeyboardInterrupt):
         Cut(world, at=1).create(plan, tasks)
@@ -291,14 +292,15 @@ def test_plans_are_listed_newest_first_page_by_page(world: World) -> None:
         ([], "A plan has at least one task."),
         ([task("a"), task("a")], "Two tasks have the id a."),
         ([task("a", "b")], "The task a needs b, which there is no task of."),
-        ([task("b"), Task("a", WORK, (), ("c",))], "The task a takes something from c, which there is no task of."),
+        ([task("b"), TaskSubmission("a", WORK, (), ("c",))],
+            "The task a takes something from c, which there is no task of."),
         ([task("a", "c"), task("b", "a"), task("c", "b")], "Tasks need each other in a circle: a -> c -> b -> a."),
         ([task("a b")], "'a b' is not the name of a task: use up to 128 letters, digits and _ . @ + -, beginning with "
          "a letter or digit."),
     ],
 )  # fmt: skip
 def test_a_plan_that_makes_no_sense_is_refused_and_changes_nothing(
-    world: World, tasks: list[Task], sentence: str
+    world: World, tasks: list[TaskSubmission], sentence: str
 ) -> None:
     with world.unchanged(), pytest.raises(Invalid) as refused:
         Plans(world.queue).create("shop", tasks)

@@ -6,10 +6,10 @@ import pytest
 from support.plan_stage import DIAMOND, Studio, task
 from support.world import World
 
+from agentq.coordinator.bounds import WALK_A_CALL
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import WALK_A_CALL
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome
 
 
 def test_a_task_that_begins_again_brings_back_what_was_skipped_for_it(world: World) -> None:

@@ -10,10 +10,10 @@ import pytest
 from support.plan_stage import Studio, task
 from support.world import World
 
-from agentq.coordinator.connection import Call, Connection, Source, Word
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.limits import TASKS_A_CALL
-from agentq.coordinator.plans import Plans, new_plan_id
+from agentq.coordinator.bounds import TASKS_A_CALL
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.plans.verbs import Plans, make_plan_id
+from agentq.coordinator.storage.connection import CommandArgument, Connection, ScriptCall, ScriptSource
 
 LARGE = [task("first"), *(task(f"t{number}", "first") for number in range(TASKS_A_CALL)), task("last", "t0", "t9")]
 
@@ -31,7 +31,7 @@ class Mortal(Connection):
         self.dies_at = -1
         self.after = False
 
-    def script(self, source: Source, key: str, args: Sequence[Word]) -> Any:
+    def script(self, source: ScriptSource, key: str, args: Sequence[CommandArgument]) -> Any:
         now = next(self.calls) == self.dies_at
         if now and not self.after:
             raise Death
@@ -40,7 +40,7 @@ class Mortal(Connection):
             raise Death
         return reply
 
-    def scripts(self, calls: Iterable[Call], **_: int) -> Iterator[Any]:
+    def scripts(self, calls: Iterable[ScriptCall], **_: int) -> Iterator[Any]:
         return (self.script(*call) for call in calls)
 
 
@@ -57,7 +57,7 @@ def test_a_plan_whose_maker_dies_at_any_call_is_completed_by_the_same_words(
     plans.create("shop", LARGE)
     calls = next(connection.calls)
     for place in range(calls):
-        plan = new_plan_id("shop")
+        plan = make_plan_id("shop")
         connection.calls, connection.dies_at, connection.after = count(), place, after
         with pytest.raises(Death):
             plans.create("shop", LARGE, plan=plan, source="the source")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from support.world import World
 
+from agentq.coordinator.bounds import DUE_AT_MS_MAX, OPEN_MS, UNITS_MAX
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.flow import Rate
-from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import DUE_AT_MS_MAX, OPEN_MS, UNITS_MAX
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.rule import Rule
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.queues.controls import LimitRate
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.schedules.cron import ScheduleRule
 
 KEY = "account:acme"
 COMMAND = {"kind": "command", "argv": ["true"]}
@@ -28,7 +28,7 @@ def finish(world: World, *claims: Claim) -> None:
 
 
 def test_a_rate_lets_in_as_many_units_as_come_back(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=100, per_ms=60_000, burst=100))
+    world.flow.limit("tokens", rate=LimitRate(units=100, per_ms=60_000, burst=100))
     runs = submit(world, 5, limits={"tokens": 40})
     worker = world.worker("w1")
 
@@ -48,7 +48,7 @@ def test_a_rate_lets_in_as_many_units_as_come_back(world: World) -> None:
 
 
 def test_a_run_that_asks_for_more_than_the_burst_is_refused(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=10))
+    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
 
     with world.unchanged(), pytest.raises(Invalid, match=r"the limit tokens, which has a burst of 10; ask for fewer"):
         submit(world, limits={"tokens": 11})
@@ -56,8 +56,8 @@ def test_a_run_that_asks_for_more_than_the_burst_is_refused(world: World) -> Non
 
 
 def test_a_schedule_whose_run_asks_for_more_than_the_burst_skips_its_ticks(world: World) -> None:
-    world.schedules.add("hourly", Rule(every_ms=3_600_000), RunSpec.checked(**COMMAND, limits={"tokens": 11}))
-    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=10))
+    world.schedules.add("hourly", ScheduleRule(every_ms=3_600_000), RunSpec.checked(**COMMAND, limits={"tokens": 11}))
+    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
     world.pass_ms(3_600_000)
 
     assert world.fire() == {"skipped": 1}
@@ -68,7 +68,7 @@ def test_a_run_from_before_the_limit_takes_a_full_bucket_and_owes_nothing(world:
     """However much it asks for, others wait for one bucket to fill and no longer."""
     worker = world.worker("w1")
     (big,) = submit(world, limits={"tokens": UNITS_MAX})
-    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=10))
+    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=10))
     (small,) = submit(world, limits={"tokens": 1})
 
     assert [claim.id for claim in worker.claim(10)] == [big]
@@ -81,7 +81,7 @@ def test_a_run_from_before_the_limit_takes_a_full_bucket_and_owes_nothing(world:
 
 
 def test_setting_a_limit_again_fills_its_bucket(world: World) -> None:
-    rate = Rate(units=1, per_ms=3_600_000, burst=1)
+    rate = LimitRate(units=1, per_ms=3_600_000, burst=1)
     world.flow.limit("tokens", rate=rate)
     runs = submit(world, 2, limits={"tokens": 1})
     worker = world.worker("w1")
@@ -101,7 +101,7 @@ def test_a_gate_is_shut_until_the_last_time_that_an_id_can_tell(world: World) ->
 
 
 def test_the_seconds_in_which_nobody_came_are_saved_up_to_the_burst(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=3))
+    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=3))
     world.pass_ms(3_600_000)
     runs = submit(world, 5, limits={"tokens": 1})
 
@@ -109,7 +109,7 @@ def test_the_seconds_in_which_nobody_came_are_saved_up_to_the_burst(world: World
 
 
 def test_a_bucket_fills_again_though_the_clock_was_set_back(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=1, per_ms=1000, burst=1))
+    world.flow.limit("tokens", rate=LimitRate(units=1, per_ms=1000, burst=1))
     first, second = submit(world, 2, limits={"tokens": 1})
     worker = world.worker("w1")
     assert [claim.id for claim in worker.claim(10)] == [first]

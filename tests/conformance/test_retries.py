@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from conformance.stage import MakeStage, Stage
 
+from agentq.coordinator.bounds import ATTEMPTS_KEPT
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import ATTEMPTS_KEPT
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec
 
 O = OutcomeClass  # noqa: E741
 LIMIT = Outcome(class_=O.LIMIT)
@@ -69,7 +69,7 @@ def test_a_class_with_a_number_of_its_own_is_counted_by_itself(make_stage: MakeS
     run = stage.world.get(stage.run)
     assert (run.failures, run.spent) == (2, {O.TIMEOUT: 1})
     assert fails(stage, O.TIMEOUT) is None
-    _, sentences = Explanation(stage.world.store, stage.world.settings).of(stage.run)
+    _, sentences = RunExplanation(stage.world.store, stage.world.settings).of(stage.run)
     assert "It was tried 4 times; 1 of 1 retries after timeout are spent." in sentences
 
 
@@ -112,7 +112,7 @@ def test_no_try_begins_later_than_max_elapsed(make_stage: MakeStage) -> None:
     stage.submit(retry={"failures": 9, "max_elapsed_ms": 10_000, "delay_ms": 5_000, "factor": 1.0})
 
     assert [fails(stage), fails(stage), fails(stage)] == [5_000, 5_000, None]
-    _, sentences = Explanation(stage.world.store, stage.world.settings).of(stage.run)
+    _, sentences = RunExplanation(stage.world.store, stage.world.settings).of(stage.run)
     assert any("another try would have begun more than 10 s after its submit" in each for each in sentences)
 
     stage.world.pass_ms(60_000)

@@ -10,11 +10,11 @@ from conformance.conftest import Open
 from conformance.timetable import HOUR, MINUTE, Timetable
 from support.world import START_MS, World
 
-from agentq.coordinator.duties.scheduler import PAUSE_TICKS, Due, Scheduler, fire_words
+from agentq.coordinator.duties.scheduler import ROUND_INTERVAL_TICKS, DueSchedule, Scheduler, fire_arguments
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.identity import created_ms, partition_of, tick_run_id
-from agentq.coordinator.scripts import ScriptSet
-from agentq.coordinator.store import Store
+from agentq.coordinator.model.ids import id_created_ms, make_tick_run_id, partition_of
+from agentq.coordinator.storage.scripts import ScriptSet
+from agentq.coordinator.storage.store import NamespaceStore
 
 CREWS = 10
 
@@ -28,8 +28,8 @@ def test_a_tick_makes_one_run_whose_id_follows_from_it(timetable: Timetable) -> 
 
     (run,) = timetable.runs()
     partition = timetable.schedules.partition("s")
-    assert run == tick_run_id(partition, START_MS + MINUTE, f"s {made.revision}")
-    assert (partition_of(run), created_ms(run)) == (partition, made.next_at_ms)
+    assert run == make_tick_run_id(partition, START_MS + MINUTE, f"s {made.revision}")
+    assert (partition_of(run), id_created_ms(run)) == (partition, made.next_at_ms)
     found = timetable.world.get(run)
     assert (found.schedule, found.state, found.spec.queue, found.spec.labels) == ("s", "pending", "builds", {"a": "b"})
     assert timetable.get().live == [run]
@@ -44,7 +44,7 @@ def crews(world: World, open_connection: Open, scripts: dict[bool, ScriptSet], f
     def clock() -> int:
         return world.now_ms
 
-    stores = [Store(open_connection(), world.store.keyspace, scripts=text, clock=clock) for _ in range(CREWS)]
+    stores = [NamespaceStore(open_connection(), world.store.keyspace, scripts=text, clock=clock) for _ in range(CREWS)]
     return [Scheduler(store, world.settings.tick_ms) for store in stores]
 
 
@@ -134,7 +134,7 @@ def test_a_scheduler_whose_clock_is_ahead_makes_no_tick_early(timetable: Timetab
     timetable.world.pass_ms(MINUTE - 1)
 
     with timetable.world.unchanged():
-        assert timetable.take([Due("s", made.revision, str(made.next_at_ms), made.rule.model_dump_json())]) == 0
+        assert timetable.take([DueSchedule("s", made.revision, str(made.next_at_ms), made.rule.model_dump_json())]) == 0
 
 
 def test_a_scheduler_that_was_frozen_does_not_turn_a_schedule_back(timetable: Timetable) -> None:
@@ -142,7 +142,7 @@ def test_a_scheduler_that_was_frozen_does_not_turn_a_schedule_back(timetable: Ti
     made = timetable.add(every_ms=HOUR)
     timetable.world.now_ms += HOUR + HOUR // 2
     (due,) = timetable.due()
-    words = fire_words(timetable.schedules.partition("s"), due, timetable.world.now_ms)
+    words = fire_arguments(timetable.schedules.partition("s"), due, timetable.world.now_ms)
     assert words[3:6] == ("", "", (made.next_at_ms or 0) + HOUR)
     timetable.fire()
     timetable.pass_ms(HOUR // 2)
@@ -197,7 +197,7 @@ def test_a_life_of_which_every_reply_was_lost_once_is_the_same(world: World, rep
 
 def test_a_scheduler_looks_again_when_the_next_tick_comes(timetable: Timetable) -> None:
     partition, scheduler = timetable.schedules.partition("s"), timetable.world.scheduler
-    assert scheduler.run_once(partition).next_ms == PAUSE_TICKS * timetable.world.settings.tick_ms
+    assert scheduler.run_once(partition).next_ms == ROUND_INTERVAL_TICKS * timetable.world.settings.tick_ms
     timetable.add(every_ms=3_000)
 
     assert scheduler.run_once(partition).next_ms == 3_000

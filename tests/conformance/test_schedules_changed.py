@@ -9,7 +9,7 @@ from conformance.timetable import HOUR, MINUTE, Timetable
 from support.world import START_MS
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound
-from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.model.ids import new_run_id
 
 
 def test_what_was_missed_in_a_pause_stays_unmade(timetable: Timetable) -> None:

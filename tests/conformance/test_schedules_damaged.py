@@ -8,7 +8,7 @@ import pytest
 from conformance.timetable import HOUR, MINUTE, Timetable
 from support.world import World
 
-from agentq.coordinator.limits import HISTORY_KEPT
+from agentq.coordinator.bounds import HISTORY_KEPT
 
 DAMAGE: dict[str, Callable[[World, str], object]] = {
     "no rule": lambda world, key: world.store.connection.command("HDEL", key, "rule"),

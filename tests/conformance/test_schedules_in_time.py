@@ -10,9 +10,9 @@ import pytest
 from conformance.timetable import HOUR, MINUTE, Timetable
 from support.world import START_MS
 
+from agentq.coordinator.bounds import KEEP_MS
 from agentq.coordinator.errors import WrongState
-from agentq.coordinator.identity import created_ms
-from agentq.coordinator.limits import KEEP_MS
+from agentq.coordinator.model.ids import id_created_ms
 
 
 def test_ticks_of_an_interval_do_not_drift(timetable: Timetable) -> None:
@@ -66,7 +66,7 @@ def test_a_replacement_under_a_clock_that_went_back_makes_no_tick_twice(timetabl
     timetable.add(cron="*/5 * * * *", replace=True)
 
     next_ms = timetable.get().next_at_ms or 0
-    assert next_ms > created_ms(run)
+    assert next_ms > id_created_ms(run)
 
 
 @pytest.mark.parametrize(

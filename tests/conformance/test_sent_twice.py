@@ -15,11 +15,11 @@ from conformance.variants import VARIANTS, Variant
 from support.world import World
 
 from agentq.coordinator.errors import Draining, Duplicate, Fenced, NotFound
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Lease, order_drain
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.queue import Claim, Receipt
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim, SubmitReceipt
+from agentq.coordinator.workers.lease import WorkerLease, order_drain
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
@@ -69,7 +69,7 @@ def test_many_submits_sent_again_find_what_they_made(make_stage: MakeStage) -> N
     assert first[3].id == stage.run
 
 
-def told(receipts: list[Receipt]) -> list[tuple[str, bool, str]]:
+def told(receipts: list[SubmitReceipt]) -> list[tuple[str, bool, str]]:
     return [(receipt.id, receipt.created, str(receipt.refused)) for receipt in receipts]
 
 
@@ -160,7 +160,7 @@ def test_a_registration_sent_again_keeps_epoch_and_runs(make_stage: MakeStage) -
     words = ("w1", "0", "operation", 30_000, "0.5", identity.model_dump_json())
 
     epochs = [store.call("worker/register", partition, *words)[1] for partition in store.partitions()]
-    stage.leases["w1"] = Lease(store, identity, stage.world.settings)
+    stage.leases["w1"] = WorkerLease(store, identity, stage.world.settings)
     stage.leases["w1"].go_on(epochs)
     stage.submit()
     claim = stage.take()

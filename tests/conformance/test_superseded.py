@@ -11,9 +11,9 @@ from conformance.stage import MakeStage, Stage
 from conformance.ways import WAYS
 
 from agentq.coordinator.errors import AgentqError, Evicted, Fenced, NotFound
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.queue import Claim
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerLease
 
 SUPERSEDED: dict[str, tuple[Build, str]] = {
     "lost": (lives.lost_once, ""),
@@ -119,13 +119,13 @@ def test_a_worker_that_claims_the_run_again_is_told_to_kill_the_attempt_it_forgo
     say_all(stage, old, "")
 
 
-LOST: dict[str, tuple[Callable[[Lease], object], type[AgentqError] | None]] = {
-    "beats": (Lease.heartbeat, Evicted),
+LOST: dict[str, tuple[Callable[[WorkerLease], object], type[AgentqError] | None]] = {
+    "beats": (WorkerLease.heartbeat, Evicted),
     "claims": (lambda lease: lease.claim(1), Evicted),
     "adopts": (lambda lease: lease.adopt(0, []), Evicted),
-    "drains": (Lease.drain, NotFound),
+    "drains": (WorkerLease.drain, NotFound),
     # It wanted to be gone, and is.
-    "leaves": (Lease.deregister, None),
+    "leaves": (WorkerLease.deregister, None),
 }
 
 
@@ -144,7 +144,7 @@ def test_a_worker_that_was_declared_lost_is_refused_until_it_registers(verb: str
     assert [claim.id for claim in lease.claim(1)] == [stage.run]
 
 
-def refusal_of(say: Callable[[Lease], object], lease: Lease) -> type[AgentqError] | None:
+def refusal_of(say: Callable[[WorkerLease], object], lease: WorkerLease) -> type[AgentqError] | None:
     try:
         say(lease)
     except AgentqError as error:

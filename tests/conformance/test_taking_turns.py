@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from support.world import World
 
+from agentq.coordinator.bounds import LOW_EVERY
 from agentq.coordinator.errors import Invalid, TryLater
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.limits import LOW_EVERY
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.workers.lease import WorkerLease
 
 TOGETHER = {"session": "one"}
 
@@ -24,7 +24,7 @@ def spec(**fields: object) -> RunSpec:
     return RunSpec.checked(**({"kind": "command", "argv": ["true"]} | TOGETHER | fields))
 
 
-def next_runs(world: World, worker: Lease, count: int, a_call: int = 1) -> list[str]:
+def next_runs(world: World, worker: WorkerLease, count: int, a_call: int = 1) -> list[str]:
     """The next runs that a worker gets, so many in a call, each finished before the next call."""
     order: list[str] = []
     while len(order) < count:

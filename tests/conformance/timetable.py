@@ -6,12 +6,12 @@ from typing import Any
 
 from support.world import World
 
-from agentq.coordinator.duties.scheduler import Due, Scheduler
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.limits import DUE_A_CALL
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.schedules import Overlap, Schedule, rule_of
+from agentq.coordinator.bounds import DUE_A_CALL
+from agentq.coordinator.duties.scheduler import DueSchedule, Scheduler
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.schedules.verbs import OverlapPolicy, ScheduleRecord, make_schedule_rule
+from agentq.coordinator.workers.lease import WorkerLease
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -25,16 +25,18 @@ class Timetable:
     def __init__(self, world: World) -> None:
         self.world = world
         self.schedules = world.schedules
-        self._lease: Lease | None = None
+        self._lease: WorkerLease | None = None
 
-    def add(self, name: str = "s", *, overlap: str = "allow", replace: bool = False, **fields: Any) -> Schedule:
+    def add(self, name: str = "s", *, overlap: str = "allow", replace: bool = False, **fields: Any) -> ScheduleRecord:
         """A schedule, by default one of every minute, of a command that does nothing."""
         rule = {field: fields.pop(field) for field in RULE if field in fields}
         rule |= {} if KINDS & rule.keys() else {"every_ms": MINUTE}
         spec = RunSpec.checked(**({"kind": "command", "argv": ["true"]} | fields))
-        return self.schedules.add(name, rule_of(**rule), spec, overlap=Overlap(overlap), replace=replace)
+        return self.schedules.add(
+            name, make_schedule_rule(**rule), spec, overlap=OverlapPolicy(overlap), replace=replace
+        )
 
-    def get(self, name: str = "s") -> Schedule:
+    def get(self, name: str = "s") -> ScheduleRecord:
         return self.schedules.get(name)
 
     def fire(self) -> None:
@@ -50,15 +52,15 @@ class Timetable:
         self.world.pass_ms(milliseconds)
         self.fire()
 
-    def due(self, name: str = "s") -> list[Due]:
+    def due(self, name: str = "s") -> list[DueSchedule]:
         """What any scheduler finds due in a partition."""
         return self.due_in(self.schedules.partition(name))
 
-    def due_in(self, partition: int) -> list[Due]:
+    def due_in(self, partition: int) -> list[DueSchedule]:
         told = self.world.store.call("schedule/list_due", partition, DUE_A_CALL)
-        return [Due(*told[at : at + 4]) for at in range(2, len(told), 4)]
+        return [DueSchedule(*told[at : at + 4]) for at in range(2, len(told), 4)]
 
-    def take(self, due: list[Due], scheduler: Scheduler | None = None, name: str = "s") -> int:
+    def take(self, due: list[DueSchedule], scheduler: Scheduler | None = None, name: str = "s") -> int:
         """A scheduler does what it found due; how many runs it made."""
         done: dict[str, int] = dict.fromkeys(("made", "skipped", "missed", "forgotten", "faulty"), 0)
         (scheduler or self.world.scheduler).take(self.schedules.partition(name), due, self.world.now_ms, done)

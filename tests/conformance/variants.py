@@ -15,7 +15,7 @@ from conformance import lives
 from conformance.lives import Build, blocked, started, stopping, submitted, then, wanted
 
 from agentq.coordinator.errors import AgentqError, Stopping
-from agentq.coordinator.lifecycle import TERMINAL, State
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 
 S = State
 Move = tuple[str, State]
@@ -299,7 +299,7 @@ def _ended() -> tuple[Variant, ...]:
 
 def _with_signals(variant: Variant) -> Variant:
     """A live run keeps every signal, also one that it does not wait for."""
-    if variant.state is None or variant.state in TERMINAL:
+    if variant.state is None or variant.state in TERMINAL_STATES:
         return variant
     kept: dict[str, Move] = dict.fromkeys(("signal", "approve"), ("signal", variant.state))
     return replace(variant, moves=kept | dict(variant.moves))

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from conformance.lives import LIMIT
 from conformance.stage import COMMAND, Stage
 
-from agentq.coordinator.errors import AgentqError, refusal
-from agentq.coordinator.lease import oust
-from agentq.coordinator.lifecycle import TERMINAL, OutcomeClass, State
-from agentq.coordinator.limits import START_MS
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.bounds import START_MS
+from agentq.coordinator.errors import AgentqError, refusal_error
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.workers.lease import replace_worker
 
 Say = Callable[[Stage], object]
 
@@ -181,7 +181,7 @@ def exchange(class_: str) -> Say:
         _, _, count, *answers = stage.world.store.call("worker/finish_and_claim", stage.partition, *words)
         assert len(answers) == 2 * count
         answer = answers[1] if answers else "ok"
-        told([refusal(answer, stage.run)])
+        told([refusal_error(answer, stage.run)])
         return State(answer.removeprefix("ok ")) if answers else None
 
     return say
@@ -218,7 +218,7 @@ def come(stage: Stage) -> None:
 
 def ring_for_nothing(stage: Stage) -> None:
     """A timer rings that is not the run's own. An ended run has one, which must not ring before it is due."""
-    if stage.present() not in TERMINAL and stage.timer() is None:
+    if stage.present() not in TERMINAL_STATES and stage.timer() is None:
         stage.plant("ZADD", stage.key("timers"), stage.world.now_ms, stage.run)
         stage.come()
     stage.tick()
@@ -303,7 +303,7 @@ def be_ousted(stage: Stage, worker: str = "w1") -> None:
     stage.lease(worker)
     for record in stage.world.records.workers():
         if record.id == worker:
-            oust(stage.world.store, record.partition, worker, record.epoch, "its process is dead")
+            replace_worker(stage.world.store, record.partition, worker, record.epoch, "its process is dead")
     del stage.leases[worker]
 
 

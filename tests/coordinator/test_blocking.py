@@ -18,7 +18,7 @@ from support.requirements import FLAVOURS, binary
 from support.servers import Server, until
 
 from agentq.coordinator import errors
-from agentq.coordinator.connection import Connection, NoGroup
+from agentq.coordinator.storage.connection import Connection, NoGroup
 
 
 @pytest.fixture(params=FLAVOURS)

@@ -8,14 +8,14 @@ import pytest
 from support.world import World
 
 from agentq.coordinator.errors import NotNow, Refused
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.maker import making_for
-from agentq.coordinator.overview import Overview
-from agentq.coordinator.rule import Rule
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.scripts import ScriptSet
-from agentq.coordinator.server import metrics
-from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.queues.stats import QueueStatsReader
+from agentq.coordinator.schedules.cron import ScheduleRule
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.storage.scripts import ScriptSet
+from agentq.coordinator.token_context import use_token
+from agentq.server.observe import metrics
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 SPEC = RunSpec.checked(**COMMAND)
@@ -60,7 +60,7 @@ def test_a_queue_is_forgotten_after_its_last_run_and_makes_room(narrow: World) -
 
 
 def test_a_schedule_whose_queue_is_one_too_many_skips_its_tick(narrow: World) -> None:
-    narrow.schedules.add("hourly", Rule(every_ms=3_600_000), SPEC.model_copy(update={"queue": "c"}))
+    narrow.schedules.add("hourly", ScheduleRule(every_ms=3_600_000), SPEC.model_copy(update={"queue": "c"}))
     for queue in ("a", "b"):
         narrow.submit(queue=queue)
     narrow.pass_ms(3_600_000)
@@ -80,12 +80,16 @@ def test_sessions_are_bounded(narrow: World) -> None:
 
 def test_schedules_are_bounded_and_one_of_them_can_still_be_changed(narrow: World) -> None:
     for name in ("one", "two"):
-        narrow.schedules.add(name, Rule(every_ms=3_600_000), SPEC)
+        narrow.schedules.add(name, ScheduleRule(every_ms=3_600_000), SPEC)
 
-    refused(narrow, lambda: narrow.schedules.add("three", Rule(every_ms=1000), SPEC), "there are 2, which is the most")
-    narrow.schedules.add("two", Rule(every_ms=60_000), SPEC, replace=True)
+    refused(
+        narrow,
+        lambda: narrow.schedules.add("three", ScheduleRule(every_ms=1000), SPEC),
+        "there are 2, which is the most",
+    )
+    narrow.schedules.add("two", ScheduleRule(every_ms=60_000), SPEC, replace=True)
     narrow.schedules.remove("one")
-    narrow.schedules.add("three", Rule(every_ms=1000), SPEC)
+    narrow.schedules.add("three", ScheduleRule(every_ms=1000), SPEC)
 
 
 def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others(
@@ -93,25 +97,25 @@ def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others
 ) -> None:
     """Whoever has it. What it made and is gone counts no more; what is there already is changed and used as before."""
     world = make_world(scripts=ScriptSet(bounds={"QUEUES": 6, "SESSIONS": 6, "SCHEDULES": 6, "MAKES_A_CALL": 2}))
-    sessions, schedules, hour = Sessions(world.store), world.schedules, Rule(every_ms=3_600_000)
+    sessions, schedules, hour = Sessions(world.store), world.schedules, ScheduleRule(every_ms=3_600_000)
     makers: dict[str, Callable[[str], object]] = {
         "queues": lambda name: world.submit(queue=name),
         "sessions": lambda name: sessions.new(name, "claude"),
         "schedules": lambda name: schedules.add(name, hour, SPEC.model_copy(update={"queue": "a"})),
     }
     for kind, make in makers.items():
-        with making_for("3f09c2ab41d7"):
+        with use_token("3f09c2ab41d7"):
             for name in "abc":
                 make(name)
             world.submit(queue="a")
             with pytest.raises(NotNow, match=f"this token has made 3 {kind} that are still there"):
                 make("d")
         make("d")
-        with making_for("a1b2c3d4e5f6"):
+        with use_token("a1b2c3d4e5f6"):
             make("e")
 
     schedules.remove("c")
-    with making_for("3f09c2ab41d7"):
+    with use_token("3f09c2ab41d7"):
         schedules.add("a", hour, SPEC, replace=True)
         makers["schedules"]("f")
         with pytest.raises(NotNow, match="3 schedules"):
@@ -121,7 +125,7 @@ def test_one_token_makes_half_of_what_there_may_be_and_leaves_the_rest_to_others
 def test_queues_are_told_in_pages_by_their_names(world: World) -> None:
     for queue in ("c", "a", "b"):
         world.submit(queue=queue)
-    overview = Overview(world.store)
+    overview = QueueStatsReader(world.store)
 
     first = overview.page(2)
     rest = overview.page(2, first.cursor)
@@ -142,7 +146,7 @@ def test_metrics_tell_of_the_busiest_queues_and_of_all_others_together(
     for queue in ("a", "b", "b", "c"):
         world.submit(queue=queue)
 
-    (depth,) = [each for each in metrics.Stock(world.store).collect() if each.name == "agentq_queue_depth"]
+    (depth,) = [each for each in metrics.StoreCollector(world.store).collect() if each.name == "agentq_queue_depth"]
 
     pending = {each.labels["queue"]: each.value for each in depth.samples if each.labels["state"] == "pending"}
     assert pending == {"b": 2, "other": 2}

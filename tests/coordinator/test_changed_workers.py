@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from support.world import World
 
-from agentq.coordinator.keys import GROUP
-from agentq.coordinator.lease import Lease
+from agentq.coordinator.storage.keys import CONSUMER_GROUP
+from agentq.coordinator.workers.lease import WorkerLease
 
 
-def change(lease: Lease, *queues: str) -> list[tuple[str, str]]:
+def change(lease: WorkerLease, *queues: str) -> list[tuple[str, str]]:
     """What a worker does that has read its settings again."""
     lease.identity = lease.identity.model_copy(update={"queues": queues})
     held = lease.register()
@@ -37,7 +37,7 @@ def test_what_was_delivered_from_a_lane_that_is_served_no_more_is_found_and_adop
     lease = world.worker("w1", "a")
     lanes = lease.lanes(0)
     key = world.store.key(0, "lane", lanes[0])
-    world.store.connection.command("XREADGROUP", "GROUP", GROUP, "w1", "COUNT", 1, "STREAMS", key, ">")
+    world.store.connection.command("XREADGROUP", "GROUP", CONSUMER_GROUP, "w1", "COUNT", 1, "STREAMS", key, ">")
 
     change(lease, "b")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.coordinator.confidential import HIDDEN, hidden, is_called_secret
+from agentq.coordinator.security.secret_fields import REDACTED, is_secret_name, redact_spec
 
 GITHUB = "ghp_" + "a1B2" * 9
 STRIPE = "rk_live_" + "a1B2" * 6
@@ -19,13 +19,13 @@ STRIPE = "rk_live_" + "a1B2" * 6
     ],
 )
 def test_a_variable_that_is_called_like_a_secret_is_one(name: str) -> None:
-    assert is_called_secret(name)
-    assert hidden({"env": {name: "anything"}}) == {"env": {name: HIDDEN}}
+    assert is_secret_name(name)
+    assert redact_spec({"env": {name: "anything"}}) == {"env": {name: REDACTED}}
 
 
 @pytest.mark.parametrize("name", ["PATH", "PWD", "MAX_TOKENS", "KEYBOARD", "COMPASS", "TOKEN_FILE", "USER", "BYPASS"])
 def test_a_variable_that_is_called_otherwise_is_shown(name: str) -> None:
-    assert hidden({"env": {name: "anything"}}) == {"env": {name: "anything"}}
+    assert redact_spec({"env": {name: "anything"}}) == {"env": {name: "anything"}}
 
 
 def test_what_looks_like_a_secret_is_left_out_of_every_text_of_a_run() -> None:
@@ -42,7 +42,7 @@ def test_what_looks_like_a_secret_is_left_out_of_every_text_of_a_run() -> None:
         "priority": 3,
     }
 
-    shown = hidden(spec)
+    shown = redact_spec(spec)
 
     assert list(shown) == list(spec)
     assert shown["argv"] == ["curl", "-H", "Authorization: Bearer …", "--key=rk_live_…".replace("k_live_", "")]

@@ -26,11 +26,11 @@ from support.requirements import FLAVOURS, binary
 from support.servers import Server, free_port, until
 
 from agentq.coordinator import errors
-from agentq.coordinator.connection import Call, Connection, Source
+from agentq.coordinator.storage.connection import Connection, ScriptCall, ScriptSource
 
 
-def source(name: str, text: str) -> Source:
-    return Source(name, text, hashlib.sha1(text.encode()).hexdigest())
+def source(name: str, text: str) -> ScriptSource:
+    return ScriptSource(name, text, hashlib.sha1(text.encode()).hexdigest())
 
 
 # Counts an operation once, however often it is sent; says whether this was the first time.
@@ -124,7 +124,7 @@ def test_a_client_goes_on_by_itself_when_the_server_is_killed_and_started_again(
 
 
 def test_calls_under_way_are_made_again_when_the_server_is_killed(server: Server, connection: Connection) -> None:
-    def calls() -> Iterator[Call]:
+    def calls() -> Iterator[ScriptCall]:
         for number in range(300):
             if number == 100:
                 server.signal(SIGKILL)
@@ -152,7 +152,7 @@ def test_replies_lost_in_the_middle_of_many_scripts_come_in_order_all_the_same(
     server: Server, connection: Connection
 ) -> None:
     connection.script(COUNT, "effects", ["before"])
-    calls: list[Call] = [(COUNT, "effects", [f"operation-{number}"]) for number in range(100)]
+    calls: list[ScriptCall] = [(COUNT, "effects", [f"operation-{number}"]) for number in range(100)]
     with Proxy(server, b"operation-50") as proxy:
         replies = list(Connection(proxy.url).scripts(calls, window=3))
         assert proxy.lost == 1
@@ -234,7 +234,7 @@ def test_a_script_that_the_server_has_forgotten_is_sent_along(connection: Connec
 
 
 def test_scripts_may_be_flushed_while_many_of_them_are_under_way(connection: Connection) -> None:
-    def calls() -> Iterator[Call]:
+    def calls() -> Iterator[ScriptCall]:
         for number in range(100):
             if number % 10 == 5:
                 connection.command("SCRIPT", "FLUSH")
@@ -244,7 +244,7 @@ def test_scripts_may_be_flushed_while_many_of_them_are_under_way(connection: Con
 
 
 def test_a_refused_script_is_raised_in_its_turn_and_the_connection_stays_usable(connection: Connection) -> None:
-    calls: list[Call] = [(ECHO, "k", ["1"]), (ECHO, "k", ["2"]), (FAIL, "k", ["no"]), (ECHO, "k", ["4"])]
+    calls: list[ScriptCall] = [(ECHO, "k", ["1"]), (ECHO, "k", ["2"]), (FAIL, "k", ["no"]), (ECHO, "k", ["4"])]
     replies = connection.scripts(calls, window=4)
 
     assert [next(replies), next(replies)] == ["1", "2"]
@@ -265,7 +265,7 @@ def test_many_scripts_may_be_abandoned_halfway(connection: Connection) -> None:
 def test_the_next_call_is_made_before_the_reply_to_the_last_is_read(connection: Connection) -> None:
     made = []
 
-    def calls() -> Iterator[Call]:
+    def calls() -> Iterator[ScriptCall]:
         for number in range(4):
             made.append(number)
             yield ECHO, "k", [number]
@@ -363,7 +363,7 @@ def test_a_server_that_has_become_a_replica_is_asked_again_and_then_says_so(
 def test_a_forked_child_uses_sockets_of_its_own(server: Server) -> None:
     program = f"""
         import os
-        from agentq.coordinator.connection import Connection
+        from agentq.coordinator.storage.connection import Connection
         connection = Connection({server.url!r})
         read = lambda: connection.block("XREAD", "BLOCK", 1, "STREAMS", "s", "$", timeout_ms=1)
         names = lambda: {{line.split()[0] for line in connection.command("CLIENT", "LIST").splitlines()}}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from support.world import START_MS, World
 
-from agentq.coordinator.lease import oust
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import WORKER_RECORD_MS
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.shapes import everyone_lately, worker_record
+from agentq.coordinator.bounds import WORKER_RECORD_MS
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.public_json import list_recent_workers, worker_json
+from agentq.coordinator.workers.lease import replace_worker
 
 
 def told_of(world: World, worker: str) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def test_a_worker_that_is_ousted_is_told_of_as_lost_with_the_reason(world: World
     world.worker("w1")
     (record,) = world.records.workers()
     for _ in range(2):
-        oust(world.store, 0, "w1", record.epoch, "its process is dead")
+        replace_worker(world.store, 0, "w1", record.epoch, "its process is dead")
 
     assert told_of(world, "w1")[1:] == [("worker_lost", "its process is dead")]
 
@@ -64,9 +64,9 @@ def test_how_a_worker_ended_is_kept_for_an_hour_with_what_it_did(world: World) -
     world.worker("w2")
     lease.deregister()
 
-    found = everyone_lately(world.records)
+    found = list_recent_workers(world.records)
     assert list(found) == ["w1", "w2"]
-    shown = worker_record(found["w1"])
+    shown = worker_json(found["w1"])
     assert (shown["state"], shown["runs_ended"], shown["runs"]) == ("left", 2, [])
     assert (found["w1"][0].registered_at_ms, found["w1"][0].ended_at_ms) == (START_MS, START_MS + 5_000)
     assert [record.id for record in world.records.workers()] == ["w2"]
@@ -76,12 +76,12 @@ def test_a_worker_that_was_lost_is_shown_as_lost_and_one_that_comes_back_is_not(
     world.worker("w1")
     world.reap()
     world.watch_ms(world.lost_after_ms())
-    shown = worker_record(everyone_lately(world.records)["w1"])
+    shown = worker_json(list_recent_workers(world.records)["w1"])
     assert (shown["state"], shown["ended_why"]) == ("lost", "it was not heard until its lease had ended")
 
     world.worker("w1")
 
-    (record,) = everyone_lately(world.records)["w1"]
+    (record,) = list_recent_workers(world.records)["w1"]
     assert (record.state, record.ended_at_ms, record.runs_ended) == ("ready", None, 0)
 
 

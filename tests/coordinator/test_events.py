@@ -9,19 +9,19 @@ from support.concurrency import running
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.events import BEGINNING, ENTRIES_A_READ, Events
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.events.stream import EVENT_ENTRIES_PER_READ, STREAM_START, PartitionEvents
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome, RunSpec
 
 SPEC = RunSpec(kind="command", argv=["true"])
 
 
 @pytest.fixture
-def events(world: World) -> Events:
-    return Events(world.store)
+def events(world: World) -> PartitionEvents:
+    return PartitionEvents(world.store)
 
 
-def test_an_event_tells_what_happened_to_which_run_when_and_by_whom(world: World, events: Events) -> None:
+def test_an_event_tells_what_happened_to_which_run_when_and_by_whom(world: World, events: PartitionEvents) -> None:
     claim = world.held("w1", started=True)
     world.queue.report(claim, 1, {"step": 1})
     world.queue.finish([(claim, Outcome())])
@@ -40,7 +40,7 @@ def test_an_event_tells_what_happened_to_which_run_when_and_by_whom(world: World
     assert all(abs(each.at_ms / 1000 - seconds) < 60 for each in events.replay())
 
 
-def test_the_event_that_ends_a_run_is_named_like_its_state(world: World, events: Events) -> None:
+def test_the_event_that_ends_a_run_is_named_like_its_state(world: World, events: PartitionEvents) -> None:
     """So that whoever waits has to know only the terminal states."""
     done, stopped, failed = (world.held(f"w{number}") for number in range(3))
     skipped = world.submit(after=[failed.id])
@@ -59,14 +59,14 @@ def test_the_event_that_ends_a_run_is_named_like_its_state(world: World, events:
     }
 
 
-def test_replay_reads_on_past_its_own_page(world: World, events: Events) -> None:
-    runs = [receipt.id for receipt in world.queue.submit_many([SPEC] * (2 * ENTRIES_A_READ + 1))]
+def test_replay_reads_on_past_its_own_page(world: World, events: PartitionEvents) -> None:
+    runs = [receipt.id for receipt in world.queue.submit_many([SPEC] * (2 * EVENT_ENTRIES_PER_READ + 1))]
 
     assert [each.run for each in events.replay()] == runs
 
 
-def test_the_last_id_is_where_the_future_begins(world: World, events: Events) -> None:
-    assert events.last_id() == BEGINNING
+def test_the_last_id_is_where_the_future_begins(world: World, events: PartitionEvents) -> None:
+    assert events.last_id() == STREAM_START
     world.submit()
     place = events.last_id()
     run = world.submit()
@@ -75,9 +75,11 @@ def test_the_last_id_is_where_the_future_begins(world: World, events: Events) ->
     assert list(events.replay(events.last_id())) == []
 
 
-def test_following_returns_at_once_what_is_there_and_waits_for_what_is_not(world: World, events: Events) -> None:
+def test_following_returns_at_once_what_is_there_and_waits_for_what_is_not(
+    world: World, events: PartitionEvents
+) -> None:
     first = world.submit()
-    assert [each.run for each in events.follow(BEGINNING, 10_000)] == [first]
+    assert [each.run for each in events.follow(STREAM_START, 10_000)] == [first]
 
     place, seen, over = events.last_id(), list[str](), threading.Event()
 
@@ -96,12 +98,12 @@ def test_following_returns_at_once_what_is_there_and_waits_for_what_is_not(world
     events.close()
 
 
-def test_following_ends_with_nothing_when_its_time_is_over(events: Events) -> None:
-    assert events.follow(BEGINNING, 20) == []
+def test_following_ends_with_nothing_when_its_time_is_over(events: PartitionEvents) -> None:
+    assert events.follow(STREAM_START, 20) == []
     events.close()
 
 
-def test_an_interrupt_ends_a_wait_though_it_came_first(world: World, events: Events) -> None:
+def test_an_interrupt_ends_a_wait_though_it_came_first(world: World, events: PartitionEvents) -> None:
     """Nobody knows whether the other thread has got that far; a stop must not take a whole wait for that."""
     events.interrupt()
 
@@ -112,10 +114,10 @@ def test_an_interrupt_ends_a_wait_though_it_came_first(world: World, events: Eve
     events.close()
 
 
-def test_whoever_comes_back_too_late_is_told_so(world: World, events: Events) -> None:
+def test_whoever_comes_back_too_late_is_told_so(world: World, events: PartitionEvents) -> None:
     run = world.submit()
     (first,) = events.replay()
-    assert not events.missed(BEGINNING), "whoever has seen nothing cannot know"
+    assert not events.missed(STREAM_START), "whoever has seen nothing cannot know"
     assert not events.missed(first.id)
 
     world.queue.cancel(run)
@@ -126,7 +128,7 @@ def test_whoever_comes_back_too_late_is_told_so(world: World, events: Events) ->
     assert [each.event for each in events.replay(first.id)] == ["cancelled"]
 
 
-def test_ids_of_one_millisecond_are_compared_as_numbers(world: World, events: Events) -> None:
+def test_ids_of_one_millisecond_are_compared_as_numbers(world: World, events: PartitionEvents) -> None:
     command = world.store.connection.command
     for number in (9, 10):
         command("XADD", events.key, f"5-{number}", "event", "x", "run", "r", "state", "pending", "attempt", "0",
@@ -137,7 +139,7 @@ def test_ids_of_one_millisecond_are_compared_as_numbers(world: World, events: Ev
     assert not events.missed("5-10")
 
 
-def test_events_of_a_newer_version_are_read(world: World, events: Events) -> None:
+def test_events_of_a_newer_version_are_read(world: World, events: PartitionEvents) -> None:
     world.store.connection.command("XADD", events.key, "*", "event", "painted", "run", "r", "state", "pending",
                                    "attempt", "0", "worker", "", "detail", "", "colour", "red")  # fmt: skip
 

@@ -6,17 +6,17 @@ import pytest
 from support.world import World
 
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.lease import order_drain
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.moments import iso
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.workers.lease import order_drain
 
 
 def why(world: World, run: str) -> list[str]:
     """The sentences; explaining changes nothing."""
     with world.unchanged():
-        _, sentences = Explanation(world.store, world.settings).of(run)
+        _, sentences = RunExplanation(world.store, world.settings).of(run)
     return sentences
 
 
@@ -98,11 +98,11 @@ def test_it_is_due_later(world: World) -> None:
     run = world.submit(delay_ms=90_000)
     due_at_ms = world.now_ms + 90_000
 
-    assert why(world, run) == [f"It is due at {iso(due_at_ms)}, in 1 m 30 s, as its submit said."]
+    assert why(world, run) == [f"It is due at {format_iso(due_at_ms)}, in 1 m 30 s, as its submit said."]
 
     world.pass_ms(120_000)
     assert why(world, run) == [
-        f"It was due at {iso(due_at_ms)}, 30 s ago, as its submit said.",
+        f"It was due at {format_iso(due_at_ms)}, 30 s ago, as its submit said.",
         "Nobody makes due runs pending; every worker does, so start one with `agentq worker`.",
     ]
 
@@ -119,14 +119,14 @@ def test_it_is_tried_again_after_a_failure(world: World) -> None:
 def test_it_fails_if_it_waits_too_long(world: World) -> None:
     run = world.submit(expires_ms=60_000)
 
-    assert why(world, run)[-1] == f"If it has not begun by {iso(world.now_ms + 60_000)}, in 1 m, it fails."
+    assert why(world, run)[-1] == f"If it has not begun by {format_iso(world.now_ms + 60_000)}, in 1 m, it fails."
 
 
 def test_a_worker_has_it(world: World) -> None:
     claim = world.held("w1")
     began_ms = world.now_ms
     world.pass_ms(2000)
-    assert why(world, claim.id) == [f"It was given to w1 at {iso(began_ms)}, 2 s ago, which has not started it."]
+    assert why(world, claim.id) == [f"It was given to w1 at {format_iso(began_ms)}, 2 s ago, which has not started it."]
 
     world.queue.start([claim])
     began_ms = world.now_ms
@@ -134,7 +134,7 @@ def test_a_worker_has_it(world: World) -> None:
     assert why(world, claim.id) == [
         "Its worker w1 has not been heard for 1 m 7 s and is declared lost when a worker or `agentq reap` next looks; "
         "the run then goes on elsewhere.",
-        f"It was started there at {iso(began_ms)}, 1 m 5 s ago.",
+        f"It was started there at {format_iso(began_ms)}, 1 m 5 s ago.",
     ]
 
 
@@ -143,13 +143,13 @@ def test_its_worker_is_not_heard_any_more(world: World) -> None:
     claim = world.held("w1", started=True)
     began_ms = world.now_ms
     world.pass_ms(14_000)
-    assert why(world, claim.id) == [f"It runs on w1 since {iso(began_ms)}, for 14 s."]
+    assert why(world, claim.id) == [f"It runs on w1 since {format_iso(began_ms)}, for 14 s."]
 
     world.pass_ms(8_000)
 
     assert why(world, claim.id) == [
         "Its worker w1 has not been heard for 22 s and is declared lost in 10.5 s; the run then goes on elsewhere.",
-        f"It was started there at {iso(began_ms)}, 22 s ago.",
+        f"It was started there at {format_iso(began_ms)}, 22 s ago.",
     ]
 
 
@@ -174,8 +174,8 @@ def test_it_sleeps(world: World) -> None:
     world.queue.park(claim, "an answer", alarm_at_ms=world.now_ms + 60_000)
 
     assert why(world, claim.id)[:2] == [
-        f"It waits for a time (an answer), since {iso(world.now_ms)}, 0 ms ago, and holds no slot.",
-        f"It goes on at {iso(world.now_ms + 60_000)}, in 1 m, whatever happens.",
+        f"It waits for a time (an answer), since {format_iso(world.now_ms)}, 0 ms ago, and holds no slot.",
+        f"It goes on at {format_iso(world.now_ms + 60_000)}, in 1 m, whatever happens.",
     ]
 
 
@@ -196,7 +196,7 @@ def test_it_has_ended(world: World) -> None:
     world.queue.finish([(good, Outcome(exit_code=0))])
     ended_ms = world.now_ms
     world.pass_ms(5000)
-    assert why(world, good.id) == [f"It completed at {iso(ended_ms)}, 5 s ago."]
+    assert why(world, good.id) == [f"It completed at {format_iso(ended_ms)}, 5 s ago."]
 
     bad = fail(world, "w2")
     assert why(world, bad)[1:] == [
@@ -207,7 +207,7 @@ def test_it_has_ended(world: World) -> None:
 
     child = world.submit(after=[bad])
     assert why(world, child)[:2] == [
-        f"It was skipped at {iso(world.now_ms)}, 0 ms ago.",
+        f"It was skipped at {format_iso(world.now_ms)}, 0 ms ago.",
         f"The reason is rejected: dependency {bad} is failed.",
     ]
 

@@ -6,12 +6,12 @@ from coordinator.test_explanation import why
 from coordinator.test_sessions import AN_AGENT, claim, lease, turn
 from support.world import World
 
-from agentq.coordinator.conversations import Conversations
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.moments import iso
-from agentq.coordinator.run import AgentsWord, Outcome, RetryPolicy
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.turn import account_gate
+from agentq.coordinator.model.agent_options import account_limit_key
+from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import AgentOutcome, Outcome, RetryPolicy
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.sessions.verbs import Sessions
 
 
 def test_a_turn_waits_for_the_first_of_its_line(world: World) -> None:
@@ -54,13 +54,13 @@ def test_nobody_is_there_at_all_and_no_label_is_suggested_that_nobody_can_give(w
 def test_all_accounts_of_the_agent_are_at_their_limits(world: World) -> None:
     world.worker("w1", labels={"agent.claude": "shut"})
     until_ms = world.now_ms + 3_600_000
-    world.flow.shut(account_gate("claude", "work"), until_ms, "the weekly limit")
-    world.flow.shut(account_gate("codex", "work"), until_ms, "another agent")
+    world.flow.shut(account_limit_key("claude", "work"), until_ms, "the weekly limit")
+    world.flow.shut(account_limit_key("codex", "work"), until_ms, "another agent")
     run = world.submit(**AN_AGENT)
 
     assert why(world, run)[:4] == [
         "Every worker of its queue, default, that has the agent claude has all its accounts there shut.",
-        f"The account work is shut until {iso(until_ms)}, for 1 h, because: the weekly limit.",
+        f"The account work is shut until {format_iso(until_ms)}, for 1 h, because: the weekly limit.",
         "`agentq limit open account:claude:work` opens it at once.",
         "It goes on when the first of them opens.",
     ]
@@ -79,7 +79,7 @@ def test_the_host_is_gone_that_has_the_conversation(world: World) -> None:
     here = lease(world, host="alpha")
     lease(world, "w2", host="beta")
     for held in here.claim(2):
-        Conversations(world.store).bind(held, "uuid", host="alpha", movable=False)
+        AgentConversations(world.store).bind(held, "uuid", host="alpha", movable=False)
         world.queue.fail(held, Outcome(class_=OutcomeClass.EXIT), delay_ms=0)
     here.deregister()
     world.tick()
@@ -94,19 +94,19 @@ def test_the_host_is_gone_that_has_the_conversation(world: World) -> None:
 def test_a_run_that_was_put_off_names_the_account_that_met_its_limit(world: World) -> None:
     run = world.submit(**AN_AGENT)
     held = claim(lease(world))
-    word = AgentsWord(verdict="limited", account="work")
+    word = AgentOutcome(verdict="limited", account="work")
     until_ms = world.now_ms + 7_200_000
     world.queue.defer(held, until_ms, Outcome(class_=OutcomeClass.LIMIT, agent=word))
 
     assert why(world, run)[0] == (
-        f"It is due at {iso(until_ms)}, in 2 h, after attempt 1, which met the limit of the account work on w1."
+        f"It is due at {format_iso(until_ms)}, in 2 h, after attempt 1, which met the limit of the account work on w1."
     )
 
 
 def test_a_run_whose_service_was_away_does_not_say_that_it_met_a_limit(world: World) -> None:
     run = world.submit(**AN_AGENT)
     held = claim(lease(world))
-    word = AgentsWord(verdict="throttled", account="work")
+    word = AgentOutcome(verdict="throttled", account="work")
     error = '"verdict":"limited" 500 Internal Server Error'
     world.queue.defer(held, None, Outcome(class_=OutcomeClass.LIMIT, error=error, agent=word), delay_ms=60_000)
 

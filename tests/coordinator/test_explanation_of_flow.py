@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from support.world import World
 
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.flow import Rate
-from agentq.coordinator.moments import iso
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.queues.controls import LimitRate
 
 
 def why(world: World, run: str) -> list[str]:
     """The sentences; explaining changes nothing."""
     with world.unchanged():
-        _, sentences = Explanation(world.store, world.settings).of(run)
+        _, sentences = RunExplanation(world.store, world.settings).of(run)
     return sentences
 
 
@@ -33,18 +33,19 @@ def test_a_gate_is_shut(world: World) -> None:
     world.flow.shut("account:a", world.now_ms + 3_600_000, "usage limit")
     run = world.submit(limits={"account:a": 1})
 
-    until = iso(world.now_ms + 3_600_000)
+    until = format_iso(world.now_ms + 3_600_000)
     assert why(world, run)[0] == f"The limit account:a is shut until {until}, for 1 h, because: usage limit."
 
 
 def test_a_rate_is_used_up(world: World) -> None:
-    world.flow.limit("tokens", rate=Rate(units=100, per_ms=60_000, burst=100))
+    world.flow.limit("tokens", rate=LimitRate(units=100, per_ms=60_000, burst=100))
     world.submit(limits={"tokens": 80})
     world.worker("w1").claim(1)
     run = world.submit(limits={"tokens": 50})
 
     assert why(world, run)[0] == (
-        f"The limit tokens gives 100 in 1 m, and it needs 50; the next is let in at {iso(world.now_ms + 18_000)}."
+        f"The limit tokens gives 100 in 1 m, and it needs 50; the next is let in at "
+        f"{format_iso(world.now_ms + 18_000)}."
     )
 
 
@@ -54,7 +55,7 @@ def test_a_queue_is_paused(world: World, name: str, said: str) -> None:
     world.flow.pause(name, "the disk is full")
     world.pass_ms(5_000)
 
-    since = iso(world.now_ms - 5_000)
+    since = format_iso(world.now_ms - 5_000)
     assert why(world, run)[:2] == [
         f"{said} paused since {since}, 5 s ago, because: the disk is full.",
         f"`agentq queue resume {'--all' if name == '*' else name}` lets it go on.",

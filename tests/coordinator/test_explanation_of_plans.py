@@ -9,14 +9,14 @@ from support.plan_stage import Studio, task
 from support.world import World
 
 from agentq.coordinator.errors import WaitTimedOut
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.merging import merge_line
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.runs.merge_queue import merge_queue_id
 
 
 def why(studio: Studio, name: str) -> list[str]:
     """The sentences about a task; explaining changes nothing."""
     with studio.world.unchanged():
-        _, sentences = Explanation(studio.world.store, studio.world.settings).of(studio.runs()[name])
+        _, sentences = RunExplanation(studio.world.store, studio.world.settings).of(studio.runs()[name])
     return sentences
 
 
@@ -67,7 +67,7 @@ def test_a_task_of_a_plan_whose_submit_was_cut_tells_that(world: World) -> None:
 def test_a_run_that_waits_to_move_its_branch_tells_who_is_at_it(world: World) -> None:
     studio = Studio(world, [task("a"), task("b"), task("c")])
     studio.claim()
-    line = merge_line("/srv/shop", "main")
+    line = merge_queue_id("/srv/shop", "main")
     for name in ("a", "b", "c"):
         world.queue.line_up(studio.claims[name], line, "c0ffee")
 

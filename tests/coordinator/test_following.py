@@ -10,11 +10,11 @@ from support.logs import FULL, NEVER_MS, Follower, read, say
 from support.servers import Server, until
 from support.world import World
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_A_CALL
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_A_CALL
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.run import Outcome, RetryPolicy
+from agentq.coordinator.model.spec import Outcome, RetryPolicy
+from agentq.coordinator.runs.logs import Logs
+from agentq.coordinator.storage.connection import Connection
 
 EXIT = Outcome.model_validate({"class": "exit", "exit_code": 1})
 

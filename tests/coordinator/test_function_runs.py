@@ -10,14 +10,14 @@ from support.concurrency import running
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.calling import CALLS_A_BATCH, Calls
+from agentq.coordinator.bounds import ARGUMENTS_BYTES, EVENTS_AN_ENTRY, UNBEGUN
 from agentq.coordinator.errors import Fenced, Invalid, NotFound
-from agentq.coordinator.events import BEGINNING, Events
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Ended, Lease
-from agentq.coordinator.limits import ARGUMENTS_BYTES, EVENTS_AN_ENTRY, UNBEGUN
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec, is_function_lane, spec_from_wire
+from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.spec import Outcome, RunSpec, is_function_lane, parse_spec
+from agentq.coordinator.runs.function_submitter import CALLS_PER_BATCH, FunctionSubmitter
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import FunctionOutcome, WorkerLease
 
 MakeWorld = Callable[..., World]
 CALL = RunSpec(kind="function", function="shop.prices:total")
@@ -28,8 +28,8 @@ def call(world: World, *args: int, **fields: object) -> str:
     return world.queue.submit(RunSpec.checked(**spec | fields)).id
 
 
-def ended(claims: list[Claim], class_: str = "ok") -> list[Ended]:
-    return [Ended(claim, class_, Outcome.model_validate({"class": class_}).to_wire()) for claim in claims]
+def ended(claims: list[Claim], class_: str = "ok") -> list[FunctionOutcome]:
+    return [FunctionOutcome(claim, class_, Outcome.model_validate({"class": class_}).to_wire()) for claim in claims]
 
 
 # ---- on the wire
@@ -50,7 +50,7 @@ def test_a_call_and_nothing_more_is_short_on_the_wire_and_comes_back_whole(
     spec = RunSpec.model_validate({"kind": "function", "function": "shop.prices:total"} | fields)
 
     assert spec.to_wire().decode() == wire
-    assert spec_from_wire(wire, spec.lane) == spec
+    assert parse_spec(wire, spec.lane) == spec
 
 
 @pytest.mark.parametrize("fields", [{"timeout_ms": 5}, {"args": (1,), "kwargs": {"a": 1}}, {"fair_key": "ann"}])
@@ -58,7 +58,7 @@ def test_a_call_with_more_to_say_is_json_like_all_others(fields: dict[str, objec
     spec = RunSpec.model_validate({"kind": "function", "function": "shop.prices:total"} | fields)
 
     assert spec.to_wire().startswith(b'{"v":1,')
-    assert spec_from_wire(spec.to_wire().decode(), spec.lane) == spec
+    assert parse_spec(spec.to_wire().decode(), spec.lane) == spec
 
 
 def test_functions_wait_in_lanes_of_their_own() -> None:
@@ -75,8 +75,8 @@ def test_functions_wait_in_lanes_of_their_own() -> None:
 
 
 def test_calls_that_are_put_together_from_text_are_what_a_spec_would_be(world: World) -> None:
-    calls = Calls(world.queue, CALL)
-    texts = ["[1,2]", '{"price":3}'] * CALLS_A_BATCH
+    calls = FunctionSubmitter(world.queue, CALL)
+    texts = ["[1,2]", '{"price":3}'] * CALLS_PER_BATCH
 
     ids = [receipt.id for receipt in calls.submit_many(texts)]
 
@@ -90,24 +90,24 @@ def test_calls_keep_what_else_their_template_says(world: World) -> None:
     template = CALL.model_copy(update={"timeout_ms": 5, "priority": 7, "limits": {"smtp": 2}})
     template = RunSpec.model_validate(template.model_dump(exclude_defaults=True))
 
-    run = Calls(world.queue, template).submit('{"a":1}').id
+    run = FunctionSubmitter(world.queue, template).submit('{"a":1}').id
 
     assert world.get(run).spec == template.model_copy(update={"kwargs": {"a": 1}})
 
 
 def test_a_call_with_too_much_to_say_or_a_template_with_arguments_is_refused(world: World) -> None:
     with pytest.raises(Invalid, match="Pass large input as a file"):
-        Calls(world.queue, CALL).submit(f'["{"ä" * (ARGUMENTS_BYTES // 2)}"]')
+        FunctionSubmitter(world.queue, CALL).submit(f'["{"ä" * (ARGUMENTS_BYTES // 2)}"]')
     with pytest.raises(Invalid, match="without arguments"):
-        Calls(world.queue, CALL.model_copy(update={"args": (1,)}))
+        FunctionSubmitter(world.queue, CALL.model_copy(update={"args": (1,)}))
     with pytest.raises(Invalid, match="without arguments"):
-        Calls(world.queue, RunSpec(kind="command", argv=["true"]))
+        FunctionSubmitter(world.queue, RunSpec(kind="command", argv=["true"]))
 
     assert world.events() == []
 
 
 def test_a_call_sent_twice_with_the_same_id_is_one_run(world: World) -> None:
-    calls, run = Calls(world.queue, CALL), new_run_id()
+    calls, run = FunctionSubmitter(world.queue, CALL), new_run_id()
     assert calls.submit("[1]", run_id=run).id == run
 
     with world.unchanged():
@@ -185,7 +185,7 @@ def test_a_worker_that_may_not_claim_tells_its_ends_all_the_same(world: World) -
 
 def test_runs_of_all_partitions_are_exchanged(make_world: MakeWorld) -> None:
     world = make_world(partitions=3)
-    ids = {receipt.id for _ in range(20) for receipt in Calls(world.queue, CALL).submit_many(["[1]"] * 2)}
+    ids = {receipt.id for _ in range(20) for receipt in FunctionSubmitter(world.queue, CALL).submit_many(["[1]"] * 2)}
     worker, seen = world.worker("w1"), set[str]()
     claims = worker.claim(0, 7)
 
@@ -223,8 +223,8 @@ def test_a_claim_sent_along_with_a_blocking_read_takes_what_that_brings(world: W
 
 def test_what_happens_to_many_at_once_is_told_of_each_in_order_and_can_be_followed_from_any(world: World) -> None:
     many = 3 * EVENTS_AN_ENTRY + 1
-    ids = [receipt.id for receipt in Calls(world.queue, CALL).submit_many(["[1]"] * many)]
-    events = Events(world.store)
+    ids = [receipt.id for receipt in FunctionSubmitter(world.queue, CALL).submit_many(["[1]"] * many)]
+    events = PartitionEvents(world.store)
 
     told = list(events.replay())
 
@@ -252,14 +252,14 @@ def test_events_of_one_run_never_overtake_each_other(world: World) -> None:
     assert sorted(claim.id for claim in claims) == sorted(after)
     for run in after:
         assert world.event_names(run) == ["submitted", "unblocked", "claimed"]
-    names = [(event.event, event.run) for event in Events(world.store).replay(BEGINNING)]
+    names = [(event.event, event.run) for event in PartitionEvents(world.store).replay(STREAM_START)]
     assert names.index(("completed", first)) < min(names.index(("unblocked", run)) for run in after)
 
 
 # ---- losses
 
 
-def lost(world: World, worker: Lease, way: str) -> Lease:
+def lost(world: World, worker: WorkerLease, way: str) -> WorkerLease:
     """Its runs are taken from a worker; returns the next one."""
     if way == "started again":
         world.pass_ms(world.settings.lease_ms + 1)

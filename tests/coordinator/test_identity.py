@@ -10,18 +10,11 @@ from pathlib import Path
 import pytest
 from support.world import World
 
+from agentq.coordinator.bounds import PARTITIONS
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.identity import (
-    check_run_id,
-    created_ms,
-    new_nonce,
-    new_run_id,
-    partition_of,
-    run_id_prefix,
-)
-from agentq.coordinator.limits import PARTITIONS
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.ids import check_run_id, id_created_ms, new_nonce, new_run_id, partition_of, run_id_prefix
+from agentq.coordinator.model.spec import RunSpec
 
 LAST_MS = (1 << 45) - 1
 SPEC = RunSpec(kind="command", argv=["true"])
@@ -34,12 +27,12 @@ def test_ids_sort_by_the_time_at_which_they_were_made() -> None:
     ids = [new_run_id(chance.randrange(PARTITIONS), at_ms) for at_ms in times]
 
     assert ids == sorted(ids)
-    assert [created_ms(run) for run in ids] == times
+    assert [id_created_ms(run) for run in ids] == times
 
 
 def test_a_new_id_tells_the_present_time() -> None:
     before = wall_ms()
-    assert before <= created_ms(new_run_id()) <= wall_ms()
+    assert before <= id_created_ms(new_run_id()) <= wall_ms()
 
 
 def test_an_id_carries_its_partition() -> None:
@@ -54,7 +47,7 @@ def test_the_prefix_of_a_time_bounds_the_ids_of_that_time() -> None:
 
 def test_ids_are_unique_though_they_are_made_in_one_millisecond_after_a_fork() -> None:
     """A generator that is copied by a fork would make the same ids in both processes."""
-    program = "import os; from agentq.coordinator.identity import *; new_nonce(); os.fork() and os.wait(); "
+    program = "import os; from agentq.coordinator.model.ids import *; new_nonce(); os.fork() and os.wait(); "
     program += "print(*(new_run_id(0, 1) + new_nonce() for _ in range(500)), flush=True); os._exit(0)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 

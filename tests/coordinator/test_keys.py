@@ -7,36 +7,36 @@ import re
 import pytest
 from redis.crc import key_slot
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.bounds import PARTITIONS
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.keys import KEYS, Keyspace, key, lua_builders
-from agentq.coordinator.limits import PARTITIONS
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import KEY_KINDS, Keyspace, build_key, lua_builders
 
 # Anything that a part could be, and then some.
 PARTS = ["a", "run_01k9zq3c5007m2x4c8r1tnq", "default:5:gpu=h100", "any {thing} goes <run> % \\1", "äöü"]
 
 
-@pytest.mark.parametrize("kind", KEYS, ids=[kind.name for kind in KEYS])
+@pytest.mark.parametrize("kind", KEY_KINDS, ids=[kind.name for kind in KEY_KINDS])
 def test_python_and_lua_build_the_same_key(connection: Connection, kind: object) -> None:
-    (found,) = [each for each in KEYS if each is kind]
+    (found,) = [each for each in KEY_KINDS if each is kind]
     arguments = [f"ARGV[{place}]" for place in range(1, len(found.parts) + 1)]
     script = f"local base = 'agentq:{{x}}:' return {lua_builders()[found.name](arguments)}"
     for shift in range(len(PARTS)):
         parts = (PARTS[shift:] + PARTS[:shift])[: len(found.parts)]
 
-        assert connection.command("EVAL", script, 0, *parts) == key("agentq:{x}:", found.name, *parts)
+        assert connection.command("EVAL", script, 0, *parts) == build_key("agentq:{x}:", found.name, *parts)
 
 
 def test_no_two_kinds_of_key_can_be_mistaken_for_each_other() -> None:
     """With the names that there can be: letters, digits and some signs, but no colon; only a lane ends with its own."""
     sample = {"run": "run_01k9zq3c5007m2x4c8r1tnq", "lane": "q:5:a=b", "key": "any:key:runs"}
-    built = [key("", kind.name, *(sample.get(part, "inbox") for part in kind.parts)) for kind in KEYS]
+    built = [build_key("", kind.name, *(sample.get(part, "inbox") for part in kind.parts)) for kind in KEY_KINDS]
 
-    assert len(set(built)) == len(KEYS)
+    assert len(set(built)) == len(KEY_KINDS)
 
 
 def test_every_kind_says_its_type_what_it_holds_and_how_long_it_lives() -> None:
-    for kind in KEYS:
+    for kind in KEY_KINDS:
         assert kind.type in ("string", "hash", "set", "zset", "stream", "list")
         assert kind.holds
         assert re.match(r"for ever|until|while|TTL|a (member|field) |goes with", kind.lifetime), kind
@@ -45,12 +45,12 @@ def test_every_kind_says_its_type_what_it_holds_and_how_long_it_lives() -> None:
 def test_a_key_with_too_few_or_too_many_parts_is_not_built() -> None:
     for parts in ((), ("a", "b", "c")):
         with pytest.raises(AssertionError, match="made of"):
-            key("", "index", *parts)
+            build_key("", "index", *parts)
 
 
 def test_the_keys_of_a_partition_share_a_slot_and_those_of_others_have_their_own() -> None:
     space = Keyspace("ns", 3)
-    names = [[key(base, kind.name, *PARTS[: len(kind.parts)]) for kind in KEYS] for base in space.bases()]
+    names = [[build_key(base, kind.name, *PARTS[: len(kind.parts)]) for kind in KEY_KINDS] for base in space.bases()]
     slots = [{key_slot(name.encode()) for name in each} for each in names]
 
     assert [len(each) for each in slots] == [1, 1, 1]

@@ -13,8 +13,8 @@ import redis
 from support.threaded_port import Doorway
 
 from agentq.coordinator import errors
-from agentq.coordinator.connection import Connection
-from agentq.coordinator.link import Link, open_link, send
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.socket_link import SocketLink, open_link, send_commands
 
 TIMEOUT_MS = 100
 MUCH = "x" * (16 << 20)
@@ -22,7 +22,7 @@ MUCH = "x" * (16 << 20)
 
 
 @pytest.fixture(params=["tcp", "unix"])
-def link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Link]:
+def link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SocketLink]:
     """To a server that takes connections, and neither reads nor answers."""
     path = str(tmp_path / "s")
     family, address = (socket.AF_INET, ("127.0.0.1", 0)) if request.param == "tcp" else (socket.AF_UNIX, path)
@@ -35,8 +35,8 @@ def link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Link]:
         link.disconnect()
 
 
-def test_a_reply_that_does_not_come_in_time_is_late_and_the_link_not_broken(link: Link) -> None:
-    send(link, ("PING",))
+def test_a_reply_that_does_not_come_in_time_is_late_and_the_link_not_broken(link: SocketLink) -> None:
+    send_commands(link, ("PING",))
     began = time.monotonic()
     with pytest.raises(redis.TimeoutError):
         link.read_response()
@@ -44,13 +44,13 @@ def test_a_reply_that_does_not_come_in_time_is_late_and_the_link_not_broken(link
     assert time.monotonic() - began >= TIMEOUT_MS / 1000 * 0.9
 
 
-def test_so_is_what_nobody_reads(link: Link) -> None:
+def test_so_is_what_nobody_reads(link: SocketLink) -> None:
     with pytest.raises(redis.TimeoutError):
-        send(link, ("SET", "key", MUCH))
+        send_commands(link, ("SET", "key", MUCH))
 
 
-def test_one_reply_may_be_given_another_time(link: Link) -> None:
-    send(link, ("PING",))
+def test_one_reply_may_be_given_another_time(link: SocketLink) -> None:
+    send_commands(link, ("PING",))
     link.allow(2 * TIMEOUT_MS / 1000)
     began = time.monotonic()
     with pytest.raises(redis.TimeoutError):

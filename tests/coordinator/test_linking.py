@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from agentq.coordinator.linking import HOT, linked, pieces_of
-from agentq.coordinator.scripts import SCRIPTS, read_shared
+from agentq.coordinator.storage.lua_linker import EAGER_FUNCTIONS, link_script, split_statements
+from agentq.coordinator.storage.scripts import SCRIPTS, read_shared
 
 LOCALS_MOST = 200
 SHARED_FILES = {"prelude", "lanes", *(name for script in SCRIPTS.values() for name in script.header.uses)}
@@ -35,13 +35,13 @@ end
 
 
 def test_a_piece_is_a_statement_at_the_margin() -> None:
-    names = [piece.names for piece in pieces_of(SHARED)]
+    names = [piece.names for piece in split_statements(SHARED)]
 
     assert names == [("one",), ("two",), ("three",), ("four", "five"), ("unused",), ()]
 
 
 def test_only_what_the_body_leads_to_is_taken_and_what_is_done_at_once() -> None:
-    text, body = linked([SHARED], "return three() + five", {})
+    text, body = link_script([SHARED], "return three() + five", {})
 
     assert body == "return shared.three() + five"
     assert "local one = 1" in text
@@ -52,7 +52,7 @@ def test_only_what_the_body_leads_to_is_taken_and_what_is_done_at_once() -> None
 
 
 def test_a_shared_function_is_called_by_its_new_name_and_words_in_strings_are_left_alone() -> None:
-    text, body = linked([SHARED], "return two() .. 'two()' .. x.two", {})
+    text, body = link_script([SHARED], "return two() .. 'two()' .. x.two", {})
 
     assert body == "return shared.two() .. 'two()' .. x.two"
     assert "  shared.two()" in text, "in the shared text, too"
@@ -65,17 +65,17 @@ def test_a_shared_function_that_a_local_name_would_hide_is_refused() -> None:
         "local function f(two) two() end f()",
     ):
         with pytest.raises(ValueError, match="hidden by a local name"):
-            linked([SHARED], hiding, {})
+            link_script([SHARED], hiding, {})
 
 
 def test_a_key_is_put_together_where_it_is_asked_for() -> None:
     builders = {"run": lambda parts: f"<{'+'.join(parts)}>"}
 
-    assert linked([], "call(key_run(f(a, b), key_run()), c)", builders)[1] == "call(<f(a, b)+<>>, c)"
+    assert link_script([], "call(key_run(f(a, b), key_run()), c)", builders)[1] == "call(<f(a, b)+<>>, c)"
 
 
 def test_what_a_comment_names_is_not_needed() -> None:
-    assert "three" not in linked([SHARED], "return two() -- three()", {})[0]
+    assert "three" not in link_script([SHARED], "return two() -- three()", {})[0]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -87,4 +87,6 @@ def test_a_script_stays_well_below_the_local_names_that_lua_allows(name: str) ->
 
 
 def test_what_is_made_at_once_exists() -> None:
-    assert {name for file in SHARED_FILES for piece in pieces_of(read_shared(file)) for name in piece.names} >= HOT
+    assert {
+        name for file in SHARED_FILES for piece in split_statements(read_shared(file)) for name in piece.names
+    } >= EAGER_FUNCTIONS

@@ -10,15 +10,15 @@ from support.lossy_proxy import Proxy
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_A_CALL, LOG_ENTRIES
 from agentq.coordinator.errors import Fenced, Invalid, NotFound, TryLater, WrongState
-from agentq.coordinator.identity import partition_of
-from agentq.coordinator.limits import LOG_BYTES, LOG_CHUNK_CHARACTERS, LOG_CHUNKS_A_CALL, LOG_ENTRIES
-from agentq.coordinator.logs import Chunk, Logs
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.scripts import SCRIPTS, ScriptSet
-from agentq.coordinator.store import Store
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.logs import LogChunk, Logs
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.scripts import SCRIPTS, ScriptSet
+from agentq.coordinator.storage.store import NamespaceStore
 
 # ---- writing
 
@@ -26,8 +26,8 @@ from agentq.coordinator.store import Store
 def test_both_streams_are_kept_apart_and_in_order(world: World) -> None:
     claim = world.held()
 
-    world.queue.log(claim, 1, [Chunk("out", "a\n"), Chunk("err", "b\n")])
-    world.queue.log(claim, 2, [Chunk("out", "ä\n"), Chunk("note", "that was all\n")])
+    world.queue.log(claim, 1, [LogChunk("out", "a\n"), LogChunk("err", "b\n")])
+    world.queue.log(claim, 2, [LogChunk("out", "ä\n"), LogChunk("note", "that was all\n")])
 
     entries = read(world, claim.id)
     assert [(entry.stream, entry.text, entry.at) for entry in entries] == [
@@ -65,10 +65,10 @@ def test_a_call_whose_reply_was_lost_is_not_doubled(world: World, valkey: Server
     claim = world.held()
     with Proxy(valkey, ScriptSet().source(SCRIPTS["attempt/append_log"]).sha.encode()) as proxy:
         connection = Connection(proxy.url)
-        store = Store(connection, world.store.keyspace, clock=lambda: world.now_ms)
+        store = NamespaceStore(connection, world.store.keyspace, clock=lambda: world.now_ms)
         say(world, claim, 1, "warms the script up\n")
 
-        Queue(store).log(claim, 2, [Chunk("out", "once\n")])
+        RunVerbs(store).log(claim, 2, [LogChunk("out", "once\n")])
 
         connection.close()
         assert proxy.lost == 1
@@ -161,7 +161,7 @@ def test_a_log_goes_with_its_run(world: World) -> None:
 def test_the_log_keeps_the_newest_bytes_and_says_how_many_are_missing(world: World) -> None:
     claim = world.held()
     kept = LOG_BYTES // LOG_CHUNK_CHARACTERS
-    world.queue.log(claim, 1, [Chunk("err", "y" * 100), *[FULL] * (kept + 10)])
+    world.queue.log(claim, 1, [LogChunk("err", "y" * 100), *[FULL] * (kept + 10)])
 
     note, *entries = read(world, claim.id)
     assert (note.stream, note.text.partition(" missing")[0]) == ("note", f"{100 + 10 * LOG_CHUNK_CHARACTERS} bytes are")

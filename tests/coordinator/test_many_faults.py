@@ -7,16 +7,22 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from agentq.coordinator.bounds import INPUT_ERRORS, OBJECT_MEMBERS
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.fields import FREE, check_members, check_text, faults_of, one_sentence
-from agentq.coordinator.limits import FAULTS, MEMBERS
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.server.submitting import asked
-from agentq.coordinator.transport.messages import from_worker
-from agentq.worker.requests import request_of
+from agentq.coordinator.model.field_types import (
+    FREE_JSON_FIELDS,
+    check_json_members,
+    check_members,
+    describe_error,
+    list_errors,
+)
+from agentq.coordinator.model.spec import RunSpec
+from agentq.remote_worker.messages import parse_worker_message
+from agentq.server.submission import parse_submit_body
+from agentq.worker.run_api.agent_requests import parse_request
 
 MANY = 5_000
-STRANGE = {f"s{number}": 1 for number in range(MEMBERS + 1)}
+STRANGE = {f"s{number}": 1 for number in range(OBJECT_MEMBERS + 1)}
 COMMAND = {"kind": "command", "argv": ["true"]}
 
 
@@ -35,35 +41,35 @@ def test_a_list_is_looked_at_up_to_its_first_fault(field: dict[str, object]) -> 
 def test_the_words_of_a_worker_are_looked_at_up_to_the_first_fault() -> None:
     call = {"type": "call", "id": 1, "script": "claim", "partition": 0, "words": [[]] * MANY}
     with pytest.raises(Invalid) as refused:
-        from_worker(json.dumps(call))
+        parse_worker_message(json.dumps(call))
 
     assert isinstance(refused.value.__cause__, ValidationError)
     assert refused.value.__cause__.error_count() <= 2  # neither a text nor a number
 
 
 def test_an_object_with_more_members_than_any_has_is_refused_before_a_model_looks_at_them() -> None:
-    whole = f"An object has {MEMBERS + 1} members; {MEMBERS} is the most."
+    whole = f"An object has {OBJECT_MEMBERS + 1} members; {OBJECT_MEMBERS} is the most."
     for value in ({**COMMAND, "env": STRANGE}, {"runs": [COMMAND, {**COMMAND, "turn": {"budgets": STRANGE}}]}, STRANGE):
         with pytest.raises(Invalid) as refused:
-            asked(json.dumps(value).encode(), value)
+            parse_submit_body(json.dumps(value).encode(), value)
         assert str(refused.value).endswith("is the most.")
-    for read in (from_worker, lambda text: request_of(text.encode())):
+    for read in (parse_worker_message, lambda text: parse_request(text.encode())):
         with pytest.raises(Invalid, match=whole):
             read(json.dumps(STRANGE))
 
 
 def test_free_json_may_have_any_number_of_members() -> None:
-    for name in FREE:
-        check_members({"kind": "function", name: STRANGE}, FREE)
-    check_text(json.dumps({"args": [STRANGE]}), FREE)
+    for name in FREE_JSON_FIELDS:
+        check_members({"kind": "function", name: STRANGE}, FREE_JSON_FIELDS)
+    check_json_members(json.dumps({"args": [STRANGE]}), FREE_JSON_FIELDS)
     value = {"kind": "function", "function": "a:b", "args": [dict.fromkeys(STRANGE)]}
-    (spec,) = asked(json.dumps(value).encode(), value).specs
+    (spec,) = parse_submit_body(json.dumps(value).encode(), value).specs
     assert spec.args == tuple(value["args"])
 
 
 def test_of_too_many_faults_none_is_described_but_all_are_counted() -> None:
     with pytest.raises(ValidationError) as refused:
-        RunSpec.model_validate({**COMMAND, **dict(list(STRANGE.items())[: FAULTS + 1])})
+        RunSpec.model_validate({**COMMAND, **dict(list(STRANGE.items())[: INPUT_ERRORS + 1])})
 
-    assert len(faults_of(refused.value)) == 1
-    assert one_sentence(refused.value) == f"it has too many faults to name one ({FAULTS} more)."
+    assert len(list_errors(refused.value)) == 1
+    assert describe_error(refused.value) == f"it has too many faults to name one ({INPUT_ERRORS} more)."

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentq.coordinator import settings_files
+from agentq.coordinator.config import settings_files
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.config.settings import NEARBY_SETTINGS, Settings, WorkerSettings, load_settings
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.settings import NEARBY, Settings, WorkerSettings, layered
-from agentq.worker.agents.profiles import BUILT_IN, Profiles
+from agentq.worker.agents.profiles.registry import BUILT_IN_SOURCE, ProfileRegistry
 
 NOBODY = 65_534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -59,7 +59,7 @@ def write(folder: Path, text: str = "namespace = 'near'\n") -> Path:
 def test_a_nearby_file_sets_nothing_that_could_do_harm_and_each_is_named(project: Path) -> None:
     path = write(project, HARMFUL)
 
-    found = layered({}, home(project), project)
+    found = load_settings({}, home(project), project)
 
     assert found.settings == Settings(namespace="builds")
     assert found.worker == WorkerSettings(slots=3)
@@ -77,7 +77,7 @@ def test_a_nearby_file_sets_nothing_that_could_do_harm_and_each_is_named(project
 def test_the_file_counts_whole_once_it_is_named(project: Path) -> None:
     path = write(project, HARMFUL)
 
-    found = layered({}, home(project, AGENTQ_CONFIG=str(path), AGENTQ_WORKER_PLAIN_HTTP="false"), project.parent)
+    found = load_settings({}, home(project, AGENTQ_CONFIG=str(path), AGENTQ_WORKER_PLAIN_HTTP="false"), project.parent)
 
     assert (found.settings.url, found.worker.redact, found.server.hosts) == ("http://127.0.0.1:18999", False, ("*",))
     assert found.ignored == ()
@@ -88,7 +88,7 @@ def test_a_file_that_is_named_is_read_in_the_place_of_a_nearby_one(project: Path
     named = project.parent / "named.toml"
     named.write_text("[worker]\nslots = 5\n")
 
-    found = layered({}, home(project, AGENTQ_CONFIG=str(named)), project)
+    found = load_settings({}, home(project, AGENTQ_CONFIG=str(named)), project)
 
     assert (found.settings.namespace, found.worker.slots) == ("default", 5)
 
@@ -97,13 +97,13 @@ def test_a_file_that_is_named_and_not_there_is_refused(project: Path) -> None:
     with pytest.raises(
         Invalid, match="There is no settings file '/nonexistent', which --config or AGENTQ_CONFIG names"
     ):
-        layered({}, home(project, AGENTQ_CONFIG="/nonexistent"), project)
+        load_settings({}, home(project, AGENTQ_CONFIG="/nonexistent"), project)
 
 
 def test_every_setting_that_a_nearby_file_may_set_exists() -> None:
     known = {*Settings.model_fields, *(f"worker.{name}" for name in WorkerSettings.model_fields)}
 
-    assert known >= NEARBY
+    assert known >= NEARBY_SETTINGS
 
 
 def test_an_agent_of_a_nearby_file_is_not_known_and_a_built_in_one_stays_as_it_is(project: Path) -> None:
@@ -111,24 +111,24 @@ def test_an_agent_of_a_nearby_file_is_not_known_and_a_built_in_one_stays_as_it_i
     (project / "agents").mkdir()
     (project / "agents" / "codex.toml").write_text('command = "./.tools/codex"\n')
 
-    found = Profiles.found(home(project), project)
+    found = ProfileRegistry.found(home(project), project)
 
     assert found.get("claude").command == "claude"
     assert found.get("codex").command == "codex"
-    assert set(found.sources.values()) == {BUILT_IN}
+    assert set(found.sources.values()) == {BUILT_IN_SOURCE}
 
 
 def test_the_systems_file_may_set_everything_and_counts_least(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system = write(project, 'url = "redis://system"\nlease_ms = 60000\n[agents.claude]\ntitle = "of the system"\n')
-    monkeypatch.setattr(settings_files, "SYSTEM", system)
+    monkeypatch.setattr(settings_files, "SYSTEM_FILE", system)
     own = project.parent / "home/.config/agentq"
     own.mkdir(parents=True)
     (own / "config.toml").write_text("lease_ms = 50000\n")
 
-    found = layered({}, home(project), project)
+    found = load_settings({}, home(project), project)
 
     assert (found.settings.url, found.settings.lease_ms, found.ignored) == ("redis://system", 50_000, ())
-    assert Profiles.found(home(project), project).get("claude").title == "of the system"
+    assert ProfileRegistry.found(home(project), project).get("claude").title == "of the system"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_nearby_file_counts_only_where_no_other_user_can_write_it(
     path.chmod(file_mode)
     project.chmod(folder_mode)
 
-    found = layered({}, home(project), project)
+    found = load_settings({}, home(project), project)
 
     assert [each.why for each in found.ignored] == ([why] if why else [])
     assert found.settings.namespace == ("default" if why else "near")
@@ -157,10 +157,10 @@ def test_a_nearby_file_counts_only_where_no_other_user_can_write_it(
 def test_the_group_of_the_user_alone_may_write_a_nearby_file_and_no_other_group(project: Path) -> None:
     path = write(project)
     path.chmod(0o664)
-    assert layered({}, home(project), project).settings.namespace == "near"
+    assert load_settings({}, home(project), project).settings.namespace == "near"
 
     os.chown(path, 0, NOBODY)
-    assert layered({}, home(project), project).settings.namespace == "default"
+    assert load_settings({}, home(project), project).settings.namespace == "default"
 
 
 @AS_ROOT
@@ -176,7 +176,7 @@ def test_a_nearby_file_of_another_user_does_not_count_even_in_a_folder_that_is_s
         write(project)
     os.chown(project if what == "folder" else path, NOBODY, NOBODY, follow_symlinks=False)
 
-    found = layered({}, home(project), below)
+    found = load_settings({}, home(project), below)
 
     (ignored,) = [each for each in found.ignored if each.source == str(path)]
     assert (ignored.name, ignored.why.endswith("belongs to nobody")) == ("", True)
@@ -187,4 +187,4 @@ def test_a_nearby_file_of_another_user_does_not_count_even_in_a_folder_that_is_s
 def test_what_another_user_wrote_there_is_not_even_read(project: Path) -> None:
     os.chown(write(project, "[[[ broken"), NOBODY, NOBODY)
 
-    assert layered({}, home(project), project).settings == Settings()
+    assert load_settings({}, home(project), project).settings == Settings()

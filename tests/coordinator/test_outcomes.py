@@ -14,16 +14,16 @@ from support.concurrency import Crowd, running
 from support.servers import Server, until
 from support.world import World, checked
 
-from agentq.coordinator import outcomes as outcomes_module
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotFound, WaitTimedOut
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.life import Run
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.outcomes import Outcomes
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs import end_waiter as outcomes_module
+from agentq.coordinator.runs.end_waiter import RunEndWaiter
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.connection import Connection
 
 PROMPT_MS = 25_000
 """Less than a reader's own patience, and than that of those who wait: what comes within it was told, not found."""
@@ -31,7 +31,7 @@ PROMPT_MS = 25_000
 
 @pytest.fixture(autouse=True)
 def _patient_readers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcomes_module, "FOLLOW_MS", 120_000)
+    monkeypatch.setattr(outcomes_module, "FOLLOW_BLOCK_MS", 120_000)
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def alone(durable: Server) -> Iterator[World]:
 class Waiting:
     """Threads that each wait for a run; what they were told, and when."""
 
-    def __init__(self, outcomes: Outcomes, runs: list[str]) -> None:
-        self.told: dict[str, Run] = {}
+    def __init__(self, outcomes: RunEndWaiter, runs: list[str]) -> None:
+        self.told: dict[str, RunRecord] = {}
         self.loops = [partial(self._wait, outcomes, run) for run in runs]
         self.runs = runs
 
-    def _wait(self, outcomes: Outcomes, run: str, _: threading.Event) -> None:
+    def _wait(self, outcomes: RunEndWaiter, run: str, _: threading.Event) -> None:
         self.told[run] = outcomes.wait(run, 60_000)
 
     def all_told(self) -> bool:
@@ -62,7 +62,7 @@ def commands(world: World) -> dict[str, int]:
     return {name: int(calls) for name, calls in re.findall(r"cmdstat_(\S+?):calls=(\d+)", text)}
 
 
-def entered(outcomes: Outcomes, number: int) -> bool:
+def entered(outcomes: RunEndWaiter, number: int) -> bool:
     """Whether so many threads wait."""
     return sum(len(bells) for reader in outcomes._readers.values() for bells in reader._bells.values()) == number
 
@@ -120,7 +120,7 @@ def test_a_run_that_ends_as_its_wait_begins_is_never_missed(world: World) -> Non
 
             _, ended = crowd.at_once(partial(finish, world, claim), partial(world.outcomes.wait, run, 30_000))
 
-            assert isinstance(ended, Run)
+            assert isinstance(ended, RunRecord)
             assert ended.state is State.COMPLETED
             assert monotonic_ms() - begun < PROMPT_MS
 
@@ -173,7 +173,7 @@ def test_many_threads_wait_for_one_run(world: World) -> None:
 
 def test_many_runs_are_waited_for_by_one_thread(world: World) -> None:
     runs = [world.submit() for _ in range(30)]
-    found: list[Run] = []
+    found: list[RunRecord] = []
     with running(lambda _: found.extend(world.outcomes.wait_all(runs, 60_000))):
         lease = world.worker("w1")
         for claim in reversed(lease.claim(30)):

@@ -9,17 +9,17 @@ from collections.abc import Callable
 import pytest
 from support.world import START_MS, World
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import Draining, Evicted, Incompatible, Invalid, NotFound
-from agentq.coordinator.identity import created_ms, new_run_id, partition_of
-from agentq.coordinator.keys import Keyspace, key
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.records import Filter, Records
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.store import MARKER, SCHEMA, Store
+from agentq.coordinator.model.ids import id_created_ms, new_run_id, partition_of
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.queries import RunFilter, RunQueries
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import Keyspace, build_key
+from agentq.coordinator.storage.store import SCHEMA_MARKER, SCHEMA_VERSION, NamespaceStore
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 MakeWorld = Callable[..., World]
 
@@ -204,7 +204,7 @@ def test_pages_over_partitions_are_one_list_newest_first(world: World, seed: int
 
     for _ in range(20):
         since = START_MS + chance.randrange(-5, 45)
-        which = Filter(
+        which = RunFilter(
             states=chance.choice([(State.PENDING,), (State.CANCELLED, State.PENDING), tuple(State)]),
             queue=chance.choice([None, "a", "b", "none"]),
             plan=chance.choice([None, None, "p"]),
@@ -220,11 +220,11 @@ def test_pages_over_partitions_are_one_list_newest_first(world: World, seed: int
             if cursor is None:
                 break
 
-        wanted = [run for run, state, queue, plan in made if _wanted(which, created_ms(run), state, queue, plan)]
+        wanted = [run for run, state, queue, plan in made if _wanted(which, id_created_ms(run), state, queue, plan)]
         assert found == sorted(wanted, reverse=True)
 
 
-def _wanted(which: Filter, made_ms: int, state: State, queue: str, plan: str | None) -> bool:
+def _wanted(which: RunFilter, made_ms: int, state: State, queue: str, plan: str | None) -> bool:
     return (
         state in which.states
         and which.queue in (None, queue)
@@ -272,13 +272,13 @@ def test_waiting_works_over_partitions(world: World) -> None:
 # The guard at the door
 
 
-def opened(connection: Connection, namespace: str, partitions: int = 1, *, bootstrap: bool = True) -> Store:
-    return Store(connection, Keyspace(namespace, partitions), bootstrap=bootstrap)
+def opened(connection: Connection, namespace: str, partitions: int = 1, *, bootstrap: bool = True) -> NamespaceStore:
+    return NamespaceStore(connection, Keyspace(namespace, partitions), bootstrap=bootstrap)
 
 
 def markers(connection: Connection, namespace: str) -> list[object]:
     root = Keyspace(namespace).root
-    return [connection.command("GET", key(root, name)) for name in ("schema", "partitions")]
+    return [connection.command("GET", build_key(root, name)) for name in ("schema", "partitions")]
 
 
 @pytest.mark.parametrize("bootstrap", [True, False])
@@ -289,7 +289,7 @@ def test_another_number_of_partitions_is_refused_with_what_to_set(world: World, 
     for wrong in (1, 2, 4):
         store = opened(world.store.connection, namespace, wrong, bootstrap=bootstrap)
         with world.unchanged(), pytest.raises(Incompatible) as refused:
-            Queue(store).submit(command())
+            RunVerbs(store).submit(command())
         assert str(refused.value) == (
             f"The namespace {namespace!r} has 3 partitions, not {wrong}; set AGENTQ_PARTITIONS=3."
         )
@@ -299,31 +299,31 @@ def test_another_number_of_partitions_is_refused_with_what_to_set(world: World, 
 def test_data_of_another_major_version_are_refused_and_left_alone(world: World, *, bootstrap: bool) -> None:
     world.submit()
     connection, namespace = world.store.connection, world.store.keyspace.namespace
-    marker = key(world.store.keyspace.root, "schema")
-    for major in (SCHEMA[0] + 1, 0):
+    marker = build_key(world.store.keyspace.root, "schema")
+    for major in (SCHEMA_VERSION[0] + 1, 0):
         connection.command("SET", marker, f"agentq {major}.7")
         store = opened(connection, namespace, 3, bootstrap=bootstrap)
 
         with world.unchanged(), pytest.raises(Incompatible, match=f"'agentq {major}.7', this program works with"):
-            Records(store).page()
+            RunQueries(store).page()
         with world.unchanged(), pytest.raises(Incompatible):
-            Queue(store).submit(command())
-    connection.command("SET", marker, MARKER)
+            RunVerbs(store).submit(command())
+    connection.command("SET", marker, SCHEMA_MARKER)
 
 
 def test_data_of_a_newer_minor_version_are_worked_with(world: World) -> None:
     run = world.submit()
     connection, namespace = world.store.connection, world.store.keyspace.namespace
-    connection.command("SET", key(world.store.keyspace.root, "schema"), f"agentq {SCHEMA[0]}.99")
+    connection.command("SET", build_key(world.store.keyspace.root, "schema"), f"agentq {SCHEMA_VERSION[0]}.99")
 
-    assert Records(opened(connection, namespace, 3)).get(run).state is State.PENDING
-    assert markers(connection, namespace) == [f"agentq {SCHEMA[0]}.99", "3"]
+    assert RunQueries(opened(connection, namespace, 3)).get(run).state is State.PENDING
+    assert markers(connection, namespace) == [f"agentq {SCHEMA_VERSION[0]}.99", "3"]
 
 
 def test_a_reader_never_writes_the_marker(connection: Connection) -> None:
     """Looking at an empty namespace leaves it empty."""
     store = opened(connection, "only-read", bootstrap=False)
-    records = Records(store)
+    records = RunQueries(store)
 
     assert records.page().runs == []
     assert records.count() == {}
@@ -336,45 +336,45 @@ def test_a_reader_never_writes_the_marker(connection: Connection) -> None:
 
 def test_a_reader_that_came_too_early_sees_what_comes_later(connection: Connection) -> None:
     """And is still refused if that is of another shape."""
-    reader, second = (Records(opened(connection, "late", bootstrap=False)) for _ in range(2))
+    reader, second = (RunQueries(opened(connection, "late", bootstrap=False)) for _ in range(2))
     assert reader.page().runs == second.page().runs == []
-    run = Queue(opened(connection, "late")).submit(command()).id
+    run = RunVerbs(opened(connection, "late")).submit(command()).id
 
     assert [each.id for each in reader.page().runs] == [run]
-    connection.command("SET", key(Keyspace("late").root, "partitions"), 2)
+    connection.command("SET", build_key(Keyspace("late").root, "partitions"), 2)
     with pytest.raises(Incompatible):
         second.page()
 
 
 def test_whoever_submits_writes_the_marker_once(connection: Connection) -> None:
-    Queue(opened(connection, "marked", 2)).submit(command())
-    assert markers(connection, "marked") == [MARKER, "2"]
+    RunVerbs(opened(connection, "marked", 2)).submit(command())
+    assert markers(connection, "marked") == [SCHEMA_MARKER, "2"]
 
     with pytest.raises(Incompatible):
-        Queue(opened(connection, "marked", 5)).submit(command())
-    assert markers(connection, "marked") == [MARKER, "2"]
+        RunVerbs(opened(connection, "marked", 5)).submit(command())
+    assert markers(connection, "marked") == [SCHEMA_MARKER, "2"]
 
 
 @pytest.mark.parametrize("wrong", ["1.0", "agentq 1", "agentq 1.0.", "other 1.0", "agentq 1.x", ""])
 def test_a_marker_that_is_not_whole_is_refused(connection: Connection, wrong: str) -> None:
-    connection.command("SET", key(Keyspace("unmarked").root, "schema"), wrong)
+    connection.command("SET", build_key(Keyspace("unmarked").root, "schema"), wrong)
     for bootstrap in (True, False):
         with pytest.raises(Incompatible, match="this program works with"):
-            Queue(opened(connection, "unmarked", bootstrap=bootstrap)).requeue(new_run_id())
+            RunVerbs(opened(connection, "unmarked", bootstrap=bootstrap)).requeue(new_run_id())
 
 
 def test_a_damaged_number_of_partitions_is_refused_in_a_sentence(connection: Connection) -> None:
-    Queue(opened(connection, "damaged")).submit(command())
-    connection.command("SET", key(Keyspace("damaged").root, "partitions"), "many")
+    RunVerbs(opened(connection, "damaged")).submit(command())
+    connection.command("SET", build_key(Keyspace("damaged").root, "partitions"), "many")
 
     with pytest.raises(Incompatible, match=r"'many'.*how many partitions.*'damaged'"):
-        Records(opened(connection, "damaged", bootstrap=False)).page()
+        RunQueries(opened(connection, "damaged", bootstrap=False)).page()
 
 
 def test_a_worker_that_registers_again_writes_the_marker_again(connection: Connection) -> None:
     """After a loss of all data: the next program of another version must not take what is written now for its own."""
     store = opened(connection, "lost", 2)
-    lease = Lease(store, Identity(id="w1", queues=("default",)), Settings(partitions=2))
+    lease = WorkerLease(store, WorkerIdentity(id="w1", queues=("default",)), Settings(partitions=2))
     lease.register()
     connection.command("DEL", *connection.command("KEYS", "agentq:{lost*"))
 
@@ -382,4 +382,4 @@ def test_a_worker_that_registers_again_writes_the_marker_again(connection: Conne
         lease.heartbeat()
     lease.register()
 
-    assert markers(connection, "lost") == [MARKER, "2"]
+    assert markers(connection, "lost") == [SCHEMA_MARKER, "2"]

@@ -10,12 +10,12 @@ from support.plan_stage import DIAMOND, WORK, Studio, task
 from support.servers import Server
 from support.world import checked
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import NotAllowed
-from agentq.coordinator.merging import MERGE, merge_line
-from agentq.coordinator.plans import Plans
+from agentq.coordinator.plans.verbs import Plans
+from agentq.coordinator.runs.merge_queue import MERGE_ORDER, merge_queue_id
+from agentq.coordinator.storage.connection import Connection
 
-LINE = merge_line("/srv/shop", "main")
+LINE = merge_queue_id("/srv/shop", "main")
 
 
 def test_a_plan_and_its_merge_line_go_on_where_they_were_after_the_server_was_killed(durable: Server) -> None:
@@ -36,7 +36,7 @@ def test_a_plan_and_its_merge_line_go_on_where_they_were_after_the_server_was_ki
         assert (standing.place, standing.holder) == (1, studio.claims["b"].id)
         first = studio.claims["b"]
         studio.finish("b")
-        (order,) = [each for each in studio.lease.heartbeat([]).orders if each.order == MERGE]
+        (order,) = [each for each in studio.lease.heartbeat([]).orders if each.order == MERGE_ORDER]
         assert (order.run, order.detail, first.id) == (studio.claims["c"].id, LINE, standing.holder)
         studio.finish("c", "d", "x")
         assert (studio.state, studio.plans.get(plan).state) == ("completed", "running")

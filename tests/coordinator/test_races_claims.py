@@ -13,28 +13,28 @@ from support.concurrency import Crowd, outcome_of, running
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.errors import AgentqError, Duplicate
-from agentq.coordinator.keys import GROUP
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.queue import Claim, Receipt
-from agentq.coordinator.run import Outcome, RetryPolicy, RunSpec
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome, RetryPolicy, RunSpec
+from agentq.coordinator.runs.verbs import Claim, SubmitReceipt
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import CONSUMER_GROUP
+from agentq.coordinator.workers.lease import WorkerLease
 
 SPEC = RunSpec(kind="command", argv=["true"])
 BLOCK_MS = 60_000
 """Longer than all of a test takes: what comes before its half was told of."""
 
 
-def next_claims(world: World, lease: Lease, reader: Connection) -> list[Claim]:
+def next_claims(world: World, lease: WorkerLease, reader: Connection) -> list[Claim]:
     """What a worker with one free slot does: claim, or else block on its lanes and inbox until there is something."""
     claims = lease.claim(1)
     if claims:
         return claims
     inbox = world.store.key(0, "worker_inbox", lease.identity.id)
     keys: dict[str, str] = {world.store.key(0, "lane", lane): lane for lane in lease.lanes(0)} | {inbox: ""}
-    read = ("XREADGROUP", "GROUP", GROUP, lease.identity.id, "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS")
+    read = ("XREADGROUP", "GROUP", CONSUMER_GROUP, lease.identity.id, "COUNT", 1, "BLOCK", BLOCK_MS, "STREAMS")
     reply = reader.block(*read, *keys, *(">" for _ in keys), timeout_ms=BLOCK_MS)
     entries = [(keys[key], entry) for key, items in reply or () for entry, _ in items if key != inbox]
     return lease.adopt(0, entries, 1) if entries else lease.claim(1)
@@ -120,7 +120,7 @@ def test_a_burst_is_claimed_once_and_nobody_gets_more_than_it_asked_for(world: W
     submitted: list[str] = []
     taken: list[str] = []
 
-    def take(lease: Lease, chance: random.Random) -> None:
+    def take(lease: WorkerLease, chance: random.Random) -> None:
         mine: list[str] = []
         while len(mine) < 40:
             count = min(chance.randint(1, 7), 40 - len(mine))
@@ -167,7 +167,7 @@ def test_many_waiting_workers_share_what_comes_and_each_run_begins_once(world: W
     readers = [world.store.connection.another() for _ in leases]
     runs, claimed, over = [world.submit() for _ in range(10)], list[str](), threading.Event()
 
-    def work(lease: Lease, reader: Connection, _: threading.Event) -> None:
+    def work(lease: WorkerLease, reader: Connection, _: threading.Event) -> None:
         while not over.is_set():
             claims = next_claims(world, lease, reader)
             claimed.extend(claim.id for claim in claims)
@@ -195,7 +195,7 @@ def test_closing_idle_lanes_never_drops_a_run(world: World) -> None:
         while not stop.is_set():
             janitor.run_once(0)
 
-    def work(lease: Lease, stop: threading.Event) -> None:
+    def work(lease: WorkerLease, stop: threading.Event) -> None:
         while not stop.is_set():
             claims = lease.claim(3)
             world.queue.finish([(claim, Outcome()) for claim in claims])
@@ -222,13 +222,13 @@ def test_one_dedupe_key_has_one_live_run_however_many_submit_at_once(world: Worl
 
             live = [run.id for run in world.records.page().runs if run.state is State.PENDING]
             assert len(live) == 1
-            winners = [receipt.id for receipt in receipts if isinstance(receipt, Receipt) and receipt.created]
-            losers = [receipt for receipt in receipts if not isinstance(receipt, Receipt) or not receipt.created]
+            winners = [receipt.id for receipt in receipts if isinstance(receipt, SubmitReceipt) and receipt.created]
+            losers = [receipt for receipt in receipts if not isinstance(receipt, SubmitReceipt) or not receipt.created]
             assert live[0] in winners
             if if_live == "replace":
                 assert len(winners) == 8
             elif if_live == "return":
-                assert losers == [Receipt(live[0], created=False)] * 7
+                assert losers == [SubmitReceipt(live[0], created=False)] * 7
             else:
                 assert [(type(loser), live[0] in str(loser)) for loser in losers] == [(Duplicate, True)] * 7
             world.queue.cancel(live[0])
@@ -242,8 +242,8 @@ def test_an_end_and_a_new_submit_with_its_key_at_the_same_moment_leave_one_live_
             before = world.queue.submit(spec).id
             acts = [partial(world.queue.submit, spec)] * 2
             first, second, _ = crowd.at_once(*acts, partial(world.queue.cancel, before))
-            assert isinstance(first, Receipt)
-            assert isinstance(second, Receipt)
+            assert isinstance(first, SubmitReceipt)
+            assert isinstance(second, SubmitReceipt)
 
             made = [receipt.id for receipt in (first, second) if receipt.created]
             assert len(made) <= 1

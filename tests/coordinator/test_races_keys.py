@@ -6,9 +6,9 @@ import pytest
 from support.concurrency import Crowd
 from support.world import World
 
-from agentq.coordinator.lifecycle import HELD, LIVE
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.lifecycle import HELD_STATES, LIVE_STATES
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim
 
 ROUNDS, CLIENTS = 40, 5
 
@@ -40,12 +40,12 @@ def test_whatever_meets_at_a_key_one_run_has_it_and_at_most_one_follows(world: W
                 work,
             )
             made += [str(receipt) for receipt in receipts[:-1]]
-            live = [run for run in dict.fromkeys(made) if world.get(run).state in LIVE]
+            live = [run for run in dict.fromkeys(made) if world.get(run).state in LIVE_STATES]
             assert 0 <= len(live) <= 2
-            assert sum(world.get(run).state in HELD for run in live) <= 1
+            assert sum(world.get(run).state in HELD_STATES for run in live) <= 1
             world.check()
 
-    while held or any(world.get(run).state in LIVE for run in dict.fromkeys(made)):
+    while held or any(world.get(run).state in LIVE_STATES for run in dict.fromkeys(made)):
         work()
     ended = [world.state(run) for run in dict.fromkeys(made)]
     assert set(ended) <= {"completed", "cancelled"}

@@ -10,13 +10,13 @@ from support.concurrency import Crowd, outcome_of
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.duties.duty import Ticker
+from agentq.coordinator.bounds import CRASHES, START_MS
+from agentq.coordinator.duties.ticker import Ticker
 from agentq.coordinator.errors import Duplicate, Evicted, Fenced
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import CRASHES, START_MS
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerLease
 
 ROUNDS = 100
 
@@ -26,7 +26,7 @@ def a_later_moment(world: World, than_ms: int) -> bool:
     return int(seconds) * 1000 + int(micros) // 1000 > than_ms
 
 
-def keep_alive(world: World, lease: Lease, held: list[Claim], milliseconds: int) -> list[Claim]:
+def keep_alive(world: World, lease: WorkerLease, held: list[Claim], milliseconds: int) -> list[Claim]:
     """Let time pass while a worker sends its heartbeats; returns what it was told that it no longer has."""
     end, disowned = world.now_ms + milliseconds, []
     while world.now_ms < end:
@@ -147,8 +147,8 @@ def test_two_processes_that_come_for_one_id_at_the_boundary_are_one_worker(world
 
             *leases, _ = crowd.at_once(*acts, world.reap)
 
-            assert sorted(type(lease).__name__ for lease in leases) == ["Duplicate", "Lease"]
-            (winner,) = [lease for lease in leases if isinstance(lease, Lease)]
+            assert sorted(type(lease).__name__ for lease in leases) == ["Duplicate", "WorkerLease"]
+            (winner,) = [lease for lease in leases if isinstance(lease, WorkerLease)]
             (again,) = winner.claim(5)
             assert again.id == claim.id
             assert world.queue.finish([(again, Outcome())]) == [None]

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from support.world import World
 
+from agentq.coordinator.bounds import ATTEMPTS_KEPT
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import ATTEMPTS_KEPT
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RetryPolicy
-from agentq.coordinator.scripts import ScriptSet
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RetryPolicy
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.scripts import ScriptSet
 
 EXIT = Outcome(class_=OutcomeClass.EXIT, exit_code=1)
 Report = tuple[str, int]

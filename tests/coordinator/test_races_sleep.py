@@ -10,18 +10,18 @@ from support.concurrency import Crowd
 from support.world import World
 
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RetryPolicy
-from agentq.coordinator.waiting import Wait
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RetryPolicy
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import RunWait
+from agentq.coordinator.workers.lease import WorkerLease
 
 ROUNDS = 150
 EXIT = Outcome(class_=OutcomeClass.EXIT, exit_code=1)
 RETRIES = RetryPolicy(failures=5, crashes=5, delay_ms=1, delay_ms_max=1)
 
 
-def started(world: World, lease: Lease) -> Claim:
+def started(world: World, lease: WorkerLease) -> Claim:
     """The next run, begun."""
     (claim,) = lease.claim(1)
     assert world.queue.start([claim]) == [None]
@@ -72,7 +72,7 @@ def test_a_signal_and_a_sleep_at_the_same_moment_always_end_awake(world: World) 
             run = world.submit()
             claim = started(world, lease)
             crowd.at_once(
-                partial(world.queue.park, claim, wait=Wait(signals=("go",))),
+                partial(world.queue.park, claim, wait=RunWait(signals=("go",))),
                 partial(world.queue.signal, run, "go", operation="said-twice"),
                 partial(world.queue.signal, run, "go", operation="said-twice"),
             )
@@ -96,7 +96,7 @@ def test_the_ends_of_children_and_the_sleep_of_their_parent_at_the_same_moment_a
                 world.submit(parent=run, queue="nursery")
             first, second = nursery.claim(2)
             crowd.at_once(
-                partial(world.queue.park, claim, wait=Wait(children="all")),
+                partial(world.queue.park, claim, wait=RunWait(children="all")),
                 partial(world.queue.finish, [(first, Outcome())]),
                 partial(world.queue.finish, [(second, Outcome())]),
             )

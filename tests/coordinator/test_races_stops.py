@@ -8,18 +8,18 @@ import pytest
 from support.concurrency import Crowd, outcome_of
 from support.world import World
 
+from agentq.coordinator.bounds import STOP_MS
 from agentq.coordinator.errors import Draining, Fenced, NotFound, Stopping
-from agentq.coordinator.lease import Lease, order_drain
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.limits import STOP_MS
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerLease, order_drain
 
 ROUNDS = 150
 STOPPED = Outcome(class_=OutcomeClass.CANCELLED)
 
 
-def orders(lease: Lease, kind: str, held: list[Claim] | None = None) -> list[str]:
+def orders(lease: WorkerLease, kind: str, held: list[Claim] | None = None) -> list[str]:
     """The runs, or nothing, that orders of a kind are about; all orders are then carried out."""
     found = lease.heartbeat(held or []).orders
     lease.heartbeat(held or [], applied=found)

@@ -10,12 +10,12 @@ from coordinator.test_sessions import claim, lease, turn
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.bounds import KEEP_MS
 from agentq.coordinator.errors import Fenced
-from agentq.coordinator.lifecycle import HELD, TERMINAL, OutcomeClass
-from agentq.coordinator.limits import KEEP_MS
-from agentq.coordinator.run import Outcome, RetryPolicy
-from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.model.lifecycle import HELD_STATES, TERMINAL_STATES, OutcomeClass
+from agentq.coordinator.model.spec import Outcome, RetryPolicy
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.storage.connection import Connection
 
 EXIT = Outcome(class_=OutcomeClass.EXIT)
 
@@ -190,7 +190,7 @@ def test_of_turns_that_many_submit_retry_and_finish_at_once_one_is_held_at_a_tim
         for done in [pool.submit(work, f"w{number}") for number in range(4)]:
             done.result()
     last, deadline = lease(world, "last"), monotonic() + 30
-    while any(world.state(run) not in TERMINAL for run in submitted):
+    while any(world.state(run) not in TERMINAL_STATES for run in submitted):
         assert monotonic() < deadline, world.states(submitted)
         world.tick()
         world.queue.finish([(held, Outcome()) for held in last.claim(5)])
@@ -200,7 +200,7 @@ def test_of_turns_that_many_submit_retry_and_finish_at_once_one_is_held_at_a_tim
         if event.event == "claimed":
             assert holder is None, f"{event.run} was claimed while {holder} was held"
             holder, claims = event.run, claims + 1
-        elif event.run == holder and event.state not in HELD:
+        elif event.run == holder and event.state not in HELD_STATES:
             holder = None
     assert claims >= len(submitted)
     world.check()

@@ -6,18 +6,18 @@ import pytest
 from support.servers import Server
 from support.world import START_MS, World
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Damaged, Invalid, NotFound
-from agentq.coordinator.identity import new_run_id, partition_of
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.records import Filter
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.ids import new_run_id, partition_of
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.queries import RunFilter
+from agentq.coordinator.storage.connection import Connection
 
 SPEC = RunSpec(kind="command", argv=["true"])
 
 
 def ids(world: World, **which: object) -> list[str]:
-    return [run.id for run in world.records.all(Filter(**which))]  # type: ignore[arg-type]
+    return [run.id for run in world.records.all(RunFilter(**which))]  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("P7")
@@ -32,7 +32,7 @@ def test_reading_changes_nothing(world: World) -> None:
             world.get(run)
         world.records.needs(child)
         world.records.page()
-        list(world.records.all(Filter(plan="p")))
+        list(world.records.all(RunFilter(plan="p")))
         world.records.count()
         world.records.workers()
         world.events()

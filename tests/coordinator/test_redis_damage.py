@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from support.world import World
 
-from agentq.coordinator.connection import NoGroup
+from agentq.coordinator.bounds import INSPECT_A_CALL, SETTLE_A_CALL
 from agentq.coordinator.errors import NotFound
-from agentq.coordinator.keys import GROUP
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.limits import INSPECT_A_CALL, SETTLE_A_CALL
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.connection import NoGroup
+from agentq.coordinator.storage.keys import CONSUMER_GROUP
+from agentq.coordinator.workers.lease import WorkerLease
 
 LANE = "default:5:"
 
@@ -34,12 +34,12 @@ def finish(world: World, claims: list[Claim]) -> None:
 
 def deliver(world: World, worker: str) -> tuple[str, str]:
     """An entry that a blocking read has brought to a worker, who has not adopted it."""
-    read = ("XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "STREAMS", key(world, "lane", LANE), ">")
+    read = ("XREADGROUP", "GROUP", CONSUMER_GROUP, worker, "COUNT", 1, "STREAMS", key(world, "lane", LANE), ">")
     ((_, ((entry, _),)),) = command(world, *read)
     return LANE, entry
 
 
-def drain(world: World, *leases: Lease) -> list[str]:
+def drain(world: World, *leases: WorkerLease) -> list[str]:
     """Work off whatever can be claimed; returns what was."""
     done: list[str] = []
     while claims := [claim for lease in leases for claim in lease.claim(3)]:
@@ -59,7 +59,7 @@ def test_a_destroyed_group_loses_no_run_and_runs_none_twice(world: World) -> Non
     world.queue.start(held)
     deliver(world, "w1")
 
-    command(world, "XGROUP", "DESTROY", key(world, "lane", LANE), GROUP)
+    command(world, "XGROUP", "DESTROY", key(world, "lane", LANE), CONSUMER_GROUP)
     others = drain(world, second, first)
 
     finish(world, held)
@@ -71,8 +71,20 @@ def test_a_destroyed_group_loses_no_run_and_runs_none_twice(world: World) -> Non
 def test_a_group_that_is_gone_is_told_to_whoever_blocks_and_made_again_by_the_next_claim(world: World) -> None:
     """Nobody goes round in a hot loop: the reader hears of it by name, and a claim makes it good."""
     lease, run = world.worker("w1"), world.submit()
-    command(world, "XGROUP", "DESTROY", key(world, "lane", LANE), GROUP)
-    words = ("XREADGROUP", "GROUP", GROUP, "w1", "COUNT", 1, "BLOCK", 5000, "STREAMS", key(world, "lane", LANE), ">")
+    command(world, "XGROUP", "DESTROY", key(world, "lane", LANE), CONSUMER_GROUP)
+    words = (
+        "XREADGROUP",
+        "GROUP",
+        CONSUMER_GROUP,
+        "w1",
+        "COUNT",
+        1,
+        "BLOCK",
+        5000,
+        "STREAMS",
+        key(world, "lane", LANE),
+        ">",
+    )
     reader = world.store.connection.another()
 
     with pytest.raises(NoGroup):
@@ -85,7 +97,7 @@ def test_a_group_that_is_gone_is_told_to_whoever_blocks_and_made_again_by_the_ne
 def test_a_new_group_begins_at_the_first_entry(world: World) -> None:
     """One that begins at the end loses whatever came before it."""
     runs = [world.submit() for _ in range(3)]
-    command(world, "XGROUP", "DESTROY", key(world, "lane", LANE), GROUP)
+    command(world, "XGROUP", "DESTROY", key(world, "lane", LANE), CONSUMER_GROUP)
     runs.append(world.submit())
 
     assert [claim.id for claim in world.worker("w1").claim(9)] == runs
@@ -125,7 +137,7 @@ def test_an_entry_that_a_stranger_acknowledged_or_deleted_is_given_a_successor(w
     lease, runs = world.worker("w1"), [world.submit() for _ in range(4)]
     (held,) = lease.claim(1)
     acknowledged, deleted = deliver(world, "w1")[1], deliver(world, "w1")[1]
-    command(world, "XACK", key(world, "lane", LANE), GROUP, acknowledged)
+    command(world, "XACK", key(world, "lane", LANE), CONSUMER_GROUP, acknowledged)
     command(world, "XDEL", key(world, "lane", LANE), deleted)
 
     assert world.tidy() == 2

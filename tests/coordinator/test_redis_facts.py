@@ -15,13 +15,13 @@ from support.requirements import FLAVOURS
 from support.servers import Server, until
 from support.world import World, checked
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.janitor import LANE_IDLE_MS, Janitor
 from agentq.coordinator.errors import Unreachable
-from agentq.coordinator.keys import GROUP, KEYS
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RetryPolicy, RunSpec
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome, RetryPolicy, RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import CONSUMER_GROUP, KEY_KINDS
 
 LANE = "default:5:"
 SPEC = RunSpec(kind="command", argv=["true"])
@@ -63,7 +63,7 @@ def finish(world: World, claims: list[Claim]) -> None:
 def read(world: World, worker: str, *lanes: str) -> list[tuple[str, str]]:
     """What a blocking read delivers to a worker, as (lane, entry); nobody has adopted it yet."""
     keys = {lane_key(world, lane): lane for lane in lanes or (LANE,)}
-    words = ("XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "STREAMS")
+    words = ("XREADGROUP", "GROUP", CONSUMER_GROUP, worker, "COUNT", 1, "STREAMS")
     reply = command(world, *words, *keys, *(">" for _ in keys))
     return [(keys[key], entry) for key, entries in reply or () for entry, _ in entries]
 
@@ -139,7 +139,7 @@ def test_a_consumer_that_somebody_removed_loses_nothing(world: World) -> None:
     (claim,) = lease.claim(1)
     assert len(read(world, "w1")) == 1
 
-    command(world, "XGROUP", "DELCONSUMER", lane_key(world), GROUP, "w1")
+    command(world, "XGROUP", "DELCONSUMER", lane_key(world), CONSUMER_GROUP, "w1")
     world.tidy()
 
     assert claim.id == held
@@ -160,7 +160,7 @@ def test_workers_that_are_gone_leave_no_consumer_behind(world: World) -> None:
     world.held("lost")
     world.watch_ms(world.lost_after_ms())
 
-    assert command(world, "XINFO", "CONSUMERS", lane_key(world), GROUP) == []
+    assert command(world, "XINFO", "CONSUMERS", lane_key(world), CONSUMER_GROUP) == []
 
 
 def test_a_consumer_that_never_was_a_worker_is_removed_and_its_entries_go_on(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_claim_takes_exactly_as_many_as_it_asks_for_over_many_lanes(world: Wor
     lease = world.worker("w1")
 
     assert [claim.id for claim in lease.claim(3)] == [runs[9], runs[8], runs[7]]
-    assert len(command(world, "XPENDING", lane_key(world, "default:6:"), GROUP, "-", "+", 10)) == 0
+    assert len(command(world, "XPENDING", lane_key(world, "default:6:"), CONSUMER_GROUP, "-", "+", 10)) == 0
 
 
 def test_what_a_read_over_many_lanes_delivers_too_much_goes_to_others_at_once(world: World) -> None:
@@ -205,7 +205,19 @@ def test_an_entry_that_was_delivered_into_a_broken_connection_is_adopted(world: 
     run = world.submit()
     with Proxy(server, b"XREADGROUP") as proxy:
         reader = Connection(proxy.url)
-        words = ("XREADGROUP", "GROUP", GROUP, "w1", "COUNT", 1, "BLOCK", 5000, "STREAMS", lane_key(world), ">")
+        words = (
+            "XREADGROUP",
+            "GROUP",
+            CONSUMER_GROUP,
+            "w1",
+            "COUNT",
+            1,
+            "BLOCK",
+            5000,
+            "STREAMS",
+            lane_key(world),
+            ">",
+        )
         with pytest.raises(Unreachable):
             reader.block(*words, timeout_ms=5000)
         reader.close()
@@ -295,7 +307,7 @@ def test_when_everything_is_over_only_what_says_so_lives_for_ever(world: World) 
     world.janitor.run_once(0)
 
     (snapshot,) = world.snapshots()
-    for_ever = {kind.name for kind in KEYS if kind.lifetime.startswith("for ever")}
+    for_ever = {kind.name for kind in KEY_KINDS if kind.lifetime.startswith("for ever")}
     left = {kind for kind, values in snapshot.values.items() if values}
     assert left - for_ever == {"worker", "departed_workers"}
     assert all(ttl > 0 for name, ttl in snapshot.ttls.items() if ":worker:" in name or name.endswith(":departed"))

@@ -12,14 +12,14 @@ from support.requirements import FLAVOURS, binary
 from support.servers import Server
 from support.world import World, checked
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Incompatible, TryLater
-from agentq.coordinator.keys import Keyspace
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.run import Outcome, RetryPolicy, RunSpec
-from agentq.coordinator.schedules import rule_of
-from agentq.coordinator.store import Store
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RetryPolicy, RunSpec
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.schedules.verbs import make_schedule_rule
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import Keyspace
+from agentq.coordinator.storage.store import NamespaceStore
 
 EXIT = Outcome(class_=OutcomeClass.EXIT, exit_code=1)
 SPEC = RunSpec(kind="command", argv=["true"])
@@ -116,7 +116,7 @@ def test_a_program_that_starts_while_the_server_is_full_can_help_to_empty_it(wor
     claim = world.held("w1", started=True)
     limit(world, 1)
 
-    fresh = Queue(Store(world.store.connection.another(), world.store.keyspace, clock=lambda: world.now_ms))
+    fresh = RunVerbs(NamespaceStore(world.store.connection.another(), world.store.keyspace, clock=lambda: world.now_ms))
 
     assert fresh.finish([(claim, Outcome())]) == [None]
     limit(world, 0)
@@ -126,7 +126,7 @@ def test_a_server_that_throws_keys_away_when_it_is_full_is_refused(world: World)
     """An evicted run is lost in silence."""
     world.store.connection.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     limit(world, 100_000_000)
-    queue = Queue(Store(world.store.connection, Keyspace("another")))
+    queue = RunVerbs(NamespaceStore(world.store.connection, Keyspace("another")))
 
     with world.unchanged(), pytest.raises(Incompatible, match="noeviction"):
         queue.submit(SPEC)
@@ -135,7 +135,7 @@ def test_a_server_that_throws_keys_away_when_it_is_full_is_refused(world: World)
 
 
 def test_a_tick_that_a_full_server_refuses_comes_when_there_is_room(world: World) -> None:
-    world.schedules.add("s", rule_of(every_ms=60_000), SPEC)
+    world.schedules.add("s", make_schedule_rule(every_ms=60_000), SPEC)
     world.pass_ms(60_000)
     limit(world, 1)
 

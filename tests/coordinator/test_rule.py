@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from agentq.coordinator.bounds import TICK_DELAY_MS_MAX
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.limits import TICK_LATE_MS
-from agentq.coordinator.rule import Rule, Step, cron_after
-from agentq.coordinator.schedules import rule_of
+from agentq.coordinator.schedules.cron import ScheduleRule, ScheduleStep, next_cron_tick
+from agentq.coordinator.schedules.verbs import make_schedule_rule
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING = "2030-03-31"
@@ -33,7 +33,7 @@ def local(tick_ms: int, tz: ZoneInfo = BERLIN) -> str:
 
 def day(cron: str, date: str) -> list[str]:
     """The ticks of a day by the clock on the wall, with the distance from UTC."""
-    rule = rule_of(cron=cron, tz="Europe/Berlin")
+    rule = make_schedule_rule(cron=cron, tz="Europe/Berlin")
     ticks: list[str] = []
     tick = rule.after(moment(f"{date}T00:00") - 1)
     while tick is not None and local(tick)[:2] == date[-2:] and len(ticks) < 200:
@@ -60,7 +60,7 @@ def test_fixed_times_run_once_when_the_clocks_change(cron: str, spring: list[str
 
 @pytest.mark.parametrize(("cron", "minutes"), [("*/20 * * * *", 20), ("30 * * * *", 60), ("* * * * *", 1)])
 def test_every_so_many_minutes_goes_by_the_time_that_passes(cron: str, minutes: int) -> None:
-    rule = rule_of(cron=cron, tz="Europe/Berlin")
+    rule = make_schedule_rule(cron=cron, tz="Europe/Berlin")
     for date in (SPRING, AUTUMN):
         tick = rule.after(moment(f"{date}T00:00"))
         for _ in range(6 * 60 // minutes):
@@ -73,14 +73,14 @@ def test_every_so_many_minutes_goes_by_the_time_that_passes(cron: str, minutes: 
 def test_a_fixed_time_that_has_come_does_not_come_again_in_the_hour_that_is_repeated() -> None:
     at_ms = moment(f"{AUTUMN}T02:15", fold=1)
 
-    assert local(cron_after("30 2 * * *", "Europe/Berlin", at_ms) or 0) == "28 02:30+01"
+    assert local(next_cron_tick("30 2 * * *", "Europe/Berlin", at_ms) or 0) == "28 02:30+01"
 
 
 @pytest.mark.parametrize("tz", ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"])
 @pytest.mark.parametrize("cron", ["30 2 * * *", "*/7 * * * *", "0 */5 * * 1-5", "15 1,2,3 29-31 * *", "0 0 29 2 *"])
 def test_wherever_one_begins_the_ticks_are_the_same_and_go_forward(cron: str, tz: str) -> None:
     dice = random.Random(f"{cron} {tz}")
-    rule = rule_of(cron=cron, tz=tz)
+    rule = make_schedule_rule(cron=cron, tz=tz)
     for year_ms in (moment("2030-03-30T20:00"), moment("2030-10-26T20:00"), moment("2030-11-02T20:00")):
         ticks = [rule.after(year_ms) or 0]
         while len(ticks) < 100:
@@ -91,19 +91,19 @@ def test_wherever_one_begins_the_ticks_are_the_same_and_go_forward(cron: str, tz
             assert rule.after(at_ms) == next(tick for tick in ticks if tick > at_ms)
 
 
-def naive_step(rule: Rule, name: str, next_ms: int, now_ms: int) -> Step:
+def naive_step(rule: ScheduleRule, name: str, next_ms: int, now_ms: int) -> ScheduleStep:
     """The same, counted up one by one."""
     ticks: list[int] = []
     tick: int | None = next_ms
     while tick is not None and rule.wake_ms(name, tick) <= now_ms:
         ticks.append(tick)
         tick = rule.after(tick)
-    oldest_ms = now_ms - (rule.catch_up_ms or TICK_LATE_MS)
+    oldest_ms = now_ms - (rule.catch_up_ms or TICK_DELAY_MS_MAX)
     alive = [each for each in ticks if rule.wake_ms(name, each) >= oldest_ms]
     if not alive:
-        return Step(None, tick)
+        return ScheduleStep(None, tick)
     chosen = alive[0] if rule.missed == "all" else alive[-1]
-    return Step(chosen, rule.after(chosen))
+    return ScheduleStep(chosen, rule.after(chosen))
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -123,7 +123,7 @@ def test_what_is_due_is_what_counting_one_by_one_finds(seed: int) -> None:
         if dice.random() < 0.5 and "cron" not in times
         else {}
     )
-    rule = rule_of(**times, **late, **until, **jitter)
+    rule = make_schedule_rule(**times, **late, **until, **jitter)
     next_ms = rule.after(start_ms)
     if next_ms is None:
         return
@@ -134,12 +134,12 @@ def test_what_is_due_is_what_counting_one_by_one_finds(seed: int) -> None:
 
 
 def test_ages_without_a_scheduler_are_passed_over_without_counting() -> None:
-    rule = rule_of(every_ms=1_000, start_ms=0, missed="latest", catch_up_ms=DAY)
-    lines = rule_of(cron="* * * * *", missed="latest", catch_up_ms=31 * DAY)
+    rule = make_schedule_rule(every_ms=1_000, start_ms=0, missed="latest", catch_up_ms=DAY)
+    lines = make_schedule_rule(cron="* * * * *", missed="latest", catch_up_ms=31 * DAY)
     now_ms = moment("2030-01-01T00:00") + 500
 
-    assert rule.step("s", 1_000, now_ms) == Step(now_ms - 500, now_ms + 500)
-    assert lines.step("s", MINUTE, now_ms) == Step(now_ms - 500, now_ms - 500 + MINUTE)
+    assert rule.step("s", 1_000, now_ms) == ScheduleStep(now_ms - 500, now_ms + 500)
+    assert lines.step("s", MINUTE, now_ms) == ScheduleStep(now_ms - 500, now_ms - 500 + MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_ages_without_a_scheduler_are_passed_over_without_counting() -> None:
 )
 def test_what_is_no_rule_is_refused_in_a_sentence(fields: dict[str, object], words: str) -> None:
     with pytest.raises(Invalid) as refused:
-        rule_of(**fields)
+        make_schedule_rule(**fields)
 
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -176,6 +176,6 @@ def test_what_is_no_rule_is_refused_in_a_sentence(fields: dict[str, object], wor
 def test_a_line_may_have_a_name() -> None:
     at_ms = moment("2030-01-01T12:00", ZoneInfo("UTC"))
 
-    assert rule_of(cron="@hourly").after(at_ms) == at_ms + HOUR
-    assert rule_of(cron="@Daily").after(at_ms) == at_ms + 12 * HOUR
-    assert timedelta(milliseconds=(rule_of(cron="@yearly").after(at_ms) or 0) - at_ms).days == 364
+    assert make_schedule_rule(cron="@hourly").after(at_ms) == at_ms + HOUR
+    assert make_schedule_rule(cron="@Daily").after(at_ms) == at_ms + 12 * HOUR
+    assert timedelta(milliseconds=(make_schedule_rule(cron="@yearly").after(at_ms) or 0) - at_ms).days == 364

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from support.world import World
 
-from agentq.coordinator import limits
+from agentq.coordinator import bounds
 from agentq.coordinator.errors import Incompatible, Invalid
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.run import Caps, Outcome, RetryPolicy, RunSpec, lane_parts, spec_from_wire
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, ResourceLimits, RetryPolicy, RunSpec, parse_lane, parse_spec
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 COMMAND: dict[str, Any] = {"kind": "command", "argv": ["true"]}
 FUNCTION: dict[str, Any] = {"kind": "function", "function": "module:name"}
@@ -60,11 +60,11 @@ TOO_LARGE = [
     ("ENVIRONMENT_BYTES", {"env": {"E": "e" * (256 << 10)}},
      "env: the environment has 262152 bytes; 262144 is the most."),
     ("RETRIES_MAX", {"retry": {"failures": 10_001}}, "retry.failures: it should be less than or equal to 10000."),
-    ("DELAY_MS_MAX", {"delay_ms": limits.DELAY_MS_MAX + 1},
+    ("DELAY_MS_MAX", {"delay_ms": bounds.DELAY_MS_MAX + 1},
      "delay_ms: it should be less than or equal to 316224000000."),
-    ("DELAY_MS_MAX", {"expires_ms": limits.DELAY_MS_MAX + 1},
+    ("DELAY_MS_MAX", {"expires_ms": bounds.DELAY_MS_MAX + 1},
      "expires_ms: it should be less than or equal to 316224000000."),
-    ("DELAY_MS_MAX", {"keep_ms": limits.DELAY_MS_MAX + 1},
+    ("DELAY_MS_MAX", {"keep_ms": bounds.DELAY_MS_MAX + 1},
      "keep_ms: it should be less than or equal to 316224000000."),
     ("DUE_AT_MS_MAX", {"due_at_ms": 10**30}, "due_at_ms: it should be less than or equal to 35184372088831."),
 ]  # fmt: skip
@@ -75,7 +75,7 @@ def test_what_exceeds_a_limit_is_refused_with_one_sentence_that_names_it(
     limit: str, fields: dict[str, Any], sentence: str
 ) -> None:
     assert refusal(**COMMAND | fields) == sentence
-    assert str(getattr(limits, limit)) in sentence
+    assert str(getattr(bounds, limit)) in sentence
 
 
 def test_what_just_fits_is_taken(world: World) -> None:
@@ -89,19 +89,19 @@ def test_what_just_fits_is_taken(world: World) -> None:
         "priority": 9,
         "stdin": "s" * (4 << 20),
         "argv": ["a" * ((1 << 20) - 4)],
-        "due_at_ms": limits.DUE_AT_MS_MAX,
-        "expires_ms": limits.DELAY_MS_MAX,
-        "keep_ms": limits.DELAY_MS_MAX,
+        "due_at_ms": bounds.DUE_AT_MS_MAX,
+        "expires_ms": bounds.DELAY_MS_MAX,
+        "keep_ms": bounds.DELAY_MS_MAX,
     }
     run = world.get(world.submit(**fields))
 
-    assert (run.state, run.due_at_ms) == (State.SCHEDULED, limits.DUE_AT_MS_MAX)
+    assert (run.state, run.due_at_ms) == (State.SCHEDULED, bounds.DUE_AT_MS_MAX)
     assert run.spec == RunSpec.checked(**COMMAND | fields)
 
 
 def test_a_spec_that_is_too_large_as_a_whole_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Today its parts together cannot be; that may change."""
-    monkeypatch.setattr(limits, "SPEC_BYTES", 10_000)
+    monkeypatch.setattr(bounds, "SPEC_BYTES", 10_000)
     spec = RunSpec.checked(**COMMAND | {"stdin": "s" * 10_000})
 
     with pytest.raises(Invalid, match=r"^The run has 100\d\d bytes; 10000 is the most. Pass large input as a file.$"):
@@ -117,7 +117,7 @@ def test_a_spec_that_is_too_large_as_a_whole_is_refused_with_what_to_do(monkeypa
     ],
 )
 def test_an_outcome_has_limits_too(limit: str, fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=str(getattr(limits, limit))):
+    with pytest.raises(ValueError, match=str(getattr(bounds, limit))):
         Outcome(**fields)
 
 
@@ -130,7 +130,7 @@ def test_progress_is_bounded(world: World) -> None:
 
 def test_what_a_worker_says_of_itself_is_bounded(world: World) -> None:
     with pytest.raises(Invalid, match=r"^A worker describes itself in 16384 bytes at the most.$"):
-        Lease(world.store, Identity(id="w1", queues=("q",), about={"x": "x" * 16384}), world.settings)
+        WorkerLease(world.store, WorkerIdentity(id="w1", queues=("q",), about={"x": "x" * 16384}), world.settings)
 
 
 def test_a_reason_is_cut_rather_than_refused(world: World) -> None:
@@ -139,7 +139,7 @@ def test_a_reason_is_cut_rather_than_refused(world: World) -> None:
 
     outcome = world.get(run).outcome
     assert outcome is not None
-    assert outcome.error == "r" * limits.ERROR_CHARACTERS
+    assert outcome.error == "r" * bounds.ERROR_CHARACTERS
 
 
 # What is refused though it is small
@@ -211,7 +211,7 @@ def test_what_only_looks_like_that_is_taken() -> None:
 
     spec = RunSpec.checked(**FUNCTION, args=args)
 
-    assert spec_from_wire(spec.to_wire().decode(), spec.lane).args == tuple(args)
+    assert parse_spec(spec.to_wire().decode(), spec.lane).args == tuple(args)
 
 
 @pytest.mark.parametrize("field", ["prompt", "argv", "env", "args"])
@@ -251,7 +251,7 @@ def a_spec(chance: random.Random) -> RunSpec:
         "kwargs": {"k": "v"},
         "labels": {"team/a": "x"},
         "timeout_ms": 5,
-        "caps": Caps(nice=1),
+        "caps": ResourceLimits(nice=1),
         "queue": "q",
         "priority": 0,
         "demands": {"gpu": "h100", "arch/x": "arm64", "zone": "!=a|b", "cores": ">=8"},
@@ -272,8 +272,8 @@ def a_spec(chance: random.Random) -> RunSpec:
 def test_a_spec_comes_back_from_the_wire_as_it_was(seed: int) -> None:
     spec = a_spec(random.Random(seed))
 
-    assert spec_from_wire(spec.to_wire().decode(), spec.lane) == spec
-    assert spec.to_wire() == spec_from_wire(spec.to_wire().decode(), spec.lane).to_wire()
+    assert parse_spec(spec.to_wire().decode(), spec.lane) == spec
+    assert spec.to_wire() == parse_spec(spec.to_wire().decode(), spec.lane).to_wire()
 
 
 def test_the_wire_has_its_version_first_and_no_defaults() -> None:
@@ -282,7 +282,7 @@ def test_the_wire_has_its_version_first_and_no_defaults() -> None:
 
 def test_fields_of_a_newer_version_are_passed_over_by_a_reader(world: World) -> None:
     """At the door they are refused: see above."""
-    run = world.submit(retry=RetryPolicy(failures=1), caps=Caps(nice=1))
+    run = world.submit(retry=RetryPolicy(failures=1), caps=ResourceLimits(nice=1))
     claim = world.worker("w1").claim(1)[0]
     world.queue.fail(claim, Outcome(class_=OutcomeClass.EXIT, exit_code=7))
     key, command = world.store.key(0, "run", run), world.store.connection.command
@@ -294,7 +294,7 @@ def test_fields_of_a_newer_version_are_passed_over_by_a_reader(world: World) -> 
 
     read = world.get(run)
 
-    assert (read.spec.retry, read.spec.caps) == (RetryPolicy(failures=1), Caps(nice=1))
+    assert (read.spec.retry, read.spec.caps) == (RetryPolicy(failures=1), ResourceLimits(nice=1))
     assert read.attempts[0].outcome == Outcome(class_=OutcomeClass.EXIT, exit_code=7)
 
 
@@ -303,14 +303,14 @@ def test_another_wire_version_is_refused_with_what_to_do(version: object) -> Non
     wire = json.dumps({"v": version, "kind": "command", "argv": ["true"]})
 
     with pytest.raises(Incompatible, match=f"wire version {version!r}; this agentq reads 1. Upgrade this side."):
-        spec_from_wire(wire, "default:5:")
+        parse_spec(wire, "default:5:")
 
 
 def test_a_lane_tells_queue_priority_and_demands() -> None:
     spec = RunSpec.checked(**COMMAND, queue="q.1@x+y-z", priority=0, demands={"b": "2", "a/x": "1"})
 
     assert spec.lane == "q.1@x+y-z:0:a/x=1,b=2"
-    assert lane_parts(spec.lane) == {"queue": "q.1@x+y-z", "priority": 0, "demands": {"a/x": "1", "b": "2"}}
+    assert parse_lane(spec.lane) == {"queue": "q.1@x+y-z", "priority": 0, "demands": {"a/x": "1", "b": "2"}}
 
 
 def test_runs_with_the_same_demands_share_a_lane_in_whatever_order_these_are_given() -> None:

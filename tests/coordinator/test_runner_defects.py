@@ -13,27 +13,27 @@ from support.lossy_proxy import Proxy
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Fenced, Refused
-from agentq.coordinator.events import Events
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.records import Filter, Records
-from agentq.coordinator.run import Outcome, RetryPolicy
-from agentq.coordinator.scripts import SCRIPTS, ScriptSet
-from agentq.coordinator.store import Store
+from agentq.coordinator.events.stream import PartitionEvents
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RetryPolicy
+from agentq.coordinator.runs.queries import RunFilter, RunQueries
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.scripts import SCRIPTS, ScriptSet
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 DAY_MS = 86_400_000
 EXIT = Outcome.model_validate({"class": "exit", "exit_code": 1})
 OTHERS = (lambda queue, claim: queue.fail(claim, EXIT), lambda queue, claim: queue.finish([(claim, Outcome())])[0])
-Say = Callable[[Queue, Claim], object]
+Say = Callable[[RunVerbs, Claim], object]
 
 
-def afresh(world: World) -> Store:
+def afresh(world: World) -> NamespaceStore:
     """The same namespace in the eyes of a program that has just started: no object of the old one is used."""
-    return Store(world.store.connection.another(), world.store.keyspace, clock=lambda: world.now_ms)
+    return NamespaceStore(world.store.connection.another(), world.store.keyspace, clock=lambda: world.now_ms)
 
 
 def word(act: Callable[[], object]) -> str:
@@ -53,8 +53,8 @@ def test_a_claim_whose_reply_was_lost_is_answered_again_with_the_same_runs(world
     world.worker("w0").claim(1)  # the server knows the script from now on, so that the lost call takes effect
     runs = [world.submit() for _ in range(5)]
     with Proxy(valkey, ScriptSet().source(SCRIPTS["worker/claim"]).sha.encode()) as proxy:
-        store = Store(Connection(proxy.url), world.store.keyspace, clock=lambda: world.now_ms)
-        lease = Lease(store, Identity(id="w1", queues=("default",)), world.settings)
+        store = NamespaceStore(Connection(proxy.url), world.store.keyspace, clock=lambda: world.now_ms)
+        lease = WorkerLease(store, WorkerIdentity(id="w1", queues=("default",)), world.settings)
         lease.register()
 
         claims = lease.claim(3)
@@ -121,11 +121,11 @@ def test_all_ways_to_look_agree_the_moment_a_worker_is_lost(world: World) -> Non
     claim = world.held("w1", started=True, retry=RetryPolicy(crashes=0))
     world.watch_ms(world.lost_after_ms())
 
-    for records in (world.records, Records(afresh(world))):
+    for records in (world.records, RunQueries(afresh(world))):
         run = records.get(claim.id)
         assert (run.state, run.outcome and run.outcome.class_) == (State.FAILED, OutcomeClass.LOST)
         assert [each.state for each in records.page().runs] == [State.FAILED]
-        assert records.page(Filter(states=(State.RUNNING,))).runs == []
+        assert records.page(RunFilter(states=(State.RUNNING,))).runs == []
         assert records.count() == {"default": {State.FAILED: 1}}
         assert records.workers() == []
 
@@ -185,10 +185,10 @@ def test_a_restart_of_the_coordinator_is_noticed_by_nobody(world: World) -> None
 
     assert reaper.reap(0).lost == []
     assert lease.heartbeat([claim]).disowned == []
-    assert Queue(store).start([claim]) == [None]
-    assert Queue(store).finish([(claim, Outcome())]) == [None]
+    assert RunVerbs(store).start([claim]) == [None]
+    assert RunVerbs(store).finish([(claim, Outcome())]) == [None]
     assert [again.id for again in lease.claim(5)] == [waiting]
-    assert Records(store).get(running).state is State.COMPLETED
+    assert RunQueries(store).get(running).state is State.COMPLETED
 
 
 def test_a_worker_whose_own_program_restarted_takes_up_its_lease_with_its_epoch(world: World) -> None:
@@ -258,7 +258,9 @@ def test_order_survives_a_restart_of_everything(durable: Server) -> None:
     durable.start()
 
     again = Connection(durable.url)
-    lease = Lease(Store(again, world.store.keyspace), Identity(id="w2", queues=("default",)), world.settings)
+    lease = WorkerLease(
+        NamespaceStore(again, world.store.keyspace), WorkerIdentity(id="w2", queues=("default",)), world.settings
+    )
     lease.register()
     assert before + [claim.id for _ in range(3) for claim in lease.claim(5)] == runs
     world.check()
@@ -313,7 +315,7 @@ def test_a_worker_gets_no_more_runs_than_it_asked_for(world: World) -> None:
 def test_events_are_replayed_whole_and_from_any_id(world: World) -> None:
     """Defect 16: there the first hundred come back, whatever the client has seen."""
     runs = [world.submit() for _ in range(350)]
-    events = Events(world.store)
+    events = PartitionEvents(world.store)
 
     everything = list(events.replay())
     assert [event.run for event in everything] == runs

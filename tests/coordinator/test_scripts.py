@@ -10,10 +10,10 @@ from support.requirements import FLAVOURS
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator import errors, limits
-from agentq.coordinator.connection import Connection
-from agentq.coordinator.lifecycle import VERBS
-from agentq.coordinator.scripts import SCRIPTS, Script, ScriptSet, read_file, read_header
+from agentq.coordinator import bounds, errors
+from agentq.coordinator.model.lifecycle import VERBS
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.scripts import SCRIPTS, LuaScript, ScriptSet, parse_header, read_script
 
 SHARED = {
     "prelude",
@@ -72,7 +72,7 @@ REFUSED_WHEN_FULL = (
 
 def code(name: str) -> str:
     """A script file without its comments."""
-    return re.sub(r"--.*", "", read_file(name).partition("]]")[2])
+    return re.sub(r"--.*", "", read_script(name).partition("]]")[2])
 
 
 def every_file() -> set[str]:
@@ -101,7 +101,7 @@ def test_every_word_that_a_script_answers_is_in_its_header(name: str) -> None:
 def test_every_word_of_refusal_is_answered_by_some_script() -> None:
     told = {word for script in SCRIPTS.values() for word in re.findall(r"[a-z_]+", script.header.reply)}
 
-    assert set(errors.WORDS) <= told
+    assert set(errors.REFUSALS) <= told
 
 
 def test_every_script_says_what_it_does_and_which_verbs_of_the_lifecycle_it_speaks() -> None:
@@ -122,7 +122,7 @@ def test_every_limit_that_lua_is_given_is_used_there() -> None:
     text = "".join(code(name) for name in every_file())
 
     for name in given[1].split(", "):
-        assert hasattr(limits, name)
+        assert hasattr(bounds, name)
         assert re.search(rf"\b{name}\b", text), f"{name} is named in a comment only"
 
 
@@ -132,7 +132,7 @@ def test_a_script_that_python_calls_with_other_arguments_is_refused_at_import() 
             TypeError,
             match=r"lua/worker/claim.lua takes \('worker', 'epoch', 'nonce', 'count', 'calls', 'fresh'\) \('lane',\)",
         ):
-            Script("worker/claim", arguments, rows)
+            LuaScript("worker/claim", arguments, rows)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_script_that_python_calls_with_other_arguments_is_refused_at_import() 
 )
 def test_a_header_that_is_not_understood_is_refused(header: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
-        read_header("worker/claim", header)
+        parse_header("worker/claim", header)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -188,8 +188,8 @@ def test_two_versions_share_a_server_and_a_namespace(world: World) -> None:
 
 
 def test_a_refusal_is_a_sentence_with_the_subject_and_what_is_the_case() -> None:
-    for word, (kind, _) in errors.WORDS.items():
-        refused = errors.refusal(f"{word} the detail", "run X")
+    for word, (kind, _) in errors.REFUSALS.items():
+        refused = errors.refusal_error(f"{word} the detail", "run X")
         assert isinstance(refused, kind)
         assert str(refused).startswith(
             ("The run X", "There is no run X", "The dependents of the run X", "The lease of")
@@ -199,4 +199,4 @@ def test_a_refusal_is_a_sentence_with_the_subject_and_what_is_the_case() -> None
 
 def test_what_is_no_refusal_is_none() -> None:
     for reply in ("ok", "ok pending", "exists run_x", "1"):
-        assert errors.refusal(reply, "run X") is None
+        assert errors.refusal_error(reply, "run X") is None

@@ -8,17 +8,17 @@ from support.repeating_connection import Repeating
 from support.servers import Server
 from support.world import World
 
-from agentq.coordinator.conversations import Conversations
+from agentq.coordinator.bounds import KEEP_MS, SWEEP_A_CALL
 from agentq.coordinator.errors import Duplicate, Invalid, NotFound, TryLater, WrongState
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import KEEP_MS, SWEEP_A_CALL
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.schedules import Overlap, rule_of
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.turn import Budgets
+from agentq.coordinator.model.agent_options import AgentBudgets
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.schedules.verbs import OverlapPolicy, make_schedule_rule
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.workers.lease import WorkerLease
 
 AGENT = {"agent.claude": "ready", "agent.codex": "ready"}
 AN_AGENT = {"kind": "agent", "agent": "claude", "prompt": "go on", "argv": ()}
@@ -29,12 +29,12 @@ def turn(world: World, session: str | None = "chat", **fields: object) -> str:
     return world.submit(**(AN_AGENT | {"session": session} | fields))
 
 
-def lease(world: World, name: str = "w1", **labels: str) -> Lease:
+def lease(world: World, name: str = "w1", **labels: str) -> WorkerLease:
     """A worker that has agents."""
     return world.worker(name, labels=AGENT | labels)
 
 
-def claim(worker: Lease) -> Claim:
+def claim(worker: WorkerLease) -> Claim:
     """The only run that there is for it."""
     (found,) = worker.claim(10)
     return found
@@ -53,11 +53,11 @@ def sessions(world: World) -> Sessions:
 
 def test_a_session_is_told_as_it_was_begun(world: World) -> None:
     sessions = Sessions(world.store)
-    made = sessions.new("chat", "claude", cwd="/src", model="opus", budgets=Budgets(cost_usd=1.5, turns=3))
+    made = sessions.new("chat", "claude", cwd="/src", model="opus", budgets=AgentBudgets(cost_usd=1.5, turns=3))
 
     assert made == sessions.get("chat")
     assert (made.agent, made.state, made.cwd, made.model) == ("claude", "open", "/src", "opus")
-    assert made.budgets == Budgets(cost_usd=1.5, turns=3)
+    assert made.budgets == AgentBudgets(cost_usd=1.5, turns=3)
     assert (made.live, made.turns, made.spent.cost_usd, made.stays) == (None, 0, 0.0, False)
     assert made.created_at_ms == made.used_at_ms == world.now_ms
 
@@ -210,7 +210,7 @@ def test_of_many_submits_only_those_to_unknown_sessions_are_refused(world: World
 
 def test_a_schedule_of_turns_notes_that_their_session_is_not_there(world: World) -> None:
     spec = RunSpec.checked(**AN_AGENT, session="gone")
-    world.schedules.add("hourly", rule_of(every_ms=3_600_000), spec, overlap=Overlap.ALLOW)
+    world.schedules.add("hourly", make_schedule_rule(every_ms=3_600_000), spec, overlap=OverlapPolicy.ALLOW)
     world.pass_ms(3_600_000)
 
     assert world.fire() == {"skipped": 1}
@@ -287,8 +287,8 @@ def test_an_open_session_lives_on_and_a_closed_one_is_forgotten_after_a_week(wor
     world.tick()
     assert sessions.get("chat").turns == 1, "it has a turn"
     held = claim(lease(world))
-    Conversations(world.store).bind(held, "uuid-1", host="alpha", movable=True)
-    Conversations(world.store).carry(held, b"what was said")
+    AgentConversations(world.store).bind(held, "uuid-1", host="alpha", movable=True)
+    AgentConversations(world.store).carry(held, b"what was said")
     world.queue.finish([(held, Outcome())])
 
     world.pass_ms(KEEP_MS - 1)

@@ -8,12 +8,12 @@ import pytest
 from coordinator.test_sessions import claim, lease, turn
 from support.world import World
 
-from agentq.coordinator.conversations import Conversations
 from agentq.coordinator.errors import Invalid, NotFound
-from agentq.coordinator.identity import partition_of
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.turn import Budgets
+from agentq.coordinator.model.agent_options import AgentBudgets
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.sessions.verbs import Sessions
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_a_session_lives_in_one_partition_with_its_turns(make_world: Callable[..
 
 
 def test_a_fork_begins_from_where_its_source_is(world: World) -> None:
-    sessions, talk = Sessions(world.store), Conversations(world.store)
-    sessions.new("chat", "claude", cwd="/src", model="opus", budgets=Budgets(turns=5))
+    sessions, talk = Sessions(world.store), AgentConversations(world.store)
+    sessions.new("chat", "claude", cwd="/src", model="opus", budgets=AgentBudgets(turns=5))
     run, worker = turn(world), lease(world, host="alpha")
     held = claim(worker)
     talk.bind(held, "uuid-1", host="alpha", account="work", movable=True)
@@ -90,7 +90,7 @@ def test_a_fork_of_a_session_that_has_not_begun_is_a_new_one(world: World, sessi
     sessions.new("other", "claude", fork="chat")
     turn(world, "other")
 
-    assert not Conversations(world.store).open(claim(lease(world))).fork
+    assert not AgentConversations(world.store).open(claim(lease(world))).fork
 
 
 def test_a_fork_of_no_session_or_of_another_agents_is_refused(world: World, sessions: Sessions) -> None:

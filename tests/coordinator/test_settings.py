@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.config.settings import Settings, WorkerSettings, load_settings
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.settings import Settings, WorkerSettings, layered
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_each_layer_stands_above_the_next(near: Path) -> None:
     project.write_text("namespace = 'project'\nurl = 'redis://project'\nlease_ms = 50000\n")
     environment = named(near, project, AGENTQ_NAMESPACE="environment", AGENTQ_URL="redis://environment")
 
-    found = layered({"url": "redis://flag", "namespace": None}, environment, near)
+    found = load_settings({"url": "redis://flag", "namespace": None}, environment, near)
 
     assert found.settings == Settings(url="redis://flag", namespace="environment", lease_ms=50_000, tick_ms=1000)
     assert {name: source for name, source in found.sources.items() if source != "default"} == {
@@ -49,7 +49,7 @@ def test_a_process_that_is_started_with_the_environment_of_settings_has_them_wha
     (near / "agentq.toml").write_text("namespace = 'project'\nlease_ms = 50000\n")
     settings = Settings(url="redis://here", tick_ms=1000)
 
-    found = layered({}, named(near, near / "agentq.toml", **settings.to_environment()), near)
+    found = load_settings({}, named(near, near / "agentq.toml", **settings.to_environment()), near)
 
     assert found.settings == settings == Settings.from_environment(settings.to_environment())
 
@@ -60,7 +60,7 @@ def test_what_workers_ask_for_has_a_table_and_variables_of_its_own(near: Path) -
     project.write_text("namespace = 'project'\n[worker]\nslots = 3\nqueues = ['a', 'b']\ndrain_grace_ms = 5\n")
     environment = home(near, AGENTQ_WORKER_QUEUES="c,d", AGENTQ_WORKER_LABELS="gpu=h100,os=linux")
 
-    found = layered({}, environment, near)
+    found = load_settings({}, environment, near)
 
     labels = {"gpu": "h100", "os": "linux"}
     assert found.worker == WorkerSettings(slots=3, queues=("c", "d"), labels=labels, name="mine", drain_grace_ms=5)
@@ -77,17 +77,17 @@ def test_what_workers_ask_for_has_a_table_and_variables_of_its_own(near: Path) -
 @pytest.mark.parametrize("labels", ["gpu", "gpu=", "=x", "a=b=c d"])
 def test_labels_of_a_variable_are_pairs(near: Path, labels: str) -> None:
     with pytest.raises(Invalid, match="A setting in AGENTQ_WORKER_LABELS is wrong: labels"):
-        layered({}, home(near, AGENTQ_WORKER_LABELS=labels), near)
+        load_settings({}, home(near, AGENTQ_WORKER_LABELS=labels), near)
 
 
 @pytest.mark.parametrize("label", ["agent.claude=ready", "host=alpha", "worker=w", "version=1"])
 def test_what_a_worker_finds_out_by_itself_cannot_be_set(near: Path, label: str) -> None:
     with pytest.raises(Invalid, match=r"by itself, (and it|so '[a-z.]+') cannot be set"):
-        layered({}, home(near, AGENTQ_WORKER_LABELS=label), near)
+        load_settings({}, home(near, AGENTQ_WORKER_LABELS=label), near)
 
 
 def test_without_anything_every_setting_has_its_default(near: Path) -> None:
-    found = layered({}, home(near), near)
+    found = load_settings({}, home(near), near)
 
     assert found.settings == Settings()
     assert found.worker == WorkerSettings()
@@ -102,7 +102,7 @@ def test_the_nearest_file_hides_those_further_up(near: Path) -> None:
     (near.parent / "agentq.toml").write_text("namespace = 'far'\n[worker]\nslots = 7\n")
     (near / "agentq.toml").write_text("namespace = 'near'\n")
 
-    found = layered({}, home(near), near)
+    found = load_settings({}, home(near), near)
 
     assert (found.settings.namespace, found.worker.slots) == ("near", 1)
 
@@ -111,15 +111,15 @@ def test_the_users_file_may_be_elsewhere(near: Path, tmp_path: Path) -> None:
     (tmp_path / "etc" / "agentq").mkdir(parents=True)
     (tmp_path / "etc" / "agentq" / "config.toml").write_text("namespace = 'etc'\n")
 
-    assert layered({}, home(near, XDG_CONFIG_HOME=str(tmp_path / "etc")), near).settings.namespace == "etc"
-    assert layered({}, home(near, XDG_CONFIG_HOME="etc"), near).settings.namespace == "default"
+    assert load_settings({}, home(near, XDG_CONFIG_HOME=str(tmp_path / "etc")), near).settings.namespace == "etc"
+    assert load_settings({}, home(near, XDG_CONFIG_HOME="etc"), near).settings.namespace == "default"
 
 
 def test_a_set_but_empty_variable_counts(near: Path) -> None:
     """So that `AGENTQ_URL= agentq ls` asks the server of one's own."""
     (near / "agentq.toml").write_text("url = 'redis://team'\n")
 
-    found = layered({}, named(near, near / "agentq.toml", AGENTQ_URL=""), near)
+    found = load_settings({}, named(near, near / "agentq.toml", AGENTQ_URL=""), near)
 
     assert (found.settings.url, found.sources["url"]) == ("", "AGENTQ_URL")
 
@@ -127,7 +127,9 @@ def test_a_set_but_empty_variable_counts(near: Path) -> None:
 def test_a_home_in_a_file_is_relative_to_the_file(near: Path) -> None:
     (near.parent / "agentq.toml").write_text("home = '.agentq'\n")
 
-    assert layered({}, named(near, near.parent / "agentq.toml"), near).settings.home == str(near.parent / ".agentq")
+    assert load_settings({}, named(near, near.parent / "agentq.toml"), near).settings.home == str(
+        near.parent / ".agentq"
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_a_wrong_file_is_refused_by_name(near: Path, text: str, words: str) -> N
     path.write_text(text)
 
     with pytest.raises(Invalid) as refused:
-        layered({}, named(near, path), near)
+        load_settings({}, named(near, path), near)
 
     assert words.format(path=path) in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -160,24 +162,27 @@ def test_a_file_that_is_no_text_is_refused(near: Path) -> None:
     (near / "agentq.toml").write_bytes(b"\xff\xfe")
 
     with pytest.raises(Invalid, match="cannot be read"):
-        layered({}, home(near), near)
+        load_settings({}, home(near), near)
 
 
 def test_a_wrong_variable_is_named(near: Path) -> None:
     with pytest.raises(Invalid, match="A setting in AGENTQ_TICK_MS is wrong: tick_ms"):
-        layered({}, home(near, AGENTQ_TICK_MS="soon"), near)
+        load_settings({}, home(near, AGENTQ_TICK_MS="soon"), near)
 
 
 def test_the_address_can_be_in_a_file_that_a_variable_names(tmp_path: Path) -> None:
     secret = tmp_path / "url"
     secret.write_text("redis://:pw@queue.example\n")
 
-    found = layered({}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path)
+    found = load_settings({}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path)
 
     assert (found.settings.url, found.sources["url"]) == ("redis://:pw@queue.example", str(secret))
     both = {"AGENTQ_URL_FILE": str(secret), "AGENTQ_URL": "redis://own"}
-    assert layered({}, both, tmp_path).settings.url == "redis://own"
-    assert layered({"url": "redis://flag"}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path).settings.url == "redis://flag"
+    assert load_settings({}, both, tmp_path).settings.url == "redis://own"
+    assert (
+        load_settings({"url": "redis://flag"}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path).settings.url
+        == "redis://flag"
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,4 +198,4 @@ def test_a_file_without_an_address_is_refused(text: str | None, message: str, tm
         secret.write_text(text)
 
     with pytest.raises(Invalid, match=message):
-        layered({}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path)
+        load_settings({}, {"AGENTQ_URL_FILE": str(secret)}, tmp_path)

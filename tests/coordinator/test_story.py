@@ -6,26 +6,28 @@ from collections.abc import Sequence
 
 import pytest
 
-from agentq.coordinator.doings import Called, Doing, Other, Said
-from agentq.coordinator.logs import LogEntry
-from agentq.coordinator.story import doings_of
+from agentq.coordinator.model.agent_events import AgentEvent, TextEvent, ToolCallEvent, UnknownEvent
+from agentq.coordinator.runs.agent_event_reader import read_agent_events
+from agentq.coordinator.runs.logs import RunLogEntry
 
-SAID = [Said(text="one ✓"), Called(tool="Bash", about="make"), Said(text="three")]
+SAID = [TextEvent(text="one ✓"), ToolCallEvent(tool="Bash", about="make"), TextEvent(text="three")]
 TEXT = "".join(doing.model_dump_json() + "\n" for doing in SAID)
 
 
-def entries(*pieces: tuple[str, str], attempt: int = 1, at: int = 0) -> list[LogEntry]:
+def entries(*pieces: tuple[str, str], attempt: int = 1, at: int = 0) -> list[RunLogEntry]:
     found = []
     for place, (stream, text) in enumerate(pieces):
         found.append(
-            LogEntry.model_validate({"id": f"1-{place}", "attempt": attempt, "stream": stream, "text": text, "at": at})
+            RunLogEntry.model_validate(
+                {"id": f"1-{place}", "attempt": attempt, "stream": stream, "text": text, "at": at}
+            )
         )
         at += len(text.encode())
     return found
 
 
-def told(log: Sequence[LogEntry]) -> list[Doing]:
-    return list(doings_of(log))
+def told(log: Sequence[RunLogEntry]) -> list[AgentEvent]:
+    return list(read_agent_events(log))
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 1000])
@@ -58,4 +60,7 @@ def test_a_line_whose_beginning_is_gone_is_passed_over() -> None:
 def test_a_doing_of_a_newer_version_passes_through() -> None:
     text = '{"type":"danced","with":"joy"}\n\nno json\n'
 
-    assert told(entries(("event", text))) == [Other(raw='{"type":"danced","with":"joy"}'), Other(raw="no json")]
+    assert told(entries(("event", text))) == [
+        UnknownEvent(raw='{"type":"danced","with":"joy"}'),
+        UnknownEvent(raw="no json"),
+    ]

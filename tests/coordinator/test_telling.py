@@ -5,38 +5,38 @@ from __future__ import annotations
 import pytest
 from support.world import World
 
-from agentq.coordinator import limits
+from agentq.coordinator import bounds
 from agentq.coordinator.errors import Fenced, Invalid, NotFound, Refused, WrongState
-from agentq.coordinator.events import BEGINNING, Events
-from agentq.coordinator.interest import Interest, Whereabouts
-from agentq.coordinator.telling import Errand, Message, Telling, Verdict
-from agentq.coordinator.webhooks import Webhook, Webhooks
+from agentq.coordinator.events.event_filter import EventFilter, RunLocator
+from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
+from agentq.coordinator.webhooks.delivery import DeliveryMessage, DeliveryResult, LeasedWebhook, WebhookLease
+from agentq.coordinator.webhooks.verbs import WebhookRecord, Webhooks
 
-YES, NO = Verdict(True, 204, "", 5), Verdict(False, 500, "it answered 500", 5)
+YES, NO = DeliveryResult(True, 204, "", 5), DeliveryResult(False, 500, "it answered 500", 5)
 URL = "https://example.com/in"
 
 
 @pytest.fixture
 def hooks(world: World) -> Webhooks:
     hooks = Webhooks(world.store)
-    hooks.add("hook", URL, Interest(events=("submitted",)))
+    hooks.add("hook", URL, EventFilter(events=("submitted",)))
     return hooks
 
 
-def telling(world: World, owner: str = "server-1") -> Telling:
-    return Telling(world.store, "hook", owner)
+def telling(world: World, owner: str = "server-1") -> WebhookLease:
+    return WebhookLease(world.store, "hook", owner)
 
 
-def in_hand(told: Telling) -> Errand:
+def in_hand(told: WebhookLease) -> LeasedWebhook:
     errand = told.undertake()
-    assert isinstance(errand, Errand)
+    assert isinstance(errand, LeasedWebhook)
     return errand
 
 
-def message(world: World, errand: Errand) -> Message:
+def message(world: World, errand: LeasedWebhook) -> DeliveryMessage:
     """That of the newest event."""
-    (*_, last) = Events(world.store).replay()
-    (event,) = Whereabouts(world.store).located(0, [last])
+    (*_, last) = PartitionEvents(world.store).replay()
+    (event,) = RunLocator(world.store).located(0, [last])
     return errand.message(event, event.id)
 
 
@@ -77,16 +77,16 @@ def test_what_is_sent_twice_is_done_once(world: World, hooks: Webhooks) -> None:
     assert hooks.get("hook").failures == 1
     assert (len(hooks.deliveries("hook")), hooks.get("hook").again) == (1, 1)
     asked = in_hand(told).asked
-    assert asked == Message(say.id, say.type, say.body, "")
+    assert asked == DeliveryMessage(say.id, say.type, say.body, "")
     for _ in range(2):
         told.attempted(asked, YES, "op-3")
     assert (len(hooks.deliveries("hook")), hooks.get("hook").again) == (2, 0)
-    assert hooks.get("hook").at == BEGINNING, "what is asked for moves no place"
+    assert hooks.get("hook").at == STREAM_START, "what is asked for moves no place"
     secret, other = "whsec_" + "a" * 32, "whsec_" + "b" * 32
     for each in (secret, secret):
-        assert hooks.add("own", URL, Interest(), secret=each, operation="op-4")[1] == secret
+        assert hooks.add("own", URL, EventFilter(), secret=each, operation="op-4")[1] == secret
     with pytest.raises(Refused, match="exists already"):
-        hooks.add("own", URL, Interest(), secret=other, operation="op-5")
+        hooks.add("own", URL, EventFilter(), secret=other, operation="op-5")
 
 
 def test_a_failure_keeps_the_place_waits_longer_each_time_and_ends_after_days(world: World, hooks: Webhooks) -> None:
@@ -94,35 +94,35 @@ def test_a_failure_keeps_the_place_waits_longer_each_time_and_ends_after_days(wo
     world.submit()
     say = message(world, in_hand(told))
     waits = []
-    for number in range(limits.WEBHOOK_FAILURES):
+    for number in range(bounds.WEBHOOK_FAILURES):
         errand = in_hand(told)
-        assert (errand.failures, errand.at) == (number, BEGINNING)
+        assert (errand.failures, errand.at) == (number, STREAM_START)
         told.attempted(say, NO, f"op-{number}")
         waits.append(in_hand(told).pause_ms)
         world.pass_ms(waits[-1])
     assert waits[:4] == [3750, 11_250, 33_750, 101_250]
-    assert waits[-1] == limits.WEBHOOK_DELAY_MS_MAX * 3 // 4
+    assert waits[-1] == bounds.WEBHOOK_DELAY_MS_MAX * 3 // 4
     assert hooks.get("hook").state == "active"
 
-    world.pass_ms(limits.WEBHOOK_FAILING_MS)
+    world.pass_ms(bounds.WEBHOOK_FAILING_MS)
     told.attempted(say, NO, "last")
 
     found = hooks.get("hook")
     assert (found.state, found.why) == ("disabled", "it answered 500")
     assert told.undertake() is None
-    (*_, notice) = Events(world.store).replay()
+    (*_, notice) = PartitionEvents(world.store).replay()
     assert (notice.event, notice.run, notice.detail) == ("webhook_disabled", "", "hook: it answered 500")
     with pytest.raises(WrongState):
         hooks.test("hook")
     assert hooks.resume("hook").state == "active"
     assert (in_hand(told).pause_ms, in_hand(told).failures) == (0, 0)
-    told.attempted(say, Verdict(False, 410, "it answered 410", 5, gone=True), "gone")
+    told.attempted(say, DeliveryResult(False, 410, "it answered 410", 5, gone=True), "gone")
     assert hooks.get("hook").state == "disabled"
 
 
 @pytest.mark.parametrize(
     ("asked_ms", "waits_ms"),
-    [(0, 3750), (1000, 3750), (60_000, 60_000), (10**12, limits.WEBHOOK_DELAY_MS_MAX)],
+    [(0, 3750), (1000, 3750), (60_000, 60_000), (10**12, bounds.WEBHOOK_DELAY_MS_MAX)],
 )
 @pytest.mark.usefixtures("hooks")
 def test_a_receiver_that_asks_to_be_left_alone_is_within_bounds(world: World, asked_ms: int, waits_ms: int) -> None:
@@ -130,7 +130,7 @@ def test_a_receiver_that_asks_to_be_left_alone_is_within_bounds(world: World, as
     world.submit()
     say = message(world, in_hand(told))
 
-    told.attempted(say, Verdict(False, 503, "it answered 503", 5, wait_ms=asked_ms), "op-1")
+    told.attempted(say, DeliveryResult(False, 503, "it answered 503", 5, wait_ms=asked_ms), "op-1")
 
     assert in_hand(told).pause_ms == waits_ms
 
@@ -150,23 +150,25 @@ def test_the_secret_before_signs_for_a_while(world: World, hooks: Webhooks) -> N
 
 
 def test_its_limits_are_kept_and_nothing_of_it_stays(world: World, hooks: Webhooks) -> None:
-    for number in range(limits.WEBHOOKS - 1):
-        hooks.add(f"n{number}", URL, Interest())
-    with pytest.raises(Refused, match=f"there are {limits.WEBHOOKS} already"):
-        hooks.add("more", URL, Interest())
+    for number in range(bounds.WEBHOOKS - 1):
+        hooks.add(f"n{number}", URL, EventFilter())
+    with pytest.raises(Refused, match=f"there are {bounds.WEBHOOKS} already"):
+        hooks.add("more", URL, EventFilter())
     told = telling(world)
-    for number in range(limits.DELIVERIES_KEPT + 20):
+    for number in range(bounds.DELIVERIES_KEPT + 20):
         world.submit()
         told.attempted(message(world, in_hand(told)), YES, f"op-{number}")
 
-    assert len(hooks.deliveries("hook")) == limits.DELIVERIES_KEPT
+    assert len(hooks.deliveries("hook")) == bounds.DELIVERIES_KEPT
     with pytest.raises(NotFound, match="has no message"):
         hooks.redeliver("hook", "msg_unknown")
     for hook in hooks.all():
-        assert isinstance(hook, Webhook)
+        assert isinstance(hook, WebhookRecord)
         hooks.remove(hook.name)
     with pytest.raises(NotFound):
-        told.attempted(message(world, Errand(URL, Interest(), (), BEGINNING, 0, 0, "b", None)), YES, "late")
+        told.attempted(
+            message(world, LeasedWebhook(URL, EventFilter(), (), STREAM_START, 0, 0, "b", None)), YES, "late"
+        )
     with pytest.raises(NotFound):
         hooks.remove("hook")
     keys = world.store.connection.command("KEYS", world.store.keyspace.root + "webhook*")
@@ -187,5 +189,5 @@ def test_its_limits_are_kept_and_nothing_of_it_stays(world: World, hooks: Webhoo
 )
 def test_an_address_that_is_none_is_refused(world: World, url: str, why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        Webhooks(world.store).add(None, url, Interest())
+        Webhooks(world.store).add(None, url, EventFilter())
     assert Webhooks(world.store).all() == []

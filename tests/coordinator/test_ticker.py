@@ -9,8 +9,8 @@ from support.servers import Server, until
 from support.world import World, checked
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import Connection
-from agentq.coordinator.duties.duty import KEPT_TICKS, Duty, Round, Ticker
+from agentq.coordinator.duties.ticker import LOCK_TICKS, Duty, DutyRound, Ticker
+from agentq.coordinator.storage.connection import Connection
 
 TICK_MS = 100_000
 """A keeper is one for some ticks: longer than a test takes on any machine."""
@@ -23,9 +23,9 @@ class Counted:
         self.name, self.hasty, self.ticks = name, hasty, 6
         self.rounds = 0
 
-    def run_once(self, partition: int) -> Round:  # noqa: ARG002 - as a duty has it
+    def run_once(self, partition: int) -> DutyRound:  # noqa: ARG002 - as a duty has it
         self.rounds += 1
-        return Round({}, 3_600_000)
+        return DutyRound({}, 3_600_000)
 
 
 def ticker(world: World, *duties: Duty, owner: str = "w1") -> Ticker:
@@ -41,13 +41,13 @@ def test_one_keeps_the_duties_and_the_others_leave_them_alone(world: World) -> N
     assert (mine.rounds, others.rounds) == (1, 0)
     key = world.store.key(0, "duty_owner")
     assert world.store.connection.command("GET", key) == "w1"
-    assert TICK_MS < world.store.connection.command("PTTL", key) <= KEPT_TICKS * TICK_MS
+    assert TICK_MS < world.store.connection.command("PTTL", key) <= LOCK_TICKS * TICK_MS
 
 
 class Mistaken(Counted):
     """A duty with a mistake in it."""
 
-    def run_once(self, partition: int) -> Round:
+    def run_once(self, partition: int) -> DutyRound:
         super().run_once(partition)
         raise LookupError("nobody thought of this")
 
@@ -148,7 +148,7 @@ def test_p3_a_keeper_from_before_the_servers_clock_was_set_back_keeps_nobody_fro
 
     ticker(world, Counted()).look(0)
 
-    assert 0 < world.store.connection.command("PTTL", key) <= KEPT_TICKS * TICK_MS
+    assert 0 < world.store.connection.command("PTTL", key) <= LOCK_TICKS * TICK_MS
 
 
 @pytest.mark.parametrize(("owner", "ticks"), [("w1", 6), ("", 1)])

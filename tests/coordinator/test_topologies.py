@@ -19,15 +19,15 @@ from support.requirements import binary
 from support.servers import Server, free_port, until, valkey_binary
 
 from agentq.coordinator import errors
-from agentq.coordinator.connection import Call, Connection, Source
+from agentq.coordinator.storage.connection import Connection, ScriptCall, ScriptSource
 
 pytestmark = pytest.mark.full("starts clusters and sentinels")
 
 TEXT = "local new = redis.call('SADD', KEYS[1], ARGV[1]) return {new, redis.call('SCARD', KEYS[1])}"
-COUNT = Source("count", TEXT, hashlib.sha1(TEXT.encode()).hexdigest())
+COUNT = ScriptSource("count", TEXT, hashlib.sha1(TEXT.encode()).hexdigest())
 # Touches a key that it does not declare, as the verbs do: all keys of a namespace share one hash tag.
 BESIDE_TEXT = "redis.call('SADD', KEYS[1] .. ':beside', ARGV[1]) return redis.call('SCARD', KEYS[1] .. ':beside')"
-BESIDE = Source("beside", BESIDE_TEXT, hashlib.sha1(BESIDE_TEXT.encode()).hexdigest())
+BESIDE = ScriptSource("beside", BESIDE_TEXT, hashlib.sha1(BESIDE_TEXT.encode()).hexdigest())
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_scripts_run_where_their_keys_live_and_are_brought_to_each_node(cluster:
 
     assert [connection.script(COUNT, key, ["1"]) for key in keys] == [[1, 1]] * 8
     # The next ones need a script that no node knows, and keys that they do not declare.
-    calls: list[Call] = [(BESIDE, key, ["1"]) for key in keys]
+    calls: list[ScriptCall] = [(BESIDE, key, ["1"]) for key in keys]
     assert list(connection.scripts(calls)) == [1] * 8
     homes = [cluster.holder(key) for key in keys]
     assert {number for home in homes for number in home} == {0, 1, 2}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentq.coordinator.connection import Connection
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.url import display, parse
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.url import parse_url, redact_url
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,13 @@ from agentq.coordinator.url import display, parse
     ],
 )
 def test_one_server_is_understood(url: str, places: list[tuple[str, int]], options: dict[str, Any]) -> None:
-    address = parse(url)
+    address = parse_url(url)
 
     assert (address.shape, list(address.places), address.options, address.tls) == ("single", places, options, False)
 
 
 def test_sentinels_are_understood_with_their_own_password() -> None:
-    address = parse("valkey+sentinel://u:p@a,b:7/jobs/3?sentinel_password=q")
+    address = parse_url("valkey+sentinel://u:p@a,b:7/jobs/3?sentinel_password=q")
 
     assert (address.shape, address.service) == ("sentinel", "jobs")
     assert address.places == (("a", 26379), ("b", 7))
@@ -46,13 +46,13 @@ def test_sentinels_are_understood_with_their_own_password() -> None:
     "url", ["redis+cluster://a:1,b:2", "redis://a:1,b:2?cluster=true", "valkey://a:1,b:2?cluster=1"]
 )
 def test_a_cluster_is_understood(url: str) -> None:
-    address = parse(url)
+    address = parse_url(url)
 
     assert (address.shape, address.places) == ("cluster", (("a", 1), ("b", 2)))
 
 
 def test_tls_is_understood_for_servers_and_sentinels(tmp_path: Path) -> None:
-    address = parse(f"rediss+sentinel://a/jobs?ssl_ca_certs={tmp_path}&ssl_min_version=1.3&ssl_check_hostname=no")
+    address = parse_url(f"rediss+sentinel://a/jobs?ssl_ca_certs={tmp_path}&ssl_min_version=1.3&ssl_check_hostname=no")
     expected = {
         "ssl_ca_certs": str(tmp_path),
         "ssl_min_version": ssl.TLSVersion.TLSv1_3,
@@ -62,7 +62,7 @@ def test_tls_is_understood_for_servers_and_sentinels(tmp_path: Path) -> None:
     assert address.tls
     assert address.options == expected | {"db": 0}
     assert address.sentinel_options == expected
-    assert parse("valkeys://h").options["ssl_check_hostname"] is True
+    assert parse_url("valkeys://h").options["ssl_check_hostname"] is True
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_a_bad_address_is_refused_in_one_sentence_with_an_example(url: str, prob
     ],
 )
 def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
-    assert display(url) == shown
+    assert redact_url(url) == shown
 
 
 def test_an_address_does_not_give_its_password_away_in_a_traceback() -> None:
-    assert "s3cret" not in repr(parse("redis+sentinel://:s3cret@h/jobs?sentinel_password=s3cret"))
+    assert "s3cret" not in repr(parse_url("redis+sentinel://:s3cret@h/jobs?sentinel_password=s3cret"))

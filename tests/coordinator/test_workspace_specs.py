@@ -9,11 +9,11 @@ import pytest
 from support.world import World
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.policy import ClassPolicy, RetryPolicy
-from agentq.coordinator.run import Outcome, RunSpec, spec_from_wire
-from agentq.coordinator.workspace import Work, Workspace
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.retry_policy import OutcomeClassPolicy, RetryPolicy
+from agentq.coordinator.model.spec import Outcome, RunSpec, parse_spec
+from agentq.coordinator.model.workspace import DeliveredWork, WorkspaceSpec
 
 HOME: dict[str, Any] = {"repository": "/srv/shop", "base": "main"}
 COMMAND: dict[str, Any] = {"kind": "command", "argv": ["make"], "workspace": HOME}
@@ -68,7 +68,7 @@ def test_a_workspace_that_makes_no_sense_is_refused_with_one_sentence(fields: di
 
 @pytest.mark.parametrize("address", ["/srv/shop", "https://host/shop.git", "git@host:team/shop.git", "file:///srv/x"])
 def test_a_repository_is_a_path_or_an_address(address: str) -> None:
-    assert Workspace(repository=address, base="HEAD~1").repository == address
+    assert WorkspaceSpec(repository=address, base="HEAD~1").repository == address
 
 
 def test_a_workspace_comes_back_from_the_wire_without_what_this_version_does_not_know() -> None:
@@ -79,13 +79,16 @@ def test_a_workspace_comes_back_from_the_wire_without_what_this_version_does_not
     )
     wire = json.loads(spec.to_wire())
 
-    assert spec_from_wire(json.dumps(wire), spec.lane) == spec
+    assert parse_spec(json.dumps(wire), spec.lane) == spec
     assert wire["workspace"].keys() == {"repository", "base", "target", "check", "ports", "rounds"}
-    assert spec_from_wire(json.dumps(wire | {"workspace": wire["workspace"] | {"colour": "red"}}), spec.lane) == spec
+    assert parse_spec(json.dumps(wire | {"workspace": wire["workspace"] | {"colour": "red"}}), spec.lane) == spec
 
 
 def test_what_was_delivered_is_told_with_the_outcome(world: World) -> None:
-    run, work = world.submit(workspace=HOME), Work(commit="c0ffee", base="ba5e", target="main", merged=True, files=3)
+    run, work = (
+        world.submit(workspace=HOME),
+        DeliveredWork(commit="c0ffee", base="ba5e", target="main", merged=True, files=3),
+    )
     world.queue.finish([(world.worker("w1").claim(1)[0], Outcome(work=work))])
 
     told = world.get(run)
@@ -110,8 +113,8 @@ def test_a_conflict_or_a_failed_check_goes_back_as_often_as_the_workspace_says(
 
 
 def test_what_the_policy_itself_says_of_a_class_goes_before_the_rounds() -> None:
-    workspace = Workspace(**HOME, on_check="fail", rounds=4)
-    own = RetryPolicy(classes={OutcomeClass.CHECK: ClassPolicy(retries=9)}, final=(OutcomeClass.CONFLICT,))
+    workspace = WorkspaceSpec(**HOME, on_check="fail", rounds=4)
+    own = RetryPolicy(classes={OutcomeClass.CHECK: OutcomeClassPolicy(retries=9)}, final=(OutcomeClass.CONFLICT,))
 
-    assert workspace.tries(own).classes == {OutcomeClass.CHECK: ClassPolicy(retries=9)}
+    assert workspace.tries(own).classes == {OutcomeClass.CHECK: OutcomeClassPolicy(retries=9)}
     assert workspace.tries(RetryPolicy()).classes[OutcomeClass.CHECK].retries == 0

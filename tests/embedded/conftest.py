@@ -11,7 +11,7 @@ import pytest
 from support.embedded_servers import end, processes
 from support.requirements import FLAVOURS, binary
 
-from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.storage.embedded import EmbeddedServer
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def base() -> Iterator[Path]:
 
 
 @pytest.fixture
-def server(base: Path) -> Embedded:
-    return Embedded(base / "server")
+def server(base: Path) -> EmbeddedServer:
+    return EmbeddedServer(base / "server")
 
 
 @pytest.fixture(params=FLAVOURS)
-def either(request: pytest.FixtureRequest, base: Path) -> Embedded:
+def either(request: pytest.FixtureRequest, base: Path) -> EmbeddedServer:
     """The server, once for each program."""
-    return Embedded(base / "server", binary=binary("redis") if request.param == "redis" else None)
+    return EmbeddedServer(base / "server", binary=binary("redis") if request.param == "redis" else None)

@@ -18,10 +18,10 @@ from support.processes import alive
 from support.servers import until, valkey_binary
 
 from agentq.coordinator import errors
-from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.storage.embedded import EmbeddedServer
 
 
-def test_many_starters_at_once_start_exactly_one_server(server: Embedded) -> None:
+def test_many_starters_at_once_start_exactly_one_server(server: EmbeddedServer) -> None:
     server.folder.mkdir(mode=0o700)
     with open(server.folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -33,7 +33,7 @@ def test_many_starters_at_once_start_exactly_one_server(server: Embedded) -> Non
     assert server.log.read_text().count("Ready to accept") == 1
 
 
-def test_a_starter_killed_with_the_lock_in_hand_blocks_nobody(server: Embedded) -> None:
+def test_a_starter_killed_with_the_lock_in_hand_blocks_nobody(server: EmbeddedServer) -> None:
     server.folder.mkdir(mode=0o700)
     code = "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, 2); print(flush=True); sys.stdin.read()"
     with Popen([sys.executable, "-c", code, str(server.folder / "lock")], stdin=PIPE, stdout=PIPE) as holder:
@@ -51,7 +51,7 @@ def test_a_starter_killed_before_the_server_listens_leads_to_no_second_server(ba
     """The moment at which nothing but the lock tells that a server is coming."""
     os.mkfifo(base / "gate")
     program = script(base, f'touch {base}/reached; read go < {base}/gate; exec {valkey_binary()} "$@"')
-    server = Embedded(base / "server", binary=program)
+    server = EmbeddedServer(base / "server", binary=program)
     with starting(server) as (starter,):
         until((base / "reached").exists, "the program to begin")
         starter.kill()
@@ -67,7 +67,7 @@ def test_a_starter_killed_before_the_server_listens_leads_to_no_second_server(ba
 
 
 @pytest.mark.full("takes 1 s")
-def test_starters_killed_at_any_moment_leave_one_server_or_none(server: Embedded) -> None:
+def test_starters_killed_at_any_moment_leave_one_server_or_none(server: EmbeddedServer) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -80,7 +80,7 @@ def test_starters_killed_at_any_moment_leave_one_server_or_none(server: Embedded
             end(serving(server)) if number % 2 else server.stop()
 
 
-def test_everything_written_is_there_after_a_stop_and_after_a_crash(either: Embedded) -> None:
+def test_everything_written_is_there_after_a_stop_and_after_a_crash(either: EmbeddedServer) -> None:
     for number in range(4):
         client = store(either.start())
         assert client.lrange("list", 0, -1) == [f"{n}" for n in range(number)]
@@ -89,7 +89,7 @@ def test_everything_written_is_there_after_a_stop_and_after_a_crash(either: Embe
         assert (either.find(), either.pid(), either.stop()) == (None, None, False)
 
 
-def test_a_server_killed_in_a_rewrite_starts_again_once_the_child_that_rewrites_is_gone(server: Embedded) -> None:
+def test_a_server_killed_in_a_rewrite_starts_again_once_the_child_that_rewrites_is_gone(server: EmbeddedServer) -> None:
     client = store(server.start())
     client.config_set("rdb-key-save-delay", 20_000)
     client.mset({f"key{n}": "x" for n in range(1000)})
@@ -108,7 +108,7 @@ def test_a_server_killed_in_a_rewrite_starts_again_once_the_child_that_rewrites_
     assert not alive(child)
 
 
-def test_a_stale_pid_file_never_leads_to_a_stranger(server: Embedded) -> None:
+def test_a_stale_pid_file_never_leads_to_a_stranger(server: EmbeddedServer) -> None:
     server.start()
     end(serving(server))
     with Popen(["tail", "-f", server.log], stdout=PIPE) as stranger:
@@ -125,7 +125,7 @@ def test_a_stale_pid_file_never_leads_to_a_stranger(server: Embedded) -> None:
             stranger.kill()
 
 
-def test_a_server_whose_socket_was_deleted_can_still_be_stopped(server: Embedded) -> None:
+def test_a_server_whose_socket_was_deleted_can_still_be_stopped(server: EmbeddedServer) -> None:
     server.start()
     pid = serving(server)
     (server.folder / "socket").unlink()
@@ -138,7 +138,7 @@ def test_a_server_whose_socket_was_deleted_can_still_be_stopped(server: Embedded
 
 
 @pytest.mark.full("takes 4 s")
-def test_a_frozen_server_is_reported_and_stop_kills_it(server: Embedded) -> None:
+def test_a_frozen_server_is_reported_and_stop_kills_it(server: EmbeddedServer) -> None:
     store(server.start()).set("key", "value")
     pid = serving(server)
     os.kill(pid, signal.SIGSTOP)
@@ -151,7 +151,7 @@ def test_a_frozen_server_is_reported_and_stop_kills_it(server: Embedded) -> None
     assert store(server.start()).get("key") == "value"
 
 
-def test_a_script_that_hangs_does_not_keep_the_server_from_stopping(server: Embedded) -> None:
+def test_a_script_that_hangs_does_not_keep_the_server_from_stopping(server: EmbeddedServer) -> None:
     client = store(server.start())
     client.config_set("lua-time-limit", 1)
     client.set("key", "value")
@@ -171,10 +171,10 @@ def busy(client: redis.Redis) -> bool:
 
 
 @pytest.mark.full("takes 4 s")
-def test_loading_counts_as_waiting_and_can_be_stopped(base: Path, server: Embedded) -> None:
+def test_loading_counts_as_waiting_and_can_be_stopped(base: Path, server: EmbeddedServer) -> None:
     store(server.start()).eval("for n = 1, 4096 do redis.call('set', 'key' .. n, 'x') end", 0)
     server.stop()
-    slow = Embedded(server.folder, binary=script(base, f'exec {valkey_binary()} "$@" --key-load-delay 500'))
+    slow = EmbeddedServer(server.folder, binary=script(base, f'exec {valkey_binary()} "$@" --key-load-delay 500'))
 
     with starting(slow):
         until(lambda: slow.pid() is not None, "the server to listen")

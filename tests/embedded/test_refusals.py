@@ -12,13 +12,13 @@ from support.embedded_servers import script, store
 from support.servers import valkey_binary
 
 from agentq.coordinator import errors
-from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.storage.embedded import EmbeddedServer
 
 
-def test_a_program_that_dies_at_once_is_reported_with_its_last_words(base: Path, server: Embedded) -> None:
+def test_a_program_that_dies_at_once_is_reported_with_its_last_words(base: Path, server: EmbeddedServer) -> None:
     def says(program: str) -> str:
         with pytest.raises(errors.Unreachable) as caught:
-            Embedded(server.folder, binary=program).start()
+            EmbeddedServer(server.folder, binary=program).start()
         assert len(str(caught.value).splitlines()) == 1
         return str(caught.value)
 
@@ -37,14 +37,14 @@ def test_a_program_that_dies_at_once_is_reported_with_its_last_words(base: Path,
 def test_a_folder_that_cannot_be_used_is_refused_and_left_as_it_is(base: Path) -> None:
     (base / "file").touch()
     with pytest.raises(errors.Unreachable, match="Not a directory; mend that, or set AGENTQ_HOME"):
-        Embedded(base / "file" / "server").start()
+        EmbeddedServer(base / "file" / "server").start()
     with pytest.raises(errors.Unreachable, match="File exists"):
-        Embedded(base / "file").start()
+        EmbeddedServer(base / "file").start()
     (base / "open").mkdir()
     (base / "open").chmod(0o755)  # whatever the umask is
     (base / "open" / "work").touch()
     with pytest.raises(errors.Invalid, match="chmod 700"):
-        Embedded(base / "open").start()
+        EmbeddedServer(base / "open").start()
     assert (base / "open").stat().st_mode & 0o777 == 0o755
 
 
@@ -54,11 +54,11 @@ def test_other_users_folders_are_refused(base: Path) -> None:
     (base / "foreign").mkdir(mode=0o700)
     os.chown(base / "foreign", 65534, 65534)
     with pytest.raises(errors.NotAllowed, match="belongs to another user"):
-        Embedded(base / "foreign").start()
+        EmbeddedServer(base / "foreign").start()
     os.seteuid(65534)
     try:
         with pytest.raises(errors.NotAllowed, match="Permission denied"):
-            Embedded(base / "server").start()
+            EmbeddedServer(base / "server").start()
     finally:
         os.seteuid(0)
 
@@ -74,6 +74,6 @@ def test_a_full_disk_is_named(base: Path) -> None:
             while True:
                 file.write(b"x" * 4096)
         with pytest.raises(errors.Unreachable, match=r"disk is full|No space left"):
-            Embedded(disk).start()
+            EmbeddedServer(disk).start()
     finally:
         subprocess.run(["umount", "-l", disk], check=True)

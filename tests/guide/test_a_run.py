@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.world import World
 
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import Outcome
 
 
 def test_a_submitted_run_is_claimed_started_and_finished(world: World) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentq.planning.compiling import Compiled, compile_plan
-from agentq.planning.expanding import expand
-from agentq.planning.site import Site
+from agentq.planning.compiler import CompiledPlan, compile_plan
+from agentq.planning.expand.expander import expand_plan
+from agentq.planning.repository import PlanRepository
 
-SITE = Site("/repository", True, "main", "agentq/plan")
-Plan = Callable[..., Compiled]
+SITE = PlanRepository("/repository", True, "main", "agentq/plan")
+Plan = Callable[..., CompiledPlan]
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Compiles a plan that is given as text; `files` are others beside it."""
     monkeypatch.chdir(tmp_path)
 
-    def read(text: str, *, name: str = "plan.yaml", site: Site | None = None, **more: Any) -> Compiled:
+    def read(text: str, *, name: str = "plan.yaml", site: PlanRepository | None = None, **more: Any) -> CompiledPlan:
         for other, body in more.pop("files", {}).items():
             (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / other).write_text(dedent(body))
         Path(name).write_text(dedent(text))
-        return compile_plan(expand(name, more.pop("given", {})), "plan-1", site)
+        return compile_plan(expand_plan(name, more.pop("given", {})), "plan-1", site)
 
     return read

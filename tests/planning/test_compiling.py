@@ -13,19 +13,19 @@ import pytest
 from planning.conftest import SITE, Plan
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.moments import duration_ms
-from agentq.planning.compiling import Compiled
+from agentq.coordinator.model.durations import parse_duration_ms
+from agentq.planning.compiler import CompiledPlan
 
 HOST = {"host": socket.gethostname()}
 
 
-def only(compiled: Compiled) -> dict[str, Any]:
+def only(compiled: CompiledPlan) -> dict[str, Any]:
     """The spec of the only task, as far as it differs from the defaults."""
     (task,) = compiled.tasks
     return task.spec.model_dump(mode="json", exclude_defaults=True)
 
 
-def ids(compiled: Compiled) -> list[str]:
+def ids(compiled: CompiledPlan) -> list[str]:
     return [task.id for task in compiled.tasks]
 
 
@@ -52,7 +52,7 @@ KEYS = {
         "stop_grace_ms": 500,
         "delay_ms": 60_000,
         "expires_ms": 172_800_000,
-        "keep_ms": duration_ms("30d"),
+        "keep_ms": parse_duration_ms("30d"),
     },
     "{command: x, memory: 512M, cpu_time: 90s, nice: 5}": {"caps": {"memory_bytes": 512 << 20, "cpu_s": 90, "nice": 5}},
     "{command: x, retries: 2, retry: {delay: 5s, delay_max: 1m, only: [exit], classes: {timeout: {retries: 1}}}}": {
@@ -358,7 +358,7 @@ def test_a_large_plan_is_read_in_time_that_grows_with_it(plan: Plan) -> None:
 
 def test_reading_a_submit_imports_nothing_of_plans() -> None:
     found = "[m for m in sys.modules if 'yaml' in m or 'planning' in m]"
-    program = f"import sys, agentq.cli.submit, agentq.cli.main; print({found})"
+    program = f"import sys, agentq.cli.commands.submit, agentq.cli.main; print({found})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"

@@ -10,11 +10,11 @@ import pytest
 from planning.conftest import Plan
 
 from agentq.coordinator.errors import Invalid
-from agentq.planning.document import read_plan
-from agentq.planning.importing_lines import import_lines
-from agentq.planning.importing_markdown import import_markdown
-from agentq.planning.tree import plain
-from agentq.planning.writing import written
+from agentq.planning.convert.jsonl_import import import_jsonl
+from agentq.planning.convert.markdown_import import import_markdown
+from agentq.planning.convert.plan_text import format_plan
+from agentq.planning.read.plan_file import read_plan
+from agentq.planning.read.source_tree import strip_positions
 
 MARKDOWN = """
 # Spring cleaning
@@ -97,7 +97,7 @@ BEADS = [
 
 
 def test_beads_become_a_plan_without_what_is_closed() -> None:
-    plan = import_lines("\n".join(map(json.dumps, BEADS)), "issues.jsonl")
+    plan = import_jsonl("\n".join(map(json.dumps, BEADS)), "issues.jsonl")
 
     assert needs(plan) == {"bd-2": ["bd-6"], "bd-4": ["bd-2"], "bd-5": ["bd-4"], "bd-6": []}
     assert plan["tasks"][0]["prompt"] == "Test\n\nWrite it.\n"
@@ -111,7 +111,7 @@ def test_any_lines_with_dependencies_become_a_plan() -> None:
         {"id": "d", "prompt": "Do d.", "depends_on": "1", "blocked_by": ["b c"], "status": "todo"},
         {"id": "e", "prompt": "Do e.", "after": ["d"], "status": "done"},
     ]
-    plan = import_lines("\n".join(map(json.dumps, lines)), "tasks.jsonl")
+    plan = import_jsonl("\n".join(map(json.dumps, lines)), "tasks.jsonl")
 
     assert needs(plan) == {"1": [], "b-c": ["1"], "d": ["1", "b-c"]}
     assert [task.get("prompt", task.get("command")) for task in plan["tasks"]] == ["make", "B\n\nDo b.\n", "Do d."]
@@ -130,7 +130,7 @@ def test_any_lines_with_dependencies_become_a_plan() -> None:
 )
 def test_lines_are_refused_with_their_place(lines: str, said: str) -> None:
     with pytest.raises(Invalid) as refused:
-        import_lines(lines, "x.jsonl")
+        import_jsonl(lines, "x.jsonl")
 
     assert said in str(refused.value)
 
@@ -158,13 +158,13 @@ def test_what_is_written_is_read_again_as_it_was(tmp_path: Path, format_: str) -
     tasks = [{"id": f"t{n}", "title": text, "command": ["x", text, text]} for n, text in enumerate(ODD)]
     plan = {"name": "odd", "max_parallel": 2, "tasks": tasks}
     path = tmp_path / f"plan.{format_}"
-    path.write_text(written(plan, format_))
+    path.write_text(format_plan(plan, format_))
 
-    assert plain(read_plan(str(path))) == plan
+    assert strip_positions(read_plan(str(path))) == plan
 
 
 def test_an_imported_plan_can_be_submitted(plan: Plan) -> None:
-    text = written(import_markdown(MARKDOWN, "tasks.md"), "yaml")
+    text = format_plan(import_markdown(MARKDOWN, "tasks.md"), "yaml")
     compiled = plan(f"defaults: {{agent: standin}}\nrepository: none\n{text}")
 
     assert len(compiled.tasks) == 7

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentq.coordinator.errors import Invalid
-from agentq.planning.expanding import expand
+from agentq.planning.expand.expander import expand_plan
 
 
 def test_all_that_is_wrong_with_ids_and_needs_is_told_at_once(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ tasks:
     )
 
     with pytest.raises(Invalid) as told:
-        expand(str(path))
+        expand_plan(str(path))
 
     said = str(told.value)
     assert "the id 'a' is taken" in said
@@ -46,7 +46,7 @@ tasks:
     )
 
     with pytest.raises(Invalid) as told:
-        expand(str(path))
+        expand_plan(str(path))
 
     said = str(told.value)
     assert "there is no key 'comand'" in said

@@ -12,10 +12,10 @@ import pytest
 from planning.conftest import SITE, Plan
 
 from agentq.coordinator.errors import Invalid
-from agentq.planning import document
-from agentq.planning.expanding import expand
-from agentq.planning.faults import nearest
-from agentq.planning.filling import EXPRESSION, OUTPUT
+from agentq.planning.errors import did_you_mean
+from agentq.planning.expand.expander import expand_plan
+from agentq.planning.expand.templates import EXPRESSION_PATTERN, OUTPUT_PATTERN
+from agentq.planning.read import plan_file
 
 TASK = "{id: a, command: make}"
 REFUSED = {
@@ -316,11 +316,11 @@ def test_what_is_not_utf8_is_refused_by_place(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_bytes(b"name: a\ntasks: \xff")
 
     with pytest.raises(Invalid, match=r"plan\.yaml:2:8: a plan is text in UTF-8, and this is something else"):
-        expand(str(tmp_path / "plan.yaml"))
+        expand_plan(str(tmp_path / "plan.yaml"))
 
 
 def test_a_file_that_is_too_large_is_not_read(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "PLAN_BYTES", 100)
+    monkeypatch.setattr(plan_file, "PLAN_BYTES", 100)
 
     with pytest.raises(Invalid, match=r"plan\.yaml has more than 100 bytes, which is the most"):
         plan("# " + "x" * 100)
@@ -336,7 +336,7 @@ def test_a_bomb_of_aliases_costs_nothing(plan: Plan) -> None:
 @pytest.mark.parametrize("path", ["missing.yaml", "."])
 def test_a_file_that_cannot_be_read_is_named(path: str) -> None:
     with pytest.raises(Invalid, match=r"cannot be read: (no such file|is a directory)"):
-        expand(path)
+        expand_plan(path)
 
 
 INCLUDES = {
@@ -396,13 +396,13 @@ def test_a_file_that_is_a_pipe_is_not_waited_for(plan: Plan, tmp_path: Path, wor
         plan(words)
 
 
-@pytest.mark.parametrize("pattern", [EXPRESSION, OUTPUT])
+@pytest.mark.parametrize("pattern", [EXPRESSION_PATTERN, OUTPUT_PATTERN])
 @pytest.mark.parametrize("text", ["{{ vars", "{{ vars.a b", "{{ tasks.", "{{ tasks.a b"])
 def test_a_long_placeholder_takes_no_longer_than_its_length(pattern: re.Pattern[str], text: str) -> None:
     """Each takes minutes where the time goes by the square of the length."""
     assert pattern.search(text + " " * 300_000) is None
     assert pattern.search(text + " x" * 100_000) is None
-    assert nearest(text * 10_000, ["x" * 30_000] * 1_000) == ""
+    assert did_you_mean(text * 10_000, ["x" * 30_000] * 1_000) == ""
 
 
 @pytest.mark.parametrize(

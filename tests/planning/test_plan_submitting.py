@@ -8,10 +8,10 @@ import pytest
 from planning.conftest import SITE, Plan
 from support.world import World
 
-from agentq.coordinator.plans import OnFailed, Plans, Task
-from agentq.planning.exporting import Standing, export_plan
-from agentq.planning.submitting import complete_plan, head_in, head_of, read_source, submit_plan
-from agentq.planning.writing import written
+from agentq.coordinator.plans.verbs import OnFailedPolicy, Plans, TaskSubmission
+from agentq.planning.convert.plan_export import ExportedTask, export_plan
+from agentq.planning.convert.plan_text import format_plan
+from agentq.planning.submit import build_header, complete_plan, read_header, read_source, submit_plan
 
 TEXT = """
 max_parallel: 2
@@ -33,7 +33,9 @@ class Cut(Plans):
     def _seal(self, plan: str, durable: bool = False) -> None:  # noqa: ARG002 - as it is called
         raise KeyboardInterrupt
 
-    def _submit(self, plan: str, tasks: Sequence[Task], ids: dict[str, str], on_failed: OnFailed) -> None:
+    def _submit(
+        self, plan: str, tasks: Sequence[TaskSubmission], ids: dict[str, str], on_failed: OnFailedPolicy
+    ) -> None:
         super()._submit(plan, tasks[: self.tasks_left], ids, on_failed)
 
 
@@ -43,7 +45,7 @@ def test_a_plan_that_was_cut_is_completed_without_its_file(world: World, plan: P
     cut = Cut(world.queue)
     cut.tasks_left = tasks_left
     with pytest.raises(KeyboardInterrupt):
-        submit_plan(cut, "plan-1", head_of(compiled, crewed=True), compiled.tasks)
+        submit_plan(cut, "plan-1", build_header(compiled, crewed=True), compiled.tasks)
     plans = Plans(world.queue)
     before = plans.get("plan-1")
 
@@ -57,11 +59,11 @@ def test_a_plan_that_was_cut_is_completed_without_its_file(world: World, plan: P
 def test_what_is_kept_of_a_plan_is_what_was_submitted(world: World, plan: Plan) -> None:
     compiled = plan(TEXT, site=SITE)
     plans = Plans(world.queue)
-    submit_plan(plans, "plan-1", head_of(compiled, file="/plan.yaml"), compiled.tasks)
+    submit_plan(plans, "plan-1", build_header(compiled, file="/plan.yaml"), compiled.tasks)
     head, tasks = read_source(plans.source("plan-1"))
 
     assert tuple(tasks) == compiled.tasks
-    assert head == head_in(plans, "plan-1")
+    assert head == read_header(plans, "plan-1")
     assert (head.file, head.max_parallel, head.queues, head.target) == (
         "/plan.yaml",
         2,
@@ -74,19 +76,19 @@ def test_what_is_kept_of_a_plan_is_what_was_submitted(world: World, plan: Plan) 
 
 def test_a_plan_that_somebody_else_made_has_a_head_as_well(world: World, plan: Plan) -> None:
     compiled = plan("tasks: [{id: a, command: x}]")
-    made = [Task(task.id, task.spec) for task in compiled.tasks]
+    made = [TaskSubmission(task.id, task.spec) for task in compiled.tasks]
     plans = Plans(world.queue)
     plans.create("theirs", made, plan="theirs-1", source="what they like")
 
-    assert head_in(plans, "theirs-1").name == "theirs-1"
+    assert read_header(plans, "theirs-1").name == "theirs-1"
 
 
 def test_an_exported_plan_compiles_to_the_same_runs(plan: Plan) -> None:
     compiled = plan(TEXT, site=SITE)
-    head = head_of(compiled)
-    standing = [Standing(task.id, task.spec, task.needs, "pending", "") for task in compiled.tasks]
+    head = build_header(compiled)
+    standing = [ExportedTask(task.id, task.spec, task.needs, "pending", "") for task in compiled.tasks]
 
-    text = written(export_plan(head, standing), "yaml")
+    text = format_plan(export_plan(head, standing), "yaml")
     again = plan(text, name="again.yaml", site=SITE)
 
     assert [task.spec for task in again.tasks] == [task.spec for task in compiled.tasks]

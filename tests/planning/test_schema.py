@@ -11,17 +11,17 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 from support.generated_docs import ROOT, plan_schema_file
 
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.workspace import Workspace
-from agentq.planning.compiling import compile_plan
-from agentq.planning.document import read_plan
-from agentq.planning.expanding import expand
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.planning.compiler import compile_plan
+from agentq.planning.expand.expander import expand_plan
+from agentq.planning.read.plan_file import read_plan
+from agentq.planning.read.source_tree import strip_positions
+from agentq.planning.repository import PlanRepository
 from agentq.planning.schema import plan_schema
-from agentq.planning.site import Site
-from agentq.planning.tree import plain
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-SITE = Site("/repository", True, "main", "agentq/plan")
+SITE = PlanRepository("/repository", True, "main", "agentq/plan")
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,11 @@ def validator() -> Draft202012Validator:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_fit_the_schema_and_can_be_submitted(path: Path, validator: Draft202012Validator) -> None:
-    tree = plain(read_plan(str(path)))
+    tree = strip_positions(read_plan(str(path)))
     given = {"version": "1.2"} if "version" in tree.get("vars", {}) else {}
 
     assert [error.message for error in validator.iter_errors(tree)] == []
-    assert compile_plan(expand(str(path), given), "plan-1", SITE).tasks
+    assert compile_plan(expand_plan(str(path), given), "plan-1", SITE).tasks
 
 
 def test_the_schema_beside_the_examples_is_the_present_one() -> None:
@@ -76,7 +76,7 @@ def test_every_key_says_what_it_is_for() -> None:
 
     def nameless(part: dict[str, Any], path: str) -> Iterator[str]:
         for name, said in part.get("properties", {}).items():
-            if "description" not in said and path != "ClassRetry":
+            if "description" not in said and path != "TaskClassRetry":
                 yield f"{path}.{name}"
 
     found = [name for part, body in [("Plan", schema), *schema["$defs"].items()] for name in nameless(body, part)]
@@ -89,10 +89,10 @@ def test_the_tables_tell_how_often_a_task_is_tried_again_if_it_does_not_say() ->
     def told(part: str, key: str) -> list[str]:
         return re.findall(r"\d+", parts[part]["properties"][key]["description"])
 
-    assert told("Task", "retries") == told("Retry", "failures") == [str(policy.failures)]
-    assert told("Retry", "crashes") == [str(policy.crashes)]
-    assert told("Retry", "deferrals") == [str(policy.deferrals)]
-    assert told("Worktree", "rounds") == [str(Workspace.model_fields["rounds"].default)]
+    assert told("TaskDefinition", "retries") == told("TaskRetry", "failures") == [str(policy.failures)]
+    assert told("TaskRetry", "crashes") == [str(policy.crashes)]
+    assert told("TaskRetry", "deferrals") == [str(policy.deferrals)]
+    assert told("WorktreeOptions", "rounds") == [str(WorkspaceSpec.model_fields["rounds"].default)]
 
 
 BLOCKS = [
@@ -108,5 +108,5 @@ def test_a_plan_in_the_docs_is_one(page: str, block: str, tmp_path: Path, valida
     path = tmp_path / "plan.yaml"
     path.write_text(block)
 
-    assert [error.message for error in validator.iter_errors(plain(read_plan(str(path))))] == [], page
-    assert compile_plan(expand(str(path)), "plan-1", SITE).tasks
+    assert [error.message for error in validator.iter_errors(strip_positions(read_plan(str(path))))] == [], page
+    assert compile_plan(expand_plan(str(path)), "plan-1", SITE).tasks

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agentq.coordinator.errors import Invalid, Refused
-from agentq.planning.expanding import expand
-from agentq.planning.site import Site, Wishes, site_of
+from agentq.planning.expand.expander import expand_plan
+from agentq.planning.repository import PlanRepository, RepositoryOptions, find_repository
 
 AGENT = "tasks: [{id: a, agent: x, prompt: y}]\n"
-SiteOf = Callable[..., Site | None]
+SiteOf = Callable[..., PlanRepository | None]
 
 
 def git(folder: Path, *words: str) -> str:
@@ -42,9 +42,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def site(repository: Path) -> SiteOf:
-    def find(text: str = "", *, folder: Path = repository, **wishes: object) -> Site | None:
+    def find(text: str = "", *, folder: Path = repository, **wishes: object) -> PlanRepository | None:
         (folder / "plan.yaml").write_text(f"{text}\n{AGENT}")
-        return site_of(expand(str(folder / "plan.yaml")), Wishes(**wishes))  # type: ignore[arg-type]
+        return find_repository(expand_plan(str(folder / "plan.yaml")), RepositoryOptions(**wishes))  # type: ignore[arg-type]
 
     return find
 
@@ -52,7 +52,7 @@ def site(repository: Path) -> SiteOf:
 def test_the_work_starts_from_what_is_checked_out_and_goes_to_a_branch_of_its_own(
     site: SiteOf, repository: Path
 ) -> None:
-    assert site() == Site(str(repository), True, "main", "agentq/plan", checked_out="main")
+    assert site() == PlanRepository(str(repository), True, "main", "agentq/plan", checked_out="main")
 
 
 def test_a_plan_in_a_folder_of_the_repository_means_the_repository(site: SiteOf, repository: Path) -> None:
@@ -108,14 +108,14 @@ def test_a_bare_repository_will_do(site: SiteOf, repository: Path, tmp_path: Pat
     found = site(f"repository: {bare}")
 
     assert found is not None
-    assert found == Site(str(bare), True, "main", "agentq/plan")
+    assert found == PlanRepository(str(bare), True, "main", "agentq/plan")
 
 
 def test_an_address_is_asked_for_its_branches(site: SiteOf, repository: Path) -> None:
     address = f"file://{repository}".replace(" ", "%20")
     found = site(f"repository: {address}")
 
-    assert found == Site(address, False, "main", "agentq/plan")
+    assert found == PlanRepository(address, False, "main", "agentq/plan")
     with pytest.raises(Invalid, match="has no branch 'nxt' to start from"):
         site(f"repository: {address}", base="nxt")
 

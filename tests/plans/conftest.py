@@ -18,11 +18,11 @@ from support.processes import send
 from support.repositories import ALONE, Depot
 from support.servers import Server, until
 
-from agentq.coordinator.plans import Plan, Plans, TaskRecord
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.records import Records
-from agentq.coordinator.settings import Settings
-from agentq.worker import proc
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.plans.verbs import PlanRecord, Plans, TaskRecord
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.worker.process import procfs
 
 
 class Desk:
@@ -85,13 +85,13 @@ class Desk:
     # ---- what the server has
 
     @cached_property
-    def queue(self) -> Queue:
-        from agentq.coordinator.embedded import Embedded
+    def queue(self) -> RunVerbs:
+        from agentq.coordinator.storage.embedded import EmbeddedServer
 
-        url = self.url or Embedded(self.home / "agentq" / "server").find()
-        return Queue.open(Settings.model_validate({"url": url, "namespace": self.namespace, **self.times}))
+        url = self.url or EmbeddedServer(self.home / "agentq" / "server").find()
+        return RunVerbs.open(Settings.model_validate({"url": url, "namespace": self.namespace, **self.times}))
 
-    def newest(self) -> Plan | None:
+    def newest(self) -> PlanRecord | None:
         found, _ = Plans(self.queue).ls(limit=1)
         return found[0] if found else None
 
@@ -103,17 +103,17 @@ class Desk:
         """Until a task of the newest plan is in a state."""
         until(lambda: self.tasks().get(task, None) and self.tasks()[task].state == state, f"{task} to be {state}", 60)
 
-    def records(self) -> Records:
-        return Records(self.queue.store)
+    def records(self) -> RunQueries:
+        return RunQueries(self.queue.store)
 
     def workers(self) -> list[int]:
         """The processes of workers that `agentq run` has started."""
-        return [one.pid for one in proc.everything() if self._is_ours(one.pid)]
+        return [one.pid for one in procfs.list_own_processes() if self._is_ours(one.pid)]
 
     def _is_ours(self, pid: int) -> bool:
-        own = proc.environment(pid, "HOME").get("HOME") == str(self.home)
+        own = procfs.read_environment(pid, "HOME").get("HOME") == str(self.home)
         try:
-            return own and b"agentq.cli.crewing" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            return own and b"agentq.cli.plans.local_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
 
@@ -157,9 +157,9 @@ def make_desk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     for desk in desks:
         desk.close()
         if desk.url is None:
-            from agentq.coordinator.embedded import Embedded
+            from agentq.coordinator.storage.embedded import EmbeddedServer
 
-            Embedded(desk.home / "agentq" / "server").stop()
+            EmbeddedServer(desk.home / "agentq" / "server").stop()
 
 
 @pytest.fixture

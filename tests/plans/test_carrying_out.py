@@ -13,9 +13,9 @@ from plans.conftest import MORTAL, Desk
 from support.processes import send
 from support.servers import until
 
-from agentq.coordinator.embedded import Embedded
-from agentq.coordinator.plans import Plans, Task
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.plans.verbs import Plans, TaskSubmission
+from agentq.coordinator.storage.embedded import EmbeddedServer
 
 
 def task(name: str, *, seconds: float = 0, log: object, needs: str = "[]", more: str = "") -> str:
@@ -150,7 +150,9 @@ def desk_refusal(desk: Desk) -> str:
 
 def test_resume_without_a_plan_names_the_others_that_have_not_ended(desk: Desk) -> None:
     plans = Plans(desk.queue)
-    first, second = (plans.create(name, [Task("a", RunSpec(kind="command", argv=["true"]))]) for name in ("one", "two"))
+    first, second = (
+        plans.create(name, [TaskSubmission("a", RunSpec(kind="command", argv=["true"]))]) for name in ("one", "two")
+    )
     program = desk.begin("resume", "--workers", "0")
     assert program.stderr is not None
     assert f"going on with {second}" in program.stderr.readline()
@@ -201,7 +203,7 @@ def test_after_a_power_cut_everything_goes_on_and_nothing_is_done_twice(make_des
     slow(desk)
     program = desk.begin("run", "plan.yaml", "--workers", "1")
     until(lambda: desk.home.joinpath("agentq/server").exists() and desk.began("two"), "the second task to begin", 60)
-    server = Embedded(desk.home / "agentq" / "server").pid()
+    server = EmbeddedServer(desk.home / "agentq" / "server").pid()
     assert server is not None
     send(signal.SIGKILL, (program.pid, *desk.workers(), server))
     program.communicate()

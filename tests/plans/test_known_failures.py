@@ -15,10 +15,10 @@ from plans.conftest import MORTAL, Desk
 from support.servers import Server, until
 
 from agentq.coordinator.errors import Invalid
-from agentq.planning.compiling import compile_plan
-from agentq.planning.expanding import expand
-from agentq.planning.importing_lines import import_lines
-from agentq.planning.writing import written
+from agentq.planning.compiler import compile_plan
+from agentq.planning.convert.jsonl_import import import_jsonl
+from agentq.planning.convert.plan_text import format_plan
+from agentq.planning.expand.expander import expand_plan
 
 LONG = 300 << 10
 """Of a prompt: Linux takes 128 KiB in one argument."""
@@ -89,12 +89,12 @@ def test_18_a_prompt_that_no_argument_could_hold_reaches_the_agent(evening: Even
 
 def test_12_an_import_cannot_bring_a_cycle_into_the_world(tmp_path: Path) -> None:
     lines = [{"id": "a", "title": "A", "blocked_by": ["b"]}, {"id": "b", "title": "B", "blocked_by": ["a"]}]
-    plan = import_lines("\n".join(map(json.dumps, lines)), "issues.jsonl")
+    plan = import_jsonl("\n".join(map(json.dumps, lines)), "issues.jsonl")
     path = tmp_path / "plan.yaml"
-    path.write_text(written({"defaults": {"agent": "standin"}, "repository": "none", **plan}, "yaml"))
+    path.write_text(format_plan({"defaults": {"agent": "standin"}, "repository": "none", **plan}, "yaml"))
 
     with pytest.raises(Invalid, match="these tasks wait for each other: a → b → a"):
-        compile_plan(expand(str(path)), "plan-1")
+        compile_plan(expand_plan(str(path)), "plan-1")
 
 
 def test_20_an_import_knows_who_is_blocked_and_how_urgent_it_is() -> None:
@@ -102,7 +102,7 @@ def test_20_an_import_knows_who_is_blocked_and_how_urgent_it_is() -> None:
         {"id": "a", "title": "A", "priority": 0, "issue_type": "task"},
         {"id": "b", "title": "B", "priority": 4, "issue_type": "task", "blocked_by": ["a"]},
     ]
-    first, second = import_lines("\n".join(map(json.dumps, lines)), "issues.jsonl")["tasks"]
+    first, second = import_jsonl("\n".join(map(json.dumps, lines)), "issues.jsonl")["tasks"]
 
     assert (first["priority"], second["priority"], second["needs"]) == (9, 1, ["a"])
 

@@ -15,9 +15,9 @@ from support.repositories import ALONE, Depot
 from support.servers import Server, until
 from support.worktree_runs import Yard, begin, work
 
-from agentq.coordinator.life import Run
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.turn import Turn
+from agentq.coordinator.model.agent_options import AgentTurnOptions
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.runs.run_record import RunRecord
 
 NEVER = RetryPolicy(failures=0, crashes=0)
 NewYard = Callable[[str], Yard]
@@ -60,7 +60,7 @@ def moved(yard: Yard, **files: str) -> str:
     return f"git -C {yard.depot.path} update-ref refs/heads/work {theirs}"
 
 
-def ending(run: Run) -> tuple[str, str]:
+def ending(run: RunRecord) -> tuple[str, str]:
     """State and class."""
     assert run.outcome is not None
     return run.state.value, run.outcome.class_.value
@@ -183,7 +183,7 @@ def test_a_branch_that_is_checked_out_elsewhere_is_told_by_name_and_before_any_w
 
 
 def test_exit_code_0_with_nothing_changed_is_no_success_where_changes_are_expected(yard: Yard) -> None:
-    (run,) = yard.done(yard.submit_agent("SAY All done!", turn=Turn(expects="changes"), retry=NEVER))
+    (run,) = yard.done(yard.submit_agent("SAY All done!", turn=AgentTurnOptions(expects="changes"), retry=NEVER))
 
     assert ending(run) == ("failed", "no_output")
 

@@ -11,19 +11,23 @@ from redis import Redis
 from rq.job import Job
 from support.servers import Server
 
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.records import Records
-from agentq.coordinator.run import Outcome, spec_from_wire
-from agentq.coordinator.settings import Settings
-from agentq.worker.rq import closing, job
-from agentq.worker.rq.clients import client_of
-from agentq.worker.rq.lanes import RqLanes
-from agentq.worker.rq.names import served
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, parse_spec
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
+from agentq.worker.rq import job
+from agentq.worker.rq.adopt import job_outcomes
+from agentq.worker.rq.queue_names import list_served_queues
+from agentq.worker.rq.redis_client import create_client
+from agentq.worker.rq.rq_lanes import RqLanes
 
-FUNCTIONS: dict[str, Callable[..., str]] = {job.__name__ + ":perform": job.execute, closing.SETTLE: job.conclude}
+FUNCTIONS: dict[str, Callable[..., str]] = {
+    job.__name__ + ":perform": job.execute_job,
+    job_outcomes.SETTLE_FUNCTION: job.settle_job,
+}
 
 
 @dataclass
@@ -41,10 +45,10 @@ class Adoption:
     def __init__(self, server: Server, settings: Settings) -> None:
         self.server = server
         self.settings = settings
-        self.client: Redis = client_of(settings.url)
-        self.runs = Queue.open(settings)
+        self.client: Redis = create_client(settings.url)
+        self.runs = RunVerbs.open(settings)
         self.store = self.runs.store
-        self.records = Records(self.store)
+        self.records = RunQueries(self.store)
 
     def queue(self, name: str = "default", kind: type[rq.Queue] = rq.Queue, **options: Any) -> rq.Queue:
         return kind(name, connection=self.client, **options)
@@ -55,13 +59,13 @@ class Adoption:
     def take_in(self, name: str = "default", room: int = 100) -> int:
         return self.lanes(name).take_in(room).taken
 
-    def worker(self, name: str = "w1", *queues: str) -> Lease:
-        mine = served(queues or ("default",))
-        lease = Lease(self.store, Identity(id=name, queues=mine), self.settings)
+    def worker(self, name: str = "w1", *queues: str) -> WorkerLease:
+        mine = list_served_queues(queues or ("default",))
+        lease = WorkerLease(self.store, WorkerIdentity(id=name, queues=mine), self.settings)
         lease.register()
         return lease
 
-    def claim(self, lease: Lease) -> Claim:
+    def claim(self, lease: WorkerLease) -> Claim:
         """The one run that waits, started."""
         (claim,) = lease.claim(0, calls=1)
         assert self.runs.start([claim]) == [None]
@@ -69,12 +73,12 @@ class Adoption:
 
     def call(self, claim: Claim, worker: str) -> str:
         """What a worker's child does with a claim."""
-        spec = spec_from_wire(claim.spec, claim.lane)
-        attempt = job.Attempt(self.settings, claim.id, claim.fence, worker)
+        spec = parse_spec(claim.spec, claim.lane)
+        attempt = job.RqAttempt(self.settings, claim.id, claim.fence, worker)
         assert spec.function is not None
         return FUNCTIONS[spec.function](attempt, *spec.args)
 
-    def perform(self, lease: Lease, claim: Claim) -> Done:
+    def perform(self, lease: WorkerLease, claim: Claim) -> Done:
         """Execute an attempt and say how it ended."""
         try:
             said = self.call(claim, lease.identity.id)
@@ -88,7 +92,7 @@ class Adoption:
         self.runs.finish([(claim, Outcome(result=said))])
         return Done(claim, said, None)
 
-    def work(self, lease: Lease | None = None, *queues: str) -> list[Done]:
+    def work(self, lease: WorkerLease | None = None, *queues: str) -> list[Done]:
         """Take in and execute until nothing is left."""
         lease = lease or self.worker("w1", *queues)
         done: list[Done] = []
@@ -102,7 +106,7 @@ class Adoption:
             done += [self.perform(lease, claim) for claim in claims]
 
     def close_jobs(self, name: str = "default") -> int:
-        return closing.close_all(self.lanes(name))
+        return job_outcomes.submit_settlements(self.lanes(name))
 
     def fetch(self, job_id: str) -> Job:
         return Job.fetch(job_id, connection=self.client)

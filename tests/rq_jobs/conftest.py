@@ -11,7 +11,7 @@ from rq_jobs.fleet import Fleet
 from support.invariants import check, take_snapshot
 from support.servers import Server, free_port, valkey_binary
 
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.config.settings import Settings
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from rq_jobs.adoption import Adoption
 from support.generated_docs import ROOT
 from support.servers import Server, until
 
-from agentq.coordinator.settings import Settings
-from agentq.worker.rq.bridge import AHEAD
+from agentq.coordinator.config.settings import Settings
+from agentq.worker.rq.adopt.queue_bridge import JOBS_PER_SLOT
 
 Process = subprocess.Popen[bytes]
 Seen = TypeVar("Seen")
@@ -114,7 +114,7 @@ class Fleet(Adoption):
     def until_full(self) -> None:
         """Wait until a worker with one job in hand and more than enough to do has as many as it may."""
         until(
-            lambda: self.lanes().held() + self.lanes().waiting() >= AHEAD,
+            lambda: self.lanes().held() + self.lanes().waiting() >= JOBS_PER_SLOT,
             "as many to be taken in as there is room for",
         )
 

@@ -18,7 +18,7 @@ from rq_jobs.fleet import Fleet
 from support.processes import alive, send
 from support.servers import until
 
-from agentq.worker.rq.inbox import BLOCK_S
+from agentq.worker.rq.adopt.inbox import BLOCK_S
 
 
 @pytest.mark.full("takes 3 s")

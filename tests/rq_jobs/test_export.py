@@ -12,13 +12,13 @@ from rq_jobs import errands
 from rq_jobs.fleet import Fleet
 from support.servers import until
 
-from agentq.worker.rq import Queue
+from agentq.worker.rq import Queue as RqQueue
 
 pytestmark = pytest.mark.full("starts RQ's own programs")
 
 
 def test_jobs_that_wait_go_back_and_rqs_own_worker_goes_on(fleet: Fleet) -> None:
-    queues = [fleet.queue(name, kind=Queue) for name in ("default", "high and low")]
+    queues = [fleet.queue(name, kind=RqQueue) for name in ("default", "high and low")]
     jobs = [queue.enqueue(errands.add, number, 0) for queue in queues for number in range(3)]
 
     done = fleet.agentq("rq", "export", "--json")

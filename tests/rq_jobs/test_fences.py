@@ -11,9 +11,9 @@ from rq_jobs import errands
 from rq_jobs.adoption import Adoption
 
 from agentq.coordinator.errors import Fenced
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.run import Outcome
-from agentq.worker.rq.job import Attempt, execute
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.worker.rq.job import RqAttempt, execute_job
 
 
 def test_a_superseded_attempt_cannot_finish_its_job(adoption: Adoption) -> None:
@@ -62,7 +62,7 @@ def test_a_run_that_is_taken_between_the_look_and_the_write_ends_the_transaction
     adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
+    client = RqAttempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
 
     with client.pipeline() as pipeline:
         pipeline.watch("rq:anything")  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ def test_a_word_of_its_own_worker_does_not_end_the_transaction_of_an_attempt(ado
     adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
+    client = RqAttempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
     words = iter(range(1, 4))
 
     class Disturbed(type(client.pipeline())):  # type: ignore[misc]
@@ -104,11 +104,11 @@ def test_the_executions_of_a_dead_attempt_are_removed_when_the_job_is_taken_over
     job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")
+    attempt = RqAttempt(adoption.settings, claim.id, claim.fence, "w1")
     client = attempt.client(adoption.lanes().queue)
-    from agentq.worker.rq.runner import Runner
+    from agentq.worker.rq.job_runner import JobRunner
 
-    assert Runner("default", "", client, "w1").begin(adoption.fetch(job.id))
+    assert JobRunner("default", "", client, "w1").begin(adoption.fetch(job.id))
     (dead,) = adoption.started()
 
     adoption.runs.release(claim, "its worker died")
@@ -143,14 +143,14 @@ def test_dependents_that_a_dead_worker_had_yet_to_call_are_called(adoption: Adop
     then = queue.enqueue(errands.add, 1, 1, depends_on=Dependency(bad, allow_failure=True))
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")
+    attempt = RqAttempt(adoption.settings, claim.id, claim.fence, "w1")
     client = attempt.client(adoption.lanes().queue)
     with client.pipeline() as pipeline:  # what RQ writes first of a failure, and then its worker dies
         client.fence.closing = True
         bad.set_status(JobStatus.FAILED, pipeline=pipeline)
         pipeline.execute()
 
-    assert execute(attempt, bad.id, "default", "") == "told"
+    assert execute_job(attempt, bad.id, "default", "") == "told"
 
     assert then.get_status() == JobStatus.QUEUED
 
@@ -205,10 +205,10 @@ def test_a_job_whose_process_was_stopped_is_stopped_in_rq_and_its_callback_calle
     job = adoption.queue().enqueue(errands.sleepy, on_stopped=Callback(errands.halted))
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")
-    from agentq.worker.rq.runner import Runner
+    attempt = RqAttempt(adoption.settings, claim.id, claim.fence, "w1")
+    from agentq.worker.rq.job_runner import JobRunner
 
-    Runner("default", "", attempt.client(adoption.lanes().queue), "w1").begin(adoption.fetch(job.id))
+    JobRunner("default", "", attempt.client(adoption.lanes().queue), "w1").begin(adoption.fetch(job.id))
     adoption.runs.cancel(claim.id)
     adoption.runs.release(claim, "its process has ended")
 
@@ -226,7 +226,7 @@ def test_what_the_caller_watches_is_theirs_to_try_again_when_it_changes(adoption
     adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
+    client = RqAttempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
 
     with client.pipeline() as pipeline:
         pipeline.watch("rq:anything")  # type: ignore[no-untyped-call]
@@ -247,7 +247,7 @@ def test_after_an_outcome_that_could_not_be_written_nothing_else_is_taken_for_it
     adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    client = Attempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
+    client = RqAttempt(adoption.settings, claim.id, claim.fence, "w1").client(adoption.lanes().queue)
     client.fence.closing = True
 
     with client.pipeline() as pipeline:

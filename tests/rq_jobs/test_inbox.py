@@ -13,29 +13,29 @@ from rq_jobs.adoption import Adoption
 from support.servers import until
 
 from agentq.coordinator.errors import Invalid, TryLater
-from agentq.coordinator.flow import Flow
-from agentq.worker.rq import inbox as inbox_module
-from agentq.worker.rq.clients import check_address
-from agentq.worker.rq.inbox import Inbox
-from agentq.worker.rq.names import queue_name, rq_queue_name
-from agentq.worker.rq.queue import Queue
-from agentq.worker.rq.scheduling import Scheduling
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.worker.rq.adopt import inbox as inbox_module
+from agentq.worker.rq.adopt.inbox import RqInbox
+from agentq.worker.rq.adopt.job_scheduler import RqJobScheduler
+from agentq.worker.rq.queue import RqQueue
+from agentq.worker.rq.queue_names import to_queue_name, to_rq_name
+from agentq.worker.rq.redis_client import check_address
 
 
 @pytest.mark.parametrize("name", ["default", "high priority", "a:b/c", "größe", "x+y", "_", "mail.out@eu-1"])
 def test_any_name_of_rq_has_one_in_agentq_and_the_way_back_is_exact(name: str) -> None:
-    from agentq.coordinator.run import RunSpec
+    from agentq.coordinator.model.spec import RunSpec
 
-    spelled = queue_name(name)
+    spelled = to_queue_name(name)
 
-    assert rq_queue_name(spelled) == name
+    assert to_rq_name(spelled) == name
     RunSpec.checked(kind="command", argv=["true"], queue=spelled)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 200, "ß" * 60])
 def test_a_name_that_has_no_room_is_refused_in_a_sentence(name: str) -> None:
     with pytest.raises(Invalid, match="cannot be adopted"):
-        queue_name(name)
+        to_queue_name(name)
 
 
 def test_a_cluster_is_refused_in_a_sentence() -> None:
@@ -146,7 +146,7 @@ def test_while_rq_is_suspended_nothing_is_taken_in(adoption: Adoption) -> None:
 
 def test_a_queue_that_is_paused_or_drained_takes_nothing_in_and_loses_nothing(adoption: Adoption) -> None:
     adoption.queue().enqueue(errands.add, 1, 1)
-    flow = Flow(adoption.store)
+    flow = QueueControls(adoption.store)
     for shut in (flow.pause, flow.drain):
         shut(adoption.lanes().queue)
         assert adoption.take_in() == 0
@@ -158,10 +158,10 @@ def test_a_queue_that_is_paused_or_drained_takes_nothing_in_and_loses_nothing(ad
 
 def test_an_idle_inbox_hears_of_a_job_when_it_comes(adoption: Adoption, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not when it looks again by itself, which is in an hour."""
-    for name, pause in (("BLOCK_S", 3_600), ("ROOM_MS", 3_600_000), ("FULL_MS", 3_600_000)):
+    for name, pause in (("BLOCK_S", 3_600), ("ROOM_WAIT_MS", 3_600_000), ("FULL_WAIT_MS", 3_600_000)):
         monkeypatch.setattr(inbox_module, name, pause)
     lanes = adoption.lanes()
-    inbox = Inbox(lanes, lambda: 1)
+    inbox = RqInbox(lanes, lambda: 1)
     inbox.start()
     until(lambda: adoption.client.info("clients")["blocked_clients"] == 1, "the inbox to block")
     job = adoption.queue().enqueue(errands.add, 1, 1)
@@ -171,7 +171,7 @@ def test_an_idle_inbox_hears_of_a_job_when_it_comes(adoption: Adoption, monkeypa
 
 def test_two_inboxes_take_each_job_once(adoption: Adoption) -> None:
     lanes = adoption.lanes()
-    inboxes = [Inbox(lanes, lambda: 1000) for _ in range(2)]
+    inboxes = [RqInbox(lanes, lambda: 1000) for _ in range(2)]
     for inbox in inboxes:
         inbox.start()
     queue = adoption.queue()
@@ -187,7 +187,7 @@ def test_two_inboxes_take_each_job_once(adoption: Adoption) -> None:
 
 def test_jobs_that_rq_has_scheduled_are_enqueued_by_us_under_rqs_own_lock(adoption: Adoption) -> None:
     job = adoption.queue().enqueue_in(timedelta(seconds=-1), errands.add, 1, 1)
-    mine, other = (Scheduling(adoption.client, ["default"]) for _ in range(2))
+    mine, other = (RqJobScheduler(adoption.client, ["default"]) for _ in range(2))
 
     mine.look()
     other.look()
@@ -206,7 +206,7 @@ def test_jobs_that_rq_has_scheduled_are_enqueued_by_us_under_rqs_own_lock(adopti
 
 
 def test_our_queue_puts_jobs_straight_into_the_lane_and_knows_what_waits(adoption: Adoption) -> None:
-    queue = adoption.queue(kind=Queue)
+    queue = adoption.queue(kind=RqQueue)
     jobs = [queue.enqueue(errands.add, number, 0) for number in range(3)]
 
     assert adoption.client.llen("rq:queue:default") == 0
@@ -219,7 +219,7 @@ def test_our_queue_puts_jobs_straight_into_the_lane_and_knows_what_waits(adoptio
 
 
 def test_our_queue_goes_first_with_what_is_at_the_front(adoption: Adoption) -> None:
-    queue = adoption.queue(kind=Queue)
+    queue = adoption.queue(kind=RqQueue)
     queue.enqueue(errands.add, 1, 0)
     first = queue.enqueue(errands.add, 2, 0, at_front=True)
     assert queue.job_ids[0] == first.id
@@ -230,7 +230,7 @@ def test_our_queue_goes_first_with_what_is_at_the_front(adoption: Adoption) -> N
 
 
 def test_our_queue_works_in_pipelines_many_at_once_and_with_dependencies(adoption: Adoption) -> None:
-    queue = adoption.queue(kind=Queue)
+    queue = adoption.queue(kind=RqQueue)
     jobs = queue.enqueue_many([rq.Queue.prepare_data(errands.add, (number, 0)) for number in range(3)])
     with adoption.client.pipeline() as pipeline:
         queue.enqueue(errands.add, 3, 0, pipeline=pipeline)
@@ -243,7 +243,7 @@ def test_our_queue_works_in_pipelines_many_at_once_and_with_dependencies(adoptio
 
 
 def test_our_queue_is_pushed_to_after_the_server_forgot_its_scripts(adoption: Adoption) -> None:
-    queue = adoption.queue(kind=Queue)
+    queue = adoption.queue(kind=RqQueue)
     queue.enqueue(errands.add, 1, 0)
     adoption.client.script_flush()
     queue.enqueue(errands.add, 2, 0)
@@ -252,7 +252,7 @@ def test_our_queue_is_pushed_to_after_the_server_forgot_its_scripts(adoption: Ad
 
 
 def test_our_queue_removes_and_empties_what_waits_in_the_lane(adoption: Adoption) -> None:
-    queue = adoption.queue(kind=Queue)
+    queue = adoption.queue(kind=RqQueue)
     jobs = [queue.enqueue(errands.add, number, 0) for number in range(4)]
 
     queue.remove(jobs[1])
@@ -269,8 +269,8 @@ def test_our_queue_removes_and_empties_what_waits_in_the_lane(adoption: Adoption
 
 
 def test_our_queue_refuses_when_agentq_takes_no_new_runs(adoption: Adoption) -> None:
-    queue = adoption.queue(kind=Queue)
-    Flow(adoption.store).drain(adoption.lanes().queue)
+    queue = adoption.queue(kind=RqQueue)
+    QueueControls(adoption.store).drain(adoption.lanes().queue)
 
     with pytest.raises(TryLater, match="is drained"):
         queue.push_job_id("job")
@@ -278,7 +278,7 @@ def test_our_queue_refuses_when_agentq_takes_no_new_runs(adoption: Adoption) -> 
 
 def test_jobs_in_rqs_list_keep_their_place_though_producers_push_into_the_lane(adoption: Adoption) -> None:
     for number in range(20):
-        adoption.queue(kind=Queue).enqueue(errands.add, number, 0)
+        adoption.queue(kind=RqQueue).enqueue(errands.add, number, 0)
     adoption.queue().enqueue(errands.add, 20, 0)
 
     adoption.lanes().take_in(1)
@@ -291,7 +291,7 @@ def test_jobs_in_rqs_list_keep_their_place_though_producers_push_into_the_lane(a
 
 
 def test_what_waits_goes_back_to_rqs_list_in_its_order(adoption: Adoption) -> None:
-    ours = adoption.queue(kind=Queue)
+    ours = adoption.queue(kind=RqQueue)
     ids = [ours.enqueue(errands.add, number, 0).id for number in range(1200)]
     front = ours.enqueue(errands.add, 0, 0, at_front=True).id
     adoption.client.rpush("rq:queue:default", "later")
@@ -304,7 +304,7 @@ def test_what_waits_goes_back_to_rqs_list_in_its_order(adoption: Adoption) -> No
 
 
 def test_a_way_back_that_was_broken_off_loses_nothing_and_keeps_the_order(adoption: Adoption) -> None:
-    ours = adoption.queue(kind=Queue)
+    ours = adoption.queue(kind=RqQueue)
     ids = [ours.enqueue(errands.add, number, 0).id for number in range(30)]
     lanes = adoption.lanes()
     (lane,) = lanes._lanes()
@@ -317,14 +317,14 @@ def test_a_way_back_that_was_broken_off_loses_nothing_and_keeps_the_order(adopti
 
 
 def test_what_a_dead_worker_had_begun_goes_back_as_queued(adoption: Adoption) -> None:
-    from agentq.worker.rq.job import Attempt
-    from agentq.worker.rq.runner import Runner
+    from agentq.worker.rq.job import RqAttempt
+    from agentq.worker.rq.job_runner import JobRunner
 
     job = adoption.queue().enqueue(errands.add, 1, 1)
     adoption.take_in()
     claim = adoption.claim(adoption.worker("w1"))
-    attempt = Attempt(adoption.settings, claim.id, claim.fence, "w1")
-    Runner("default", "", attempt.client(adoption.lanes().queue), "w1").begin(adoption.fetch(job.id))
+    attempt = RqAttempt(adoption.settings, claim.id, claim.fence, "w1")
+    JobRunner("default", "", attempt.client(adoption.lanes().queue), "w1").begin(adoption.fetch(job.id))
     adoption.runs.release(claim, "its worker left")
 
     assert adoption.lanes().give_back() == 1
@@ -335,7 +335,7 @@ def test_what_a_dead_worker_had_begun_goes_back_as_queued(adoption: Adoption) ->
 
 
 def test_jobs_that_wait_for_room_under_a_limit_go_back_too(adoption: Adoption) -> None:
-    Flow(adoption.store).limit(f"queue:{adoption.lanes().queue}", most=1)
+    QueueControls(adoption.store).limit(f"queue:{adoption.lanes().queue}", most=1)
     jobs = [adoption.queue().enqueue(errands.add, number, 0) for number in range(3)]
     adoption.take_in()
     assert adoption.lanes().waiting() == 3
@@ -348,7 +348,7 @@ def test_jobs_that_wait_for_room_under_a_limit_go_back_too(adoption: Adoption) -
 
 
 def test_giving_back_and_taking_in_at_the_same_time_doubles_nothing(adoption: Adoption) -> None:
-    ours = adoption.queue(kind=Queue)
+    ours = adoption.queue(kind=RqQueue)
     ids = {ours.enqueue(errands.add, number, 0).id for number in range(100)}
     thread = threading.Thread(target=adoption.lanes().give_back)
     thread.start()
@@ -362,7 +362,7 @@ def test_giving_back_and_taking_in_at_the_same_time_doubles_nothing(adoption: Ad
 def test_a_job_has_a_hard_limit_a_minute_after_rqs_own_timeout(adoption: Adoption) -> None:
     """As RQ's workers kill a horse that did not hear its alarm."""
     timed = adoption.queue().enqueue(errands.add, 1, 1, job_timeout=10)
-    endless = adoption.queue(kind=Queue).enqueue(errands.add, 1, 1, job_timeout=-1)
+    endless = adoption.queue(kind=RqQueue).enqueue(errands.add, 1, 1, job_timeout=-1)
     adoption.take_in()
 
     limits = [adoption.records.get(adoption.lanes().run_of(job.id) or "").spec.timeout_ms for job in (timed, endless)]

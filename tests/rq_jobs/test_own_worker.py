@@ -14,7 +14,7 @@ from rq_jobs import errands
 from rq_jobs.fleet import Fleet, Process
 from support.servers import until
 
-from agentq.worker.rq import Queue
+from agentq.worker.rq import Queue as RqQueue
 
 pytestmark = pytest.mark.full("starts workers of both kinds")
 
@@ -32,7 +32,7 @@ def begin(fleet: Fleet, *options: str, **environment: str) -> Process:
 @pytest.mark.parametrize("environment", [{}, {"RQ_QUEUE_CLASS": "agentq.worker.rq.Queue"}], ids=["one", "both"])
 def test_jobs_of_both_queue_classes_are_executed_by_rqs_rules(fleet: Fleet, environment: dict[str, str]) -> None:
     begin(fleet, **environment)
-    plain, ours = fleet.queue(), fleet.queue(kind=Queue)
+    plain, ours = fleet.queue(), fleet.queue(kind=RqQueue)
 
     first = plain.enqueue(errands.add, 1, 2, on_success=Callback(errands.well))
     then = ours.enqueue(errands.add, 3, 4, depends_on=first)
@@ -49,7 +49,7 @@ def test_jobs_of_both_queue_classes_are_executed_by_rqs_rules(fleet: Fleet, envi
 
 
 def test_a_burst_ends_when_nothing_is_left_in_list_and_lane(fleet: Fleet) -> None:
-    jobs = [fleet.queue(kind=kind).enqueue(errands.add, 1, 1) for kind in (Queue, type(fleet.queue())) for _ in "123"]
+    jobs = [fleet.queue(kind=kind).enqueue(errands.add, 1, 1) for kind in (RqQueue, type(fleet.queue())) for _ in "123"]
 
     fleet.rq("worker", "--burst", "default", RQ_WORKER_CLASS=CLASS)
 
@@ -116,7 +116,7 @@ def test_agentq_cancels_a_job_that_such_a_worker_executes(fleet: Fleet) -> None:
 
 
 def test_a_cancelled_job_in_the_lane_is_passed_over(fleet: Fleet) -> None:
-    job = fleet.queue(kind=Queue).enqueue(errands.add, 1, 1)
+    job = fleet.queue(kind=RqQueue).enqueue(errands.add, 1, 1)
     job.cancel()
 
     fleet.rq("worker", "--burst", "default", RQ_WORKER_CLASS=CLASS)

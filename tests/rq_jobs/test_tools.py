@@ -18,7 +18,7 @@ from rq_jobs.fleet import Fleet
 from support.generated_docs import ROOT
 from support.servers import free_port, until
 
-from agentq.worker.rq.queue import Queue
+from agentq.worker.rq.queue import RqQueue
 
 pytestmark = pytest.mark.full("starts RQ's own programs")
 
@@ -200,15 +200,15 @@ def test_a_backlog_of_ticks_does_the_work_once(fleet: Fleet) -> None:
     assert fleet.settings.tick_ms > 0
     said = [cron.reap() for _ in range(5)]
 
-    assert [words == cron.SKIPPED for words in said] == [False, True, True, True, True]
+    assert [words == cron.SKIPPED_MESSAGE for words in said] == [False, True, True, True, True]
 
 
 def test_a_schedule_ticks_by_rq_cron(fleet: Fleet) -> None:
-    from agentq.coordinator.run import RunSpec
-    from agentq.coordinator.schedules import Schedules, rule_of
+    from agentq.coordinator.model.spec import RunSpec
+    from agentq.coordinator.schedules.verbs import Schedules, make_schedule_rule
     from agentq.worker.rq import cron
 
-    Schedules(fleet.store).add("often", rule_of(every_ms=1000), RunSpec(kind="command", argv=["true"]))
+    Schedules(fleet.store).add("often", make_schedule_rule(every_ms=1000), RunSpec(kind="command", argv=["true"]))
 
     until(lambda: "made 1" in cron.tick(), "a tick")
 
@@ -216,7 +216,7 @@ def test_a_schedule_ticks_by_rq_cron(fleet: Fleet) -> None:
 def test_with_our_queue_class_the_dashboard_sees_what_rqs_list_holds_and_rq_info_all(fleet: Fleet) -> None:
     """What is pushed straight into a lane is not in RQ's list, which is all that the dashboard knows."""
     for number in range(3):
-        fleet.queue(kind=Queue).enqueue(errands.add, number, 0)
+        fleet.queue(kind=RqQueue).enqueue(errands.add, number, 0)
 
     assert fleet.info()["queues"] == {"default": 0}
     assert fleet.info(RQ_QUEUE_CLASS="agentq.worker.rq.Queue")["queues"] == {"default": 3}

@@ -9,25 +9,29 @@ from typing import Any
 import pytest
 from support.servers import until
 
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import NotAllowed
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.turn import Budgets, Turn
+from agentq.coordinator.model.agent_options import AgentBudgets, AgentTurnOptions
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 from agentq.sdk import Client, Invalid, Run
-from agentq.sdk.doings import AnyDoing, Called, Concluded, Other, Said
+from agentq.sdk.agent_events import AnyAgentEvent, ResultEvent, TextEvent, ToolCallEvent, UnknownEvent
 
-SAID: list[AnyDoing] = [Said(text="looking ✓"), Called(tool="Bash", about="make test"), Concluded(ok=True, text="done")]
+SAID: list[AnyAgentEvent] = [
+    TextEvent(text="looking ✓"),
+    ToolCallEvent(tool="Bash", about="make test"),
+    ResultEvent(ok=True, text="done"),
+]
 TEXT = "".join(doing.model_dump_json() + "\n" for doing in SAID)
 
 
 def claimed(client: Client) -> Claim:
     """The next run of the agent, begun by a worker that has it."""
     store = client.queue.store
-    identity = Identity(id="w1", queues=("default",), labels={"agent.claude": "ready"})
-    lease = Lease(store, identity, Settings())
+    identity = WorkerIdentity(id="w1", queues=("default",), labels={"agent.claude": "ready"})
+    lease = WorkerLease(store, identity, Settings())
     lease.register()
     (claim,) = lease.claim(1)
     client.queue.start([claim])
@@ -43,10 +47,10 @@ def test_the_options_of_an_agent_become_its_turn(client: Client) -> None:
 
     spec = run.record().spec
     assert (spec.kind, spec.agent, spec.prompt) == ("agent", "claude", "mend it")
-    assert spec.turn == Turn(
+    assert spec.turn == AgentTurnOptions(
         model="opus", permissions="full", trust="repo", account="work", expects="changes", on_limit="fail",
         startup_timeout_ms=10_000, linger_timeout_ms=5_000,
-        budgets=Budgets(cost_usd=2.0, tokens=1000, turns=5),
+        budgets=AgentBudgets(cost_usd=2.0, tokens=1000, turns=5),
     )  # fmt: skip
     assert (spec.timeout_ms, spec.silence_timeout_ms) == (3_600_000, 600_000)
     assert (spec.cwd, spec.env, spec.queue, spec.labels) == ("/srv", {"A": "b"}, "agents", {"x": "y"})
@@ -86,14 +90,16 @@ def test_no_prompt_and_too_much_of_one_are_refused(client: Client, prompt: str) 
 def test_doings_are_typed_and_in_order(client: Client) -> None:
     run = client.submit_agent("claude", "mend it")
     claim = claimed(client)
-    client.queue.log(claim, 1, [Chunk("out", "raw\n"), Chunk("event", TEXT[:30]), Chunk("event", TEXT[30:] + "?\n")])
+    client.queue.log(
+        claim, 1, [LogChunk("out", "raw\n"), LogChunk("event", TEXT[:30]), LogChunk("event", TEXT[30:] + "?\n")]
+    )
 
-    assert list(run.doings()) == [*SAID, Other(raw="?")]
+    assert list(run.doings()) == [*SAID, UnknownEvent(raw="?")]
 
 
 def test_doings_are_followed_until_the_run_has_ended(client: Client) -> None:
     run = client.submit_agent("claude", "mend it")
-    heard: list[AnyDoing] = []
+    heard: list[AnyAgentEvent] = []
     claim = claimed(client)
 
     def read() -> None:
@@ -101,7 +107,7 @@ def test_doings_are_followed_until_the_run_has_ended(client: Client) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    client.queue.log(claim, 1, [Chunk("event", TEXT)])
+    client.queue.log(claim, 1, [LogChunk("event", TEXT)])
     client.queue.finish([(claim, Outcome(exit_code=0, result={"text": "done"}))])
     reader.join(timeout=20)
 
@@ -111,7 +117,7 @@ def test_doings_are_followed_until_the_run_has_ended(client: Client) -> None:
 
 def test_whoever_leaves_a_followed_agent_lets_go_of_its_connection(client: Client) -> None:
     run = client.submit_agent("claude", "mend it")
-    client.queue.log(claimed(client), 1, [Chunk("event", TEXT)])
+    client.queue.log(claimed(client), 1, [LogChunk("event", TEXT)])
     before = connections(client)
 
     stream = run.doings(follow=True)
@@ -128,10 +134,10 @@ def connections(client: Client) -> int:
 def test_in_an_event_loop_it_is_the_same(client: Client) -> None:
     queue = client.queue
 
-    async def talk() -> tuple[list[AnyDoing], Any]:
+    async def talk() -> tuple[list[AnyAgentEvent], Any]:
         run = await client.aio.submit_agent("claude", "mend it")
         claim = await asyncio.to_thread(claimed, client)
-        queue.log(claim, 1, [Chunk("event", TEXT)])
+        queue.log(claim, 1, [LogChunk("event", TEXT)])
         queue.finish([(claim, Outcome(exit_code=0, result="done"))])
         return [doing async for doing in run.doings(follow=True)], await run.result(timeout=20)
 

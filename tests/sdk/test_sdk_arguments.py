@@ -12,13 +12,13 @@ from sdk import works
 from sdk.works import Customer, Everything, Point
 
 from agentq.coordinator.errors import Invalid, NotAllowed
-from agentq.coordinator.identity import new_run_id
+from agentq.coordinator.model.ids import new_run_id
 from agentq.sdk import ImportFailed, task
-from agentq.sdk.calls import Function, load, path_of
+from agentq.sdk.functions.codec import Function, function_path, load_function
 
 
 def function(name: str) -> Function:
-    return load(f"sdk.works:{name}")
+    return load_function(f"sdk.works:{name}")
 
 
 def text(name: str, *args: Any, **kwargs: Any) -> str:
@@ -144,8 +144,8 @@ def test_a_result_that_json_does_not_have_is_refused(value: str, what: str) -> N
     ],
 )
 def test_a_function_has_a_path_that_leads_back_to_it(func: Any, path: str) -> None:
-    assert path_of(func) == path
-    assert load(path).run == getattr(func, "__agentq_function__", func)
+    assert function_path(func) == path
+    assert load_function(path).run == getattr(func, "__agentq_function__", func)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_function_has_a_path_that_leads_back_to_it(func: Any, path: str) -> No
 )
 def test_what_a_worker_could_not_import_is_refused(func: Any, complaint: str) -> None:
     with pytest.raises(Invalid, match=complaint):
-        path_of(func)
+        function_path(func)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_what_a_worker_could_not_import_is_refused(func: Any, complaint: str) ->
 )
 def test_a_path_that_leads_nowhere_says_why(path: str) -> None:
     with pytest.raises(ImportFailed, match=path):
-        load(path)
+        load_function(path)
 
 
 def test_a_path_that_leads_to_no_function_says_to_what() -> None:
     with pytest.raises(ImportFailed, match=r"sdk.works:SEVEN\.int is an int, which cannot be called"):
-        load("sdk.works:SEVEN.int")
+        load_function("sdk.works:SEVEN.int")
 
 
 @pytest.mark.parametrize(
@@ -184,20 +184,24 @@ def test_a_path_that_leads_to_no_function_says_to_what() -> None:
     [
         *("os:getenv", "subprocess:getoutput", "builtins:eval", "importlib:import_module", "os.path:os.getenv"),
         *("sdk.works:os.getenv", "sdk.works:SETTINGS.copy", "sdk.works:print_out", "sdk.works:environment"),
-        *("agentq.sdk.calls:load", "agentq.coordinator.settings:Settings", "agentq.worker.bodies:os.getenv"),
+        *(
+            "agentq.sdk.functions.codec:load_function",
+            "agentq.coordinator.config.settings:Settings",
+            "agentq.bench.no_op_functions:os.getenv",
+        ),
     ],
 )
 def test_nothing_of_python_or_agentq_is_called_by_its_path(path: str) -> None:
     """A token that may submit runs is not to be told the worker's environment, where the server's password is."""
     with pytest.raises((ImportFailed, NotAllowed), match=r"cannot be called|has no attribute|leads into the module"):
-        load(path)
+        load_function(path)
 
 
 def test_a_module_of_yours_with_a_name_of_pythons_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyclbr.py").write_text("def fly() -> int:\n    return 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    assert load("pyclbr:fly").run() == 1
+    assert load_function("pyclbr:fly").run() == 1
 
 
 def test_a_wrong_option_is_refused_where_the_task_is_made() -> None:

@@ -16,11 +16,11 @@ from support.http_servers import Serving
 from support.lossy_proxy import Proxy
 from support.servers import Server, until
 
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.records import Filter
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.sdk import Client, Run, StillGoing, connect, gather, gather_async, remote
-from agentq.sdk.remote import wire
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.queries import RunFilter
+from agentq.sdk import Client, Run, StillGoing, connect, gather, gather_async, http_backend
+from agentq.sdk.http_backend import http_client
 
 MakeServing = Callable[..., Serving]
 
@@ -42,7 +42,7 @@ def test_a_submit_whose_reply_is_lost_is_done_once(coordinator: Serving, how: st
             runs = [client.submit_child(parent, Counter(), task, (1,), {}) for _ in range(2)][:1]
 
         assert proxy.lost == 1
-    found = {run.id for run in coordinator.records.all(Filter(queue=f"lost-{how}"))}
+    found = {run.id for run in coordinator.records.all(RunFilter(queue=f"lost-{how}"))}
     assert found == {run.id for run in runs}
 
 
@@ -80,10 +80,10 @@ def test_a_client_outlives_the_coordinator_and_the_store(
 
         def wait(seconds: float) -> None:
             waited.append(seconds)
-            if len(waited) == wire.ATTEMPTS + 3:
+            if len(waited) == http_client.ATTEMPTS_MAX + 3:
                 serving.start()
 
-        monkeypatch.setattr(wire, "time", SimpleNamespace(sleep=wait))
+        monkeypatch.setattr(http_client, "time", SimpleNamespace(sleep=wait))
         meanwhile = await client.aio.submit(works.double, 300)
         monkeypatch.undo()
         assert serving.records.get(meanwhile.id).state == "pending"
@@ -97,18 +97,18 @@ def test_a_client_outlives_the_coordinator_and_the_store(
 
 
 def test_a_log_is_followed_while_it_grows(coordinator: Serving) -> None:
-    from agentq.coordinator.lease import Identity, Lease
+    from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
     run = coordinator.submit(queue="logs")
-    worker = Lease(coordinator.store, Identity(id="logger", queues=("logs",)), coordinator.settings)
+    worker = WorkerLease(coordinator.store, WorkerIdentity(id="logger", queues=("logs",)), coordinator.settings)
     worker.register()
     (claim,) = worker.claim(1)
     coordinator.queue.start([claim])
-    coordinator.queue.log(claim, 1, [Chunk("out", "one\n")])
+    coordinator.queue.log(claim, 1, [LogChunk("out", "one\n")])
     with connect(coordinator.url) as client:
         entries = client.run(run).logs(follow=True)
         assert next(entries).text == "one\n"
-        coordinator.queue.log(claim, 2, [Chunk("err", "two\n"), Chunk("out", "three\n")])
+        coordinator.queue.log(claim, 2, [LogChunk("err", "two\n"), LogChunk("out", "three\n")])
         assert [next(entries).text for _ in range(2)] == ["two\n", "three\n"]
         coordinator.queue.finish([(claim, Outcome(exit_code=0))])
         assert list(entries) == []
@@ -178,10 +178,10 @@ def test_a_spec_survives_the_way(coordinator: Serving) -> None:
 
 def test_many_runs_with_many_arguments_come_in_by_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server takes a bounded number of items in one; see `ITEMS`."""
-    monkeypatch.setattr(remote, "ITEMS", 100)
+    monkeypatch.setattr(http_backend, "JSON_ITEMS_MAX", 100)
     texts = [json.dumps({"args": [1] * 60}), json.dumps({"args": [1] * 200}), *[json.dumps({"a": 1, "b": 2})] * 20]
 
-    found = list(remote._messages(texts))
+    found = list(http_backend._split_messages(texts))
 
     assert [len(message) for message in found] == [1, 1, 16, 4]
     assert [text for message in found for text in message] == texts

@@ -17,8 +17,8 @@ from support.servers import Server
 import agentq.sdk
 import agentq.testing
 from agentq.sdk import AgentOptions, Options, RunContext, Session, Task
-from agentq.sdk.agents import SessionOptions
-from agentq.sdk.handles import Run
+from agentq.sdk.agent_options import SessionOptions
+from agentq.sdk.run_handle import Run
 
 PAGE = (ROOT / "coordinator/agentq/sdk/README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -27,11 +27,11 @@ FILES = {block.split()[1]: block for block in BLOCKS if block.startswith("# ")}
 WORK = """
 import os, signal, threading
 from agentq.sdk import connect, set_default_client
-from agentq.coordinator.doings import Called, Said, Spent
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.model.agent_events import ToolCallEvent, TextEvent, SpendingEvent
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.config.settings import Settings
 from agentq.testing import Worker
 over = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: over.set())
@@ -39,10 +39,11 @@ client = connect()
 set_default_client(client)
 
 # An agent that says the same to everybody.
-doings = [Called(tool="Bash", about="make test"), Said(text="All is well."), Spent(cost_usd=0.1, turns=1)]
-story = [Chunk("event", doing.model_dump_json() + "\\n") for doing in doings]
-identity = Identity(id=f"agent-{os.getpid()}", queues=("default",), labels={"agent.claude": "ready"})
-agent = Lease(client.queue.store, identity, Settings(lease_ms=600_000))
+doings = [ToolCallEvent(tool="Bash", about="make test"), TextEvent(text="All is well."), SpendingEvent(cost_usd=0.1,
+turns=1)]
+story = [LogChunk("event", doing.model_dump_json() + "\\n") for doing in doings]
+identity = WorkerIdentity(id=f"agent-{os.getpid()}", queues=("default",), labels={"agent.claude": "ready"})
+agent = WorkerLease(client.queue.store, identity, Settings(lease_ms=600_000))
 agent.register()
 
 while not over.wait(0.01):

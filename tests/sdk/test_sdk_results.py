@@ -24,9 +24,9 @@ from agentq.sdk import (
     connect,
     gather,
     register_store,
-    stores,
 )
-from agentq.sdk.calls import Function, load
+from agentq.sdk.functions import result_store
+from agentq.sdk.functions.codec import Function, load_function
 
 KEY = "k" * 32
 
@@ -146,7 +146,7 @@ def test_a_large_result_without_a_store_is_refused_if_the_server_would_not_take_
 
 
 def reference_to(body: bytes, store: Folder) -> tuple[bytes, Path]:
-    text = stores.kept(body)
+    text = result_store.store_result(body)
     digest = json.loads(text)["sha256"]
     return text, store.path / digest[:2] / digest
 
@@ -155,23 +155,23 @@ def test_a_stored_result_that_is_gone_damaged_or_elsewhere_says_so(
     store: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, file = reference_to(b'"%b"' % (b"x" * 100_000), store)
-    assert stores.fetched(text).startswith(b'"xxx')
+    assert result_store.load_result(text).startswith(b'"xxx')
 
     file.write_bytes(b"other")
     with pytest.raises(AgentqError, match="damaged"):
-        stores.fetched(text)
+        result_store.load_result(text)
     file.unlink()
     with pytest.raises(NotFound, match="not in file://"):
-        stores.fetched(text)
+        result_store.load_result(text)
     monkeypatch.delenv("AGENTQ_RESULTS")
     with pytest.raises(Invalid, match="set AGENTQ_RESULTS"):
-        stores.fetched(text)
+        result_store.load_result(text)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 63, "A" * 64, "a" * 64 + "/..", ""])
 def test_no_reference_leads_out_of_the_folder(store: Folder, name: str) -> None:
     with pytest.raises(Invalid, match="not the name of a stored result"):
-        stores.fetched(json.dumps({"$ref": f"file:{name}", "bytes": 1, "sha256": name}).encode())
+        result_store.load_result(json.dumps({"$ref": f"file:{name}", "bytes": 1, "sha256": name}).encode())
     with pytest.raises(Invalid, match="not the name of a stored result"):
         store.get(name)
 
@@ -184,7 +184,7 @@ def test_a_result_is_written_whole_once_and_pruned_by_its_age(store: Folder) -> 
 
     assert store.prune(timedelta(hours=1)) == 1
     assert [each.name for each in store.path.glob("??/*")] == [new.name]
-    assert stores.fetched(again)
+    assert result_store.load_result(again)
 
 
 class Shelf:
@@ -206,12 +206,12 @@ def test_other_stores_can_be_registered(monkeypatch: pytest.MonkeyPatch) -> None
     register_store("shelf", lambda _: Shelf())
     monkeypatch.setenv("AGENTQ_RESULTS", "shelf://here")
 
-    text = stores.kept(b'"%b"' % (b"a" * 100_000))
+    text = result_store.store_result(b'"%b"' % (b"a" * 100_000))
 
-    assert stores.fetched(text) in Shelf.bodies.values()
+    assert result_store.load_result(text) in Shelf.bodies.values()
     monkeypatch.setenv("AGENTQ_RESULTS", "s4://bucket")
     with pytest.raises(Invalid, match="there are file, shelf"):
-        stores.kept(b'"%b"' % (b"a" * 100_000))
+        result_store.store_result(b'"%b"' % (b"a" * 100_000))
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def pickled(values: set[int]) -> str:
 
 
 def test_a_pickle_is_opened_by_its_signature_only(keyed: pytest.MonkeyPatch) -> None:
-    sealed = load("sdk.works:sealed")
+    sealed = load_function("sdk.works:sealed")
     text = pickled({1})
     record = json.loads(text)
     forged = [
@@ -269,16 +269,16 @@ def test_keys_can_be_changed_while_runs_are_under_way(keyed: pytest.MonkeyPatch)
     old = pickled({1})
     keyed.setenv("AGENTQ_PICKLE_KEY", f"{'n' * 32},{KEY}")
 
-    assert load("sdk.works:sealed").arguments(old) == (({1},), {})
+    assert load_function("sdk.works:sealed").arguments(old) == (({1},), {})
     new = pickled({1})
     keyed.setenv("AGENTQ_PICKLE_KEY", "n" * 32)
-    assert load("sdk.works:sealed").arguments(new) == (({1},), {})
+    assert load_function("sdk.works:sealed").arguments(new) == (({1},), {})
 
 
 @pytest.mark.usefixtures("keyed")
 def test_a_function_that_did_not_ask_for_pickles_gets_none() -> None:
     with pytest.raises(Invalid, match="takes no pickle"):
-        load("sdk.works:total").arguments(pickled({1}))
+        load_function("sdk.works:total").arguments(pickled({1}))
 
 
 def test_the_first_wait_notices_an_end_that_comes_while_it_begins(client: Client) -> None:

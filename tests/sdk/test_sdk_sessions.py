@@ -9,8 +9,8 @@ import pytest
 from sdk.test_sdk_agents import claimed
 
 from agentq.coordinator.errors import NotFound, WrongState
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.turn import Budgets, Turn
+from agentq.coordinator.model.agent_options import AgentBudgets, AgentTurnOptions
+from agentq.coordinator.model.spec import Outcome
 from agentq.sdk import Client, Invalid
 
 
@@ -21,7 +21,7 @@ def test_a_session_begins_once_and_is_found_again_by_its_name(client: Client) ->
     assert begun == again == client.session("chat")
     record = client.session("chat").record()
     assert (record.agent, record.cwd, record.model) == ("claude", "/srv", "opus")
-    assert record.budgets == Budgets(cost_usd=5.0, turns=9)
+    assert record.budgets == AgentBudgets(cost_usd=5.0, turns=9)
 
 
 def test_one_without_a_name_gets_one(client: Client) -> None:
@@ -38,7 +38,7 @@ def test_what_is_sent_is_a_turn_that_waits_for_the_one_before(client: Client) ->
     assert (first.state(), second.state()) == ("pending", "blocked")
     spec = first.record().spec
     assert (spec.agent, spec.prompt, spec.session) == ("claude", "one", "chat")
-    assert spec.turn == Turn(permissions="read", budgets=Budgets(tokens=1000))
+    assert spec.turn == AgentTurnOptions(permissions="read", budgets=AgentBudgets(tokens=1000))
     client.queue.finish([(claimed(client), Outcome(result="yes"))])
     assert first.result(timeout=20) == "yes"
     assert second.state() == "pending"

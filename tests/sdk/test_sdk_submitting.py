@@ -13,9 +13,9 @@ from sdk.works import Point
 from support.servers import Server
 
 from agentq.coordinator.errors import Invalid, TryLater
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.identity import partition_of
-from agentq.coordinator.records import Filter
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.runs.queries import RunFilter
 from agentq.sdk import Client, PartlyRefused, Run, RunFailed, connect, gather
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -80,11 +80,11 @@ def test_nothing_is_sent_if_one_of_many_is_wrong(client: Client) -> None:
     with pytest.raises(Invalid, match=r"5 is no call; write .* \(5,\)"):
         client.submit_many(task, [5])
 
-    assert list(beside(client).records.page(Filter(queue="none")).runs) == []
+    assert list(beside(client).records.page(RunFilter(queue="none")).runs) == []
 
 
 def test_a_refusal_of_the_server_is_raised(client: Client) -> None:
-    Flow(beside(client).queue.store).drain("shut")
+    QueueControls(beside(client).queue.store).drain("shut")
     task = works.double.options(queue="shut")
 
     with pytest.raises(TryLater):
@@ -128,7 +128,7 @@ def test_a_result_of_a_wrong_type_is_refused_at_the_start_of_whoever_has_it_as_a
 def test_a_client_without_an_address_uses_the_server_that_agentq_brings(
     fresh_home: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentq.coordinator.embedded import Embedded
+    from agentq.coordinator.storage.embedded import EmbeddedServer
 
     for name in ("HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, fresh_home[name])
@@ -138,7 +138,7 @@ def test_a_client_without_an_address_uses_the_server_that_agentq_brings(
             run = client.submit(works.double, 1)
             assert run.state() == "pending"
     finally:
-        assert Embedded().stop()
+        assert EmbeddedServer().stop()
 
 
 def test_a_client_of_nobody_connects_when_it_is_used_and_not_before() -> None:

@@ -88,7 +88,7 @@ def test_signatures_and_results_are_typed(tmp_path: Path) -> None:
     said = checked(tmp_path, "snippet.py").splitlines()
 
     revealed = [line.partition('"')[2].rstrip('"') for line in said if "Revealed" in line]
-    assert tuple(re.sub(r"[a-z.]+\.(?=\w)", "", each) for each in revealed) == REVEALED
+    assert tuple(re.sub(r"[a-z_.]+\.(?=\w)", "", each) for each in revealed) == REVEALED
     wrong = [number for number, line in enumerate(SNIPPET.splitlines(), 1) if line.endswith("# wrong")]
     assert [int(line.split(":")[1]) for line in said if ": error:" in line] == wrong
 

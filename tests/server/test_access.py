@@ -19,15 +19,15 @@ from support.http_servers import COMMAND, Serving
 from support.servers import Server, until
 
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.identity import created_ms, new_run_id, tick_run_id
-from agentq.coordinator.program_log import masked
-from agentq.coordinator.server.app import every_route, needed
-from agentq.coordinator.server.guesses import GUESSES
-from agentq.coordinator.tokens import Scope, Tokens, presented
+from agentq.coordinator.log_setup import mask_secrets
+from agentq.coordinator.model.ids import id_created_ms, make_tick_run_id, new_run_id
+from agentq.coordinator.security.tokens import Tokens, TokenScope, parse_token
+from agentq.server.app import find_required_scope, list_routes
+from agentq.server.auth.guess_limit import GUESSES_MAX
 
 CALL = {"kind": "function", "function": "shop:tax", "argv": []}
 PUBLIC = {"/health", "/ready"}
-ROUTES = [(route, method) for route in every_route() if isinstance(route, APIRoute) for method in route.methods or ()]
+ROUTES = [(route, method) for route in list_routes() if isinstance(route, APIRoute) for method in route.methods or ()]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def guarded(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_every_route_says_what_it_takes() -> None:
-    silent = {route.path for route in every_route() if needed(route) is None}
+    silent = {route.path for route in list_routes() if find_required_scope(route) is None}
 
     assert silent == PUBLIC
 
@@ -52,20 +52,20 @@ def path_of(route: APIRoute | APIWebSocketRoute) -> str:
 @pytest.mark.full("takes 2 s")
 def test_a_route_is_open_to_its_scope_and_shut_to_all_others(guarded: Serving) -> None:
     """401 without a token, 403 with one that lacks the scope; and past the door, whatever it says there, with it."""
-    tokens = {scope: guarded.token(scope) for scope in Scope}
+    tokens = {scope: guarded.token(scope) for scope in TokenScope}
     with guarded.client() as client:
         for route, method in ROUTES:
-            takes = needed(route)
+            takes = find_required_scope(route)
             if takes is None:
                 continue
             path = path_of(route)
             assert client.request(method, path).status_code == 401, path
             for scope, token in tokens.items():
-                if (route.path, method) == ("/runs/{run_id}", "DELETE") and scope is Scope.ADMIN:
+                if (route.path, method) == ("/runs/{run_id}", "DELETE") and scope is TokenScope.ADMIN:
                     continue
                 # Some answer for ever: their status is enough.
                 with client.stream(method, path, headers={"authorization": f"Bearer {token}"}) as answer:
-                    good = scope in (takes.scope, Scope.ADMIN)
+                    good = scope in (takes.scope, TokenScope.ADMIN)
                     assert (answer.status_code not in (401, 403)) == good, (method, path, scope)
                     assert answer.status_code < 500, (method, path)
 
@@ -82,7 +82,7 @@ def test_who_may_not_ask_is_told_so_before_anything_of_the_body_is_read(guarded:
 
 def test_a_token_is_kept_as_its_digest_and_told_once(guarded: Serving) -> None:
     text = guarded.token("read")
-    shown = presented(text)
+    shown = parse_token(text)
     assert shown is not None
     kept = guarded.store.connection.command("HGETALL", guarded.store.key(0, "token", shown.id))
 
@@ -152,7 +152,7 @@ def test_an_address_that_shows_made_up_tokens_has_to_wait_and_good_ones_have_not
 ) -> None:
     serving = make_serving(valkey, "--require-tokens")
     good, new = serving.token("read"), serving.token("read")
-    forged = [f"aq_client_{number:012x}_{'0' * 64}" for number in range(GUESSES + 200)]
+    forged = [f"aq_client_{number:012x}_{'0' * 64}" for number in range(GUESSES_MAX + 200)]
     with serving.client(good) as owner, serving.client() as guesser:
         assert owner.get("/runs").status_code == 200
         answers = [
@@ -162,7 +162,7 @@ def test_an_address_that_shows_made_up_tokens_has_to_wait_and_good_ones_have_not
         assert owner.get("/runs").status_code == 200
 
     statuses = [each.status_code for each in answers]
-    assert set(statuses[:GUESSES]) == {401}
+    assert set(statuses[:GUESSES_MAX]) == {401}
     assert 429 in statuses
     assert int(answers[statuses.index(429)].headers["retry-after"]) >= 1
     with serving.client(new) as client:
@@ -250,11 +250,11 @@ def test_a_token_of_one_queue_takes_no_dedupe_key_from_another(guarded: Serving)
 
 def test_only_a_token_of_all_queues_chooses_the_id_of_a_run_and_only_a_new_one(guarded: Serving) -> None:
     """Otherwise it could take the id that a schedule in another queue is about to use."""
-    tick = tick_run_id(0, wall_ms() + 3_600_000, "nightly")
+    tick = make_tick_run_id(0, wall_ms() + 3_600_000, "nightly")
     with guarded.client(guarded.token("submit", queues=["ours"])) as client:
         mine = client.post("/runs", json={**COMMAND, "queue": "ours"}).json()["id"]
         assert client.post("/runs", params={"id": new_run_id()}, json={**COMMAND, "queue": "ours"}).status_code == 403
-        child = tick_run_id(0, created_ms(mine), "its child")
+        child = make_tick_run_id(0, id_created_ms(mine), "its child")
         of = {**COMMAND, "queue": "ours", "parent": mine}
         assert client.post("/runs", params={"id": child}, json=of).status_code == 201
         assert client.post("/runs", params={"id": tick}, json=of).status_code == 403
@@ -266,7 +266,7 @@ def test_only_a_token_of_all_queues_chooses_the_id_of_a_run_and_only_a_new_one(g
 
 def test_a_runners_token_is_good_for_nothing_but_a_runners_work(guarded: Serving) -> None:
     token = guarded.token("work", kind="runner")
-    shut = [(route, method) for route, method in ROUTES if (takes := needed(route)) and not takes.bound]
+    shut = [(route, method) for route, method in ROUTES if (takes := find_required_scope(route)) and not takes.bound]
     with guarded.client(token) as client:
         for route, method in shut:
             assert client.request(method, path_of(route)).status_code == 403, route.path
@@ -294,7 +294,7 @@ def serve(serving: Serving, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_commands_that_do_not_serve_load_nothing_of_the_server() -> None:
     program = (
-        "import sys, agentq.cli.main as main; main.load('submit'); main.load('worker')\n"
+        "import sys, agentq.cli.main as main; main.load_command('submit'); main.load_command('worker')\n"
         "sys.exit(bool({'fastapi', 'uvicorn', 'starlette', 'prometheus_client'} & sys.modules.keys()))"
     )
 
@@ -343,7 +343,7 @@ def test_nothing_secret_is_written_down(guarded: Serving) -> None:
     assert token not in said
     assert "secret-in-a-query" not in said
     assert f'"token": "{token.split("_")[2]}"' in said
-    assert "hunter2" not in masked("redis://u:hunter2@h prompt [type=x, input_value='hunter2', input_type=str]")
+    assert "hunter2" not in mask_secrets("redis://u:hunter2@h prompt [type=x, input_value='hunter2', input_type=str]")
 
 
 def test_the_log_tells_which_token_made_which_runs(guarded: Serving) -> None:

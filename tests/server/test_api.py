@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 from support.http_servers import COMMAND, MakeServing, Serving, asked_of
 from support.servers import Server, until
 
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.server.answers import ANSWERS
-from agentq.coordinator.server.examples import RUNS
-from agentq.coordinator.server.routers.runs import WAIT_S_MAX
-from agentq.coordinator.waiting import Wait
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.wait import RunWait
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
+from agentq.server.routes.runs import WAIT_S_MAX
+from agentq.server.schema import RESPONSE_MODELS
+from agentq.server.schema.examples import RUN_EXAMPLES
 
 COMMAND_TEXT = '{"kind":"command","argv":["true"]}'
 
@@ -27,7 +27,7 @@ def api(serving: Serving) -> httpx.Client:
 
 
 def _documented(answer: httpx.Response) -> None:
-    model = ANSWERS.get(asked_of(answer))
+    model = RESPONSE_MODELS.get(asked_of(answer))
     if model is not None and answer.is_success and answer.status_code != 204:
         answer.read()
         read = TypeAdapter(model).validate_json(answer.content)
@@ -128,11 +128,11 @@ def test_a_run_is_cancelled_retried_signalled_and_explained(serving: Serving) ->
         assert client.post(f"/runs/{run}/signal", json={"name": "x"}).status_code == 409
         assert post(client, f"/runs/{run}/retry")["state"] == "pending"
         assert client.get(f"/runs/{run}/result").status_code == 409
-        worker = Lease(serving.store, Identity(id="verbs", queues=("verbs",)), serving.settings)
+        worker = WorkerLease(serving.store, WorkerIdentity(id="verbs", queues=("verbs",)), serving.settings)
         worker.register()
         (claim,) = worker.claim(1)
         serving.queue.start([claim])
-        serving.queue.park(claim, "an approval", Wait(approval=True))
+        serving.queue.park(claim, "an approval", RunWait(approval=True))
         assert client.get(f"/runs/{run}").json()["waits_for"]["approval"]
         assert post(client, f"/runs/{run}/approve", {"comment": "go"})["state"] == "pending"
         assert len(client.get(f"/runs/{run}/attempts").json()["attempts"]) == 1
@@ -150,7 +150,7 @@ def test_a_plan_goes_its_way(serving: Serving) -> None:
         assert post(client, "/plans", {"name": "release", "tasks": tasks}, 201, **key)["id"] == made["id"]
         path = f"/plans/{made['id']}"
         assert [each["id"] for each in client.get(f"{path}/tasks").json()["tasks"]] == ["a", "b"]
-        worker = Lease(serving.store, Identity(id="plans", queues=("plans",)), serving.settings)
+        worker = WorkerLease(serving.store, WorkerIdentity(id="plans", queues=("plans",)), serving.settings)
         worker.register()
         for _ in ("a", "b"):
             (claim,) = worker.claim(1)
@@ -223,7 +223,9 @@ def test_limits_and_queues_are_looked_after(serving: Serving) -> None:
 
 def test_workers_are_seen_and_sent_away_and_offer_agents(serving: Serving) -> None:
     labels = {"agent.claude": "ready", "agent.codex": "shut", "gpu": "a100"}
-    worker = Lease(serving.store, Identity(id="w-9", queues=("default",), labels=labels, slots=2), serving.settings)
+    worker = WorkerLease(
+        serving.store, WorkerIdentity(id="w-9", queues=("default",), labels=labels, slots=2), serving.settings
+    )
     worker.register()
     with api(serving) as client:
         assert client.get("/workers/w-9").json()["slots"] == 2
@@ -350,7 +352,9 @@ def test_what_is_no_id_is_refused_at_once(serving: Serving, path: str) -> None:
 
 def test_everything_is_answered_as_the_documents_say(serving: Serving) -> None:
     name = "documented"
-    worker = Lease(serving.store, Identity(id=name, queues=("nobody",), labels={"gpu": "a100"}), serving.settings)
+    worker = WorkerLease(
+        serving.store, WorkerIdentity(id=name, queues=("nobody",), labels={"gpu": "a100"}), serving.settings
+    )
     worker.register()
     run = serving.submit(queue=name)
     seen = set[tuple[str, str]]()
@@ -363,7 +367,7 @@ def test_everything_is_answered_as_the_documents_say(serving: Serving) -> None:
         post(client, f"/queues/{name}/weigh", {"fair_key": "acme", "weight": 3})
         for verb, body in {"signal": {"name": "go"}, "deny": {}, "wake": None, "cancel": {}}.items():
             post(client, f"/runs/{run}/{verb}", body)
-        for method, path in ANSWERS:
+        for method, path in RESPONSE_MODELS:
             filled = path.replace("{run_id}", run).replace("{plan}", plan).replace("{key:path}", name)
             if method == "GET":
                 answer = client.get(filled.replace("{name}", name).replace("{worker}", name))
@@ -376,12 +380,12 @@ def test_everything_is_answered_as_the_documents_say(serving: Serving) -> None:
 
 
 def test_the_examples_of_the_documents_fit_what_they_are_of(serving: Serving) -> None:
-    for example in RUNS.values():
+    for example in RUN_EXAMPLES.values():
         for run in example["value"].get("runs", [example["value"]]):
             RunSpec.model_validate_json(httpx.Request("POST", "http://x", json=run).content)
     with api(serving) as client:
         document = client.get("/openapi.json").json()
-    for (method, path), model in ANSWERS.items():
+    for (method, path), model in RESPONSE_MODELS.items():
         told = document["paths"][path.replace(":path", "")][method.lower()]["responses"]
         good = told[min(told)]
         TypeAdapter(model).validate_python(good["content"]["application/json"]["example"])

@@ -9,12 +9,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 from support.world import World
 
-from agentq.coordinator.server import foreign, views
-from agentq.coordinator.server.envelope import SMALL_BYTES, Envelope
-from agentq.coordinator.server.foreign import speaking
-from agentq.coordinator.server_settings import ServerSettings
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.dialects import agent_orchestrator
+from agentq.dialects.agent_orchestrator import run_translation
+from agentq.server.http import responses
+from agentq.server.http.middleware import SMALL_BODY_BYTES, RequestMiddleware
 
-LARGE = SMALL_BYTES + 1
+LARGE = SMALL_BODY_BYTES + 1
 HEADERS = [(b"host", b"localhost"), (b"transfer-encoding", b"chunked")]
 
 
@@ -29,7 +30,7 @@ async def _read(scope: Scope, receive: Receive, _: Send) -> None:
 class _Request:
     """A request with a body of so many bytes, which comes at once."""
 
-    def __init__(self, envelope: Envelope, number: int) -> None:
+    def __init__(self, envelope: RequestMiddleware, number: int) -> None:
         self.read, self.answer = asyncio.Event(), asyncio.Event()
         scope: Scope = {"type": "http", "method": "POST", "path": "/runs", "headers": HEADERS}
         scope.update(state={}, read=self.read, answer=self.answer)
@@ -51,12 +52,12 @@ class _Request:
 def test_large_bodies_have_a_bound_together_and_small_ones_have_room_in_any_case() -> None:
     async def act() -> None:
         settings = ServerSettings(body_bytes=LARGE, bodies_bytes=2 * LARGE)
-        envelope = Envelope(_read, settings=settings, observe=lambda *_: None)
+        envelope = RequestMiddleware(_read, settings=settings, observe=lambda *_: None)
         first, second = _Request(envelope, LARGE), _Request(envelope, LARGE)
         await asyncio.gather(first.read.wait(), second.read.wait())
 
         assert await _Request(envelope, LARGE).is_refused()
-        small = _Request(envelope, SMALL_BYTES)
+        small = _Request(envelope, SMALL_BODY_BYTES)
         await small.read.wait()
         first.answer.set()
         await first.task
@@ -73,16 +74,16 @@ def test_large_bodies_have_a_bound_together_and_small_ones_have_room_in_any_case
 def test_a_list_of_whole_runs_ends_where_its_bytes_do_and_goes_on_there(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speaking, "ANSWER_BYTES", 3000)
+    monkeypatch.setattr(run_translation, "RESPONSE_BYTES", 3000)
     for _ in range(5):
         world.submit(stdin="x" * 1000)
     page = world.records.page()
     runs = [each.id for each in page.runs]
-    shown = [views.summary_view(each) for each in page.runs]
+    shown = [responses.build_summary_view(each) for each in page.runs]
 
-    found, last = foreign.wholly(world.records, shown, "pending")
+    found, last = agent_orchestrator.translate_runs(world.records, shown, "pending")
 
     assert [each["run_id"] for each in found] == runs[:3]
     assert last == runs[2]
-    rest = [views.summary_view(each) for each in world.records.page(cursor=last).runs]
-    assert [each["run_id"] for each in foreign.wholly(world.records, rest, "pending")[0]] == runs[3:]
+    rest = [responses.build_summary_view(each) for each in world.records.page(cursor=last).runs]
+    assert [each["run_id"] for each in agent_orchestrator.translate_runs(world.records, rest, "pending")[0]] == runs[3:]

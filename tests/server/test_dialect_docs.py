@@ -9,14 +9,14 @@ import pytest
 from support.foreign_runner import Parties
 from support.http_servers import Serving
 
+from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.server.foreign import dialects
-from agentq.coordinator.server.foreign.demanding import Wanted
-from agentq.coordinator.server.foreign.placeholders import filled_in
-from agentq.coordinator.server.foreign.registration import Registration, label_of
-from agentq.coordinator.server.foreign.timing import Timing
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.serving import serves
+from agentq.coordinator.workers.identity import select_served_lanes
+from agentq.dialects.agent_orchestrator import dialect_table
+from agentq.dialects.agent_orchestrator.blueprints.placeholders import fill_placeholders
+from agentq.dialects.agent_orchestrator.demands import DialectDemands
+from agentq.dialects.agent_orchestrator.runners.registration import RunnerRegistration, make_label
+from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_client_of_dialect_b_and_its_runner_are_spoken_to_in_their_way(parties
     ],
 )
 def test_a_registration_tells_its_dialect(body: dict[str, Any] | None, dialect: str, slots: int) -> None:
-    registration = Registration.read(body)
+    registration = RunnerRegistration.read(body)
 
     assert (registration.dialect.name, registration.concurrency) == (dialect, slots)
     identity = registration.identity("lnch_000000000000")
@@ -59,24 +59,24 @@ def test_a_registration_tells_its_dialect(body: dict[str, Any] | None, dialect: 
 
 
 def test_a_runner_serves_agents_alone_whichever_they_are() -> None:
-    identity = Registration.read({"hostname": "h"}).identity("rnr_000000000000")
+    identity = RunnerRegistration.read({"hostname": "h"}).identity("rnr_000000000000")
 
     lanes = ["default:5:", "default:5f:", "default:5:agent.claude=ready", "other:5:agent.claude=ready",
              "default:5:agent.x=ready,executor_type=!=procedural", "default:5:agent.x=ready,tag.gpu=yes"]  # fmt: skip
-    assert serves(identity, lanes) == [lanes[2], lanes[4]]
+    assert select_served_lanes(identity, lanes) == [lanes[2], lanes[4]]
 
 
 @pytest.mark.parametrize("text", ["plain", "/srv/a b", "/srv/project", "ü", "x" * 500, "-x", ""])
 def test_any_text_has_a_label_that_tells_it_from_others(text: str) -> None:
-    label = label_of(text)
+    label = make_label(text)
 
-    assert Registration.read({"hostname": label}).identity("r").labels["hostname"] == label
-    assert label != label_of(text + "x")
+    assert RunnerRegistration.read({"hostname": label}).identity("r").labels["hostname"] == label
+    assert label != make_label(text + "x")
 
 
 def test_demands_add_up_and_the_higher_counts() -> None:
-    high = Wanted(hostname="here", tags=("a",))
-    low = Wanted.read({"hostname": "there", "executor_profile": "coding", "tags": ["b", "a"]})
+    high = DialectDemands(hostname="here", tags=("a",))
+    low = DialectDemands.read({"hostname": "there", "executor_profile": "coding", "tags": ["b", "a"]})
 
     assert low.below(high).demands() == {
         "hostname": "here",
@@ -90,28 +90,32 @@ def test_demands_add_up_and_the_higher_counts() -> None:
 def test_a_placeholder_is_replaced_once_and_nothing_comes_from_here() -> None:
     facts: dict[str, dict[str, Any]] = {"params": {"a": "${scope.b}", "n": 3}, "scope": {"b": "secret"}, "runtime": {}}
 
-    assert filled_in(["${params.a}", "${params.n}", "n=${params.n}", "${env.HOME}", "${params.none}"], facts) == [
+    assert fill_placeholders(
+        ["${params.a}", "${params.n}", "n=${params.n}", "${env.HOME}", "${params.none}"], facts
+    ) == [
         *("${scope.b}", 3, "n=3", "${env.HOME}", "${params.none}"),
     ]
 
 
 def test_the_times_are_set_by_their_own_names_and_fit_together() -> None:
     server = ServerSettings(runner_poll_timeout=20, runner_agent="codex")
-    timing = Timing.of(server, {"RUNNER_POLL_TIMEOUT": "10", "RUNNER_HEARTBEAT_INTERVAL": "100"})
+    timing = RunnerTiming.of(server, {"RUNNER_POLL_TIMEOUT": "10", "RUNNER_HEARTBEAT_INTERVAL": "100"})
 
     assert (timing.runner_poll_timeout, timing.lease_ms, timing.expires_ms) == (10, 250_000, None)
     assert timing.runner_agent == "codex"
-    assert (Timing.of(ServerSettings(), {}), Timing().lease_ms) == (Timing(), 150_000)
-    assert Timing.of(server, {"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
+    assert (RunnerTiming.of(ServerSettings(), {}), RunnerTiming().lease_ms) == (RunnerTiming(), 150_000)
+    assert RunnerTiming.of(server, {"RUN_NO_MATCH_TIMEOUT": "300"}).expires_ms == 300_000
     with pytest.raises(Invalid, match="RUNNER_POLL_TIMEOUT"):
-        Timing.of(server, {"RUNNER_POLL_TIMEOUT": "31"})
+        RunnerTiming.of(server, {"RUNNER_POLL_TIMEOUT": "31"})
 
 
 def test_the_page_has_the_table_of_the_dialects() -> None:
-    page = (Path(dialects.__file__).parent / "README.md").read_text(encoding="utf-8")
+    page = (Path(dialect_table.__file__).parent / "README.md").read_text(encoding="utf-8")
     rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| ")}
 
-    for place, each in enumerate((dialects.A, dialects.B, dialects.RELEASES, dialects.C)):
+    for place, each in enumerate(
+        (dialect_table.DIALECT_A, dialect_table.DIALECT_B, dialect_table.DIALECT_RELEASES, dialect_table.DIALECT_C)
+    ):
         cells = {name: row.split("|")[2 + place] for name, row in rows.items() if row.count("|") == 6}
         assert all(f'"{stop.key}"' in cells["is told to stop"] for stop in each.stops), each.name
         assert cells["and is answered"].strip() == str(each.accepted)

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 from support.world import World
 
-from agentq.coordinator.server.foreign import follower
-from agentq.coordinator.server.foreign.follower import Follower
-from agentq.coordinator.server.tides import Tides
+from agentq.dialects.agent_orchestrator import event_follower
+from agentq.dialects.agent_orchestrator.event_follower import EventFollower
+from agentq.server.events.hub import EventHub
 
 
-class Clumsy(Follower):
+class Clumsy(EventFollower):
     """Stumbles over the first thing that it sees."""
 
-    def __init__(self, tides: Tides) -> None:
+    def __init__(self, tides: EventHub) -> None:
         super().__init__(tides, asyncio.to_thread)
         self.begun = 0
         self.follows = asyncio.Event()
@@ -31,10 +31,10 @@ class Clumsy(Follower):
 def test_a_fault_that_nobody_foresaw_ends_no_following(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(follower, "OUTAGE_S", 0.01)
+    monkeypatch.setattr(event_follower, "OUTAGE_PAUSE_S", 0.01)
 
     async def follow() -> int:
-        clumsy = Clumsy(Tides(world.store))
+        clumsy = Clumsy(EventHub(world.store))
         clumsy.start()
         await asyncio.wait_for(clumsy.follows.wait(), 20)
         await clumsy.stop()

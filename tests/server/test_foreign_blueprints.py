@@ -8,8 +8,8 @@ import pytest
 from support.foreign_runner import Parties
 from support.foreign_shelf import start
 
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.lease import Identity, Lease
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 RESEARCHER = {"name": "researcher", "system_prompt": "You look into ${params.prompt}.", "capabilities": ["sources"]}
 
@@ -83,8 +83,8 @@ def test_a_turn_that_is_asked_for_by_another_session_has_its_scope(parties: Part
 
 def test_an_agent_that_a_worker_offers_executes_the_blueprint_of_its_name(parties: Parties, client: Any) -> None:
     labels = {"agent.researcher": "ready"}
-    lease = Lease(
-        parties.serving.store, Identity(id="theirs", queues=("default",), labels=labels), parties.serving.settings
+    lease = WorkerLease(
+        parties.serving.store, WorkerIdentity(id="theirs", queues=("default",), labels=labels), parties.serving.settings
     )
     lease.register()
     try:
@@ -97,15 +97,15 @@ def test_why_names_the_blueprint_that_is_not_stored_and_advises_to_install_nothi
     parties: Parties, client: Any
 ) -> None:
     client.delete("/agents/researcher")
-    lease = Lease(
+    lease = WorkerLease(
         parties.serving.store,
-        Identity(id="ours", queues=("default",), labels={"agent.claude": "ready"}),
+        WorkerIdentity(id="ours", queues=("default",), labels={"agent.claude": "ready"}),
         parties.serving.settings,
     )
     lease.register()
     try:
         run = spec_of(client, "researcher")["id"]
-        why = " ".join(Explanation(parties.serving.store, parties.serving.settings).of(run)[1])
+        why = " ".join(RunExplanation(parties.serving.store, parties.serving.settings).of(run)[1])
     finally:
         lease.deregister()
 

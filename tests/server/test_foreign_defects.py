@@ -19,15 +19,15 @@ from support.http_servers import Serving
 from support.leases import end_lease
 from support.servers import until
 
-from agentq.coordinator.server.foreign.asking import Asked, Asking
-from agentq.coordinator.server.foreign.children import Children
-from agentq.coordinator.server.foreign.conversing import Conversing
-from agentq.coordinator.server.foreign.orders import parsed
-from agentq.coordinator.server.foreign.presence import Presence
-from agentq.coordinator.server.foreign.reports import UNREPORTED_MS, Reports
-from agentq.coordinator.server.foreign.roster import Roster
-from agentq.coordinator.server.foreign.shelf import Shelf
-from agentq.coordinator.server.foreign.timing import Timing
+from agentq.dialects.agent_orchestrator.blueprints.store import BlueprintStore
+from agentq.dialects.agent_orchestrator.runners.poll_answer import parse_hook_answer
+from agentq.dialects.agent_orchestrator.runners.registry import RunnerRegistry
+from agentq.dialects.agent_orchestrator.runners.run_reports import UNREPORTED_END_MS, RunReports
+from agentq.dialects.agent_orchestrator.runners.server_liveness import ServerLiveness
+from agentq.dialects.agent_orchestrator.sessions.child_runs import ChildRuns
+from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStore
+from agentq.dialects.agent_orchestrator.submission import DialectRunRequest, DialectSubmitter
+from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 
 BOTH: list[Dialect] = ["a", "c"]
 
@@ -149,7 +149,7 @@ def test_a_run_whose_hook_failed_says_so(parties: Parties) -> None:
 
 @pytest.mark.parametrize("answer", ["[" * 100_000, "{", '"x"', None])
 def test_a_hooks_answer_that_cannot_be_understood_forbids_nothing(answer: JsonValue) -> None:
-    assert parsed(answer) == {}
+    assert parse_hook_answer(answer) == {}
 
 
 # 3: stop of a resumed session
@@ -216,9 +216,12 @@ def test_what_is_said_after_the_end_or_by_others_changes_nothing(parties: Partie
     assert client.status(run) == "failed"
 
 
-def reports_of(serving: Serving) -> Reports:
-    store, shelf = serving.store, Shelf(serving.store)
-    return Reports(Roster(store, serving.settings, Timing(), shelf, Presence(store)), Conversing(store))
+def reports_of(serving: Serving) -> RunReports:
+    store, shelf = serving.store, BlueprintStore(serving.store)
+    return RunReports(
+        RunnerRegistry(store, serving.settings, RunnerTiming(), shelf, ServerLiveness(store)),
+        DialectSessionStore(store),
+    )
 
 
 def test_a_run_whose_end_was_told_and_not_reported_is_completed(serving: Serving, parties: Parties) -> None:
@@ -232,7 +235,7 @@ def test_a_run_whose_end_was_told_and_not_reported_is_completed(serving: Serving
 
     reports.overdue(look)
     assert client.status(run["run_id"]) == "running"
-    reports.overdue(replace(look, now_ms=look.now_ms + UNREPORTED_MS + 1000))
+    reports.overdue(replace(look, now_ms=look.now_ms + UNREPORTED_END_MS + 1000))
     assert client.status(run["run_id"]) == "completed"
 
 
@@ -291,10 +294,14 @@ def test_a_run_that_nobody_takes_waits_and_says_for_what(serving: Serving, parti
 def test_a_run_that_nobody_takes_fails_in_time_where_that_is_set(serving: Serving, parties: Parties) -> None:
     """Defect 9: RUN_NO_MATCH_TIMEOUT, which is off unless it is set."""
     client, store = parties.client(), serving.store
-    asking = Asking(
-        store, Timing(run_no_match_timeout=0.3), Shelf(store), Conversing(store), Children(Conversing(store))
+    asking = DialectSubmitter(
+        store,
+        RunnerTiming(run_no_match_timeout=0.3),
+        BlueprintStore(store),
+        DialectSessionStore(store),
+        ChildRuns(DialectSessionStore(store)),
     )
-    made = asking.submit(Asked(type="start_session", parameters={"prompt": "x"}))
+    made = asking.submit(DialectRunRequest(type="start_session", parameters={"prompt": "x"}))
 
     until(lambda: client.status(made.run_id) == "failed", "the run to fail")
     found = client.http.get(f"/runs/{made.run_id}").json()

@@ -15,8 +15,8 @@ from support.foreign_runner import Client, Hand, Parties, is_polling
 from support.http_servers import Serving
 from support.servers import until
 
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.limits import PROMPT_BYTES
+from agentq.coordinator.bounds import PROMPT_BYTES
+from agentq.coordinator.queues.controls import QueueControls
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +267,7 @@ def asking(agent: str) -> dict[str, Any]:
 
 
 def test_what_is_refused_at_the_last_moment_leaves_no_session(serving: Serving, parties: Parties) -> None:
-    client, flow = parties.client(), Flow(serving.store)
+    client, flow = parties.client(), QueueControls(serving.store)
     hook = {"on_run_finish": {"type": "agent", "agent_name": "nobody"}}
     client.http.delete("/agents/hooked")
     assert client.http.post("/agents", json={"name": "hooked", "hooks": hook}).status_code == 201

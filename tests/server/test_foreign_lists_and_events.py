@@ -12,13 +12,13 @@ from support.foreign_runner import DETAILS, Hand, Parties
 from support.http_servers import Serving
 from websockets.sync.client import ClientConnection, connect
 
-from agentq.coordinator.server.foreign.conversing import Conversing
-from agentq.coordinator.server.foreign.presence import Presence
-from agentq.coordinator.server.foreign.roster import Roster
-from agentq.coordinator.server.foreign.routes_events import Line
-from agentq.coordinator.server.foreign.session_list import SessionList
-from agentq.coordinator.server.foreign.shelf import Shelf
-from agentq.coordinator.server.foreign.timing import Timing
+from agentq.dialects.agent_orchestrator.blueprints.store import BlueprintStore
+from agentq.dialects.agent_orchestrator.runners.registry import RunnerRegistry
+from agentq.dialects.agent_orchestrator.runners.server_liveness import ServerLiveness
+from agentq.dialects.agent_orchestrator.sessions.event_routes import SessionMessages
+from agentq.dialects.agent_orchestrator.sessions.session_list import SessionLister
+from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStore
+from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 
 SAID = {"event_type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hello"}]}
 RELEASED = {**DETAILS, "executor_profile": "coding", "executor": {"type": "autonomous", "command": "executors/echo"}}
@@ -197,9 +197,9 @@ def test_a_session_that_was_read_before_its_executor_gave_it_an_id_is_told_of_un
     name = client.start("a")["session_name"]
     runner.take()
     given = "0b3c7d1e-0000-4000-8000-000000000003"
-    shelf, conversing = Shelf(serving.store), Conversing(serving.store)
-    roster = Roster(serving.store, serving.settings, Timing(), shelf, Presence(serving.store))
-    line, read = Line(SessionList(roster, conversing)), conversing.fields(name)
+    shelf, conversing = BlueprintStore(serving.store), DialectSessionStore(serving.store)
+    roster = RunnerRegistry(serving.store, serving.settings, RunnerTiming(), shelf, ServerLiveness(serving.store))
+    line, read = SessionMessages(SessionLister(roster, conversing)), conversing.fields(name)
     assert list(line._messages("session_updated", {"session": read})) == []
 
     runner.http.post("/sessions", json={"session_id": given, "session_name": name, "project_dir": "/srv/project"})

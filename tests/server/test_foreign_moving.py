@@ -11,7 +11,7 @@ from support.generated_docs import ROOT
 from support.guide_pages import Follower
 from support.servers import Server, free_port
 
-GUIDE = ROOT / "coordinator/agentq/coordinator/server/foreign/MOVING.md"
+GUIDE = ROOT / "coordinator/agentq/dialects/agent_orchestrator/MOVING.md"
 
 
 @pytest.mark.full("an installation is moved with all its programs")

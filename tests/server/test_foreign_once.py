@@ -9,8 +9,8 @@ import pytest
 from support.foreign_runner import Client, Parties
 from support.http_servers import Serving
 
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.records import Filter
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.runs.queries import RunFilter
 
 HOOKS = {"on_run_start": {"type": "agent", "agent_name": "gate"}}
 BODIES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -60,7 +60,7 @@ def test_what_is_sent_again_is_one_run_in_one_session(serving: Serving, client: 
     again = [asked(client, body, kind, status) for _ in range(2)]
 
     assert [each["run_id"] for each in again] == [made["run"]] * 2
-    turns = {each.id for each in serving.records.all(Filter(session=first["session_id"]))}
+    turns = {each.id for each in serving.records.all(RunFilter(session=first["session_id"]))}
     assert turns == {first["run_id"], made["run"]}
     assert list(serving.records.get(made["run"]).spec.after) == ([made["hook"]] if kind == "c" else [])
     assert "another body" in asked(client, {**body, "execution_mode": "async_poll"}, kind, 422)["detail"]

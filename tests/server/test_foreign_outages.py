@@ -13,7 +13,7 @@ from support.foreign_runner import DETAILS, Parties
 from support.http_servers import Serving
 from support.servers import Server, until
 
-from agentq.coordinator.server.foreign.presence import GONE_MS
+from agentq.dialects.agent_orchestrator.runners.server_liveness import LIVENESS_TIMEOUT_MS
 
 
 @pytest.mark.full("restarts a server, takes 4 s")
@@ -64,7 +64,7 @@ def test_a_poll_that_died_with_its_server_keeps_nobody_out(
         again = http.post("/runner/register", json=body)
 
     assert (again.status_code, again.json()["runner_id"]) == (200, runner)
-    assert time.monotonic() - began < GONE_MS / 1000 + 3
+    assert time.monotonic() - began < LIVENESS_TIMEOUT_MS / 1000 + 3
 
 
 def _polled(serving: Serving, runner: str) -> None:

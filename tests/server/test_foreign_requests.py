@@ -11,7 +11,7 @@ import pytest
 from support.foreign_runner import BODIES, PROFILE, Client, Dialect, Hand, Parties
 from support.http_servers import Serving
 
-from agentq.coordinator.server.foreign.dialects import DIALECTS
+from agentq.dialects.agent_orchestrator.dialect_table import DIALECTS
 
 CLAUDE = "3e7f6f4e-8a58-4d0e-9ac1-0a8f3e1d2c4b"
 """What Claude calls its conversation: an executor of dialect A makes it the id of its session."""

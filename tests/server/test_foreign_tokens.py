@@ -12,7 +12,7 @@ from support.foreign_runner import PROFILE, Client, Hand, Parties
 from support.http_servers import Serving
 from support.servers import Server, until, valkey_binary
 
-from agentq.coordinator.tokens import Tokens
+from agentq.coordinator.security.tokens import Tokens
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from support.http_servers import COMMAND, Serving
 
-from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.sessions.verbs import Sessions
 
 pytestmark = pytest.mark.full("fuzzes every route")
 

@@ -10,20 +10,20 @@ from functools import partial
 import pytest
 from support.servers import until
 
-from agentq.coordinator.server.hands import Hands
+from agentq.server.thread_pool import ThreadPool
 
 
 @pytest.fixture
-def hands() -> Iterator[Hands]:
+def hands() -> Iterator[ThreadPool]:
     before = set(threading.enumerate())
-    hands = Hands(2, "hand")
+    hands = ThreadPool(2, "hand")
     hands.begin()
     yield hands
     hands.end()
     assert set(threading.enumerate()) <= before, "others may have ended meanwhile"
 
 
-def test_what_a_call_returns_or_raises_comes_to_whoever_waits(hands: Hands) -> None:
+def test_what_a_call_returns_or_raises_comes_to_whoever_waits(hands: ThreadPool) -> None:
     async def test() -> None:
         calls = [hands.call(partial(divmod, 1, each)) for each in (1, 0)]
         told = await asyncio.gather(*calls, return_exceptions=True)
@@ -33,7 +33,7 @@ def test_what_a_call_returns_or_raises_comes_to_whoever_waits(hands: Hands) -> N
     asyncio.run(test())
 
 
-def test_as_many_calls_are_under_way_as_there_are_threads_and_the_others_wait(hands: Hands) -> None:
+def test_as_many_calls_are_under_way_as_there_are_threads_and_the_others_wait(hands: ThreadPool) -> None:
     begun, go = threading.Semaphore(0), threading.Event()
 
     def call() -> None:
@@ -51,7 +51,7 @@ def test_as_many_calls_are_under_way_as_there_are_threads_and_the_others_wait(ha
     asyncio.run(test())
 
 
-def test_nobody_has_to_wait_for_what_was_called(hands: Hands) -> None:
+def test_nobody_has_to_wait_for_what_was_called(hands: ThreadPool) -> None:
     go = threading.Event()
 
     async def test() -> None:
@@ -63,7 +63,7 @@ def test_nobody_has_to_wait_for_what_was_called(hands: Hands) -> None:
     asyncio.run(test())
 
 
-def test_what_was_given_up_before_it_began_is_not_done(hands: Hands) -> None:
+def test_what_was_given_up_before_it_began_is_not_done(hands: ThreadPool) -> None:
     go, done = threading.Event(), list[int]()
 
     async def test() -> None:
@@ -79,7 +79,7 @@ def test_what_was_given_up_before_it_began_is_not_done(hands: Hands) -> None:
 
 
 def test_what_has_not_begun_never_does_when_they_end() -> None:
-    hands, begun, go, done = Hands(1, "hand"), threading.Event(), threading.Event(), list[str]()
+    hands, begun, go, done = ThreadPool(1, "hand"), threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:
         begun.set()

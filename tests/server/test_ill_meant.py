@@ -15,8 +15,8 @@ from support.http_servers import COMMAND, Serving
 from support.servers import Server, until
 
 from agentq.coordinator.errors import AgentqError, NotAllowed, TryLater, Unreachable
-from agentq.coordinator.server.envelope import Items
-from agentq.coordinator.server.problems import MEDIA_TYPE, of_error
+from agentq.server.http.middleware import JsonItemCounter
+from agentq.server.http.problems import MEDIA_TYPE, error_response
 
 
 def test_a_name_that_is_not_of_loopback_is_refused(serving: Serving) -> None:
@@ -142,7 +142,7 @@ def test_commas_within_a_text_are_no_items(serving: Serving) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_items_are_counted_alike_however_the_body_comes(size: int) -> None:
     value = {"a,b": [1, "x,\\", '\\",', "\\\\"], '"': {"c": ',,"', "d\\": [",", 2]}}
-    body, items = json.dumps(value).encode(), Items()
+    body, items = json.dumps(value).encode(), JsonItemCounter()
 
     found = [items.add(body[at : at + size]) for at in range(0, len(body), size)]
 
@@ -275,7 +275,7 @@ def test_a_place_that_the_store_does_not_know_as_one_is_refused(parties: Parties
     ],
 )
 def test_what_the_store_says_is_not_told_to_clients(error: AgentqError, status: int) -> None:
-    answer = of_error(error, "req_1")
+    answer = error_response(error, "req_1")
 
     assert answer.status_code == status
     assert b"10.1.2.3" not in answer.body

@@ -17,9 +17,9 @@ from support.servers import Server, until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from agentq.coordinator.limits import EVENTS_KEPT
-from agentq.coordinator.server.feed import KEPT
-from agentq.coordinator.tokens import Tokens
+from agentq.coordinator.bounds import EVENTS_KEPT
+from agentq.coordinator.security.tokens import Tokens
+from agentq.server.events.feed import KEPT_EVENTS_MAX
 
 Told = dict[str, Any]
 
@@ -184,9 +184,9 @@ def test_a_client_that_does_not_read_costs_nothing_and_the_others_go_on(
     flood = [(f"x{number:040}", "d" * 500) for number in range(250)]
     with serving.client() as client, listening(client, "/events") as listener:
         run = serving.submit()
-        for _ in range(KEPT // len(flood) + 1):  # as many events as are kept for all who read
+        for _ in range(KEPT_EVENTS_MAX // len(flood) + 1):  # as many events as are kept for all who read
             tell(serving, run, flood)
-        listener.events(KEPT + len(flood) + 1)
+        listener.events(KEPT_EVENTS_MAX + len(flood) + 1)
         deaf = socket.create_connection(("127.0.0.1", serving.port))
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -19,12 +19,12 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect as connect_socket
 
 from agentq.cli.main import main
-from agentq.coordinator import local_token
 from agentq.coordinator.errors import Invalid, NotAllowed
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.security import local_token
 from agentq.sdk import connect
 from agentq.worker.options import WorkerOptions
-from agentq.worker.reaching import Through
+from agentq.worker.server_backends import RemoteWorkerBackend
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_the_commands_show_the_token_of_this_machine_by_themselves(
 
 def test_a_worker_shows_the_token_of_this_machine_to_a_server_on_loopback_alone(own_home: Path) -> None:
     def shown(url: str) -> str:
-        return Through(WorkerOptions(connect=url), {}, home=own_home)._address.token
+        return RemoteWorkerBackend(WorkerOptions(connect=url), {}, home=own_home)._address.token
 
     assert shown(f"http://127.0.0.1:{free_port()}") == (own_home / "token").read_text().strip()
     assert shown("https://agentq.example") == ""
@@ -103,9 +103,9 @@ def test_the_token_is_not_shown_where_another_user_listens(own_home: Path) -> No
     finally:
         os.seteuid(0)
     with other, socket.create_server(("127.0.0.1", 0)) as own:
-        shown = [local_token.shown_to(own_home, "127.0.0.1", each.getsockname()[1]) for each in (other, own)]
+        shown = [local_token.token_for_address(own_home, "127.0.0.1", each.getsockname()[1]) for each in (other, own)]
 
-    assert shown == ["", local_token.read(own_home)]
+    assert shown == ["", local_token.read_local_token(own_home)]
 
 
 def test_on_the_unix_socket_its_user_needs_no_token(asking: Serving) -> None:
@@ -164,17 +164,17 @@ def test_open_runners_lets_runners_in_and_nobody_else(valkey: Server, folder: Pa
 
 
 def test_a_token_that_others_could_have_read_is_refused(tmp_path: Path) -> None:
-    local_token.make(tmp_path)
+    local_token.ensure_local_token(tmp_path)
     (tmp_path / "token").chmod(0o644)
 
     with pytest.raises(Invalid, match="only you can read"):
-        local_token.read(tmp_path)
+        local_token.read_local_token(tmp_path)
 
 
 def test_of_servers_that_start_at_once_all_have_the_same_token(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with ThreadPoolExecutor(8) as threads:
-        made = set(threads.map(lambda _: local_token.make(home), range(8)))
+        made = set(threads.map(lambda _: local_token.ensure_local_token(home), range(8)))
 
     assert len(made) == 1
     assert [path.name for path in home.iterdir()] == ["token"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentq.coordinator import program_log
+from agentq.coordinator import log_setup
 
 LOGGERS = ("agentq.server", "uvicorn", "asyncio")
 
@@ -29,7 +29,7 @@ def as_before() -> Iterator[None]:
 def written(to: int, read_from: int, monkeypatch: pytest.MonkeyPatch) -> str:
     with os.fdopen(to, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
-        program_log.keep("info")
+        log_setup.log_server("info")
         fields = {"path": "/runs/\x1b[2J", "token": "aq_admin_0123456789ab_00ff"}
         logging.getLogger("agentq.server").warning("request", extra={"fields": fields})
         stream.flush()

@@ -6,17 +6,17 @@ import pytest
 from support.http_servers import Serving
 from support.worker_protocol import Peer
 
+from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.errors import NotAllowed, NotFound
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.maker import making_for
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.revocation import revoke_with_what_it_made
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.schedules import Schedules
-from agentq.coordinator.server.service import Service, Submit
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.tokens import Tokens
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.schedules.verbs import Schedules
+from agentq.coordinator.security.token_revocation import revoke_token_tree
+from agentq.coordinator.security.tokens import Tokens
+from agentq.coordinator.token_context import use_token
+from agentq.server.service import RunSubmission, ServerService
 
 COMMAND = {"kind": "command", "argv": ["true"]}
 HOUR = {"every_ms": 3_600_000, "run": COMMAND}
@@ -63,8 +63,8 @@ def test_each_way_in_notes_the_token(guarded: Serving) -> None:
 def test_what_is_made_together_bears_the_token_of_each(guarded: Serving) -> None:
     """Submits of many requests go to the store in one call."""
     spec = RunSpec.checked(**COMMAND)
-    submits = [Submit(spec, new_run_id(), 0, by) for by in ("a", "b", "a", "", "b")]
-    service = Service(guarded.settings, ServerSettings())
+    submits = [RunSubmission(spec, new_run_id(), 0, by) for by in ("a", "b", "a", "", "b")]
+    service = ServerService(guarded.settings, ServerSettings())
 
     receipts = service.submit_now(submits)
 
@@ -78,7 +78,7 @@ def test_a_token_whose_id_reads_as_a_number_is_not_taken_for_the_time(guarded: S
     """Of 140 ids that are made by chance, one does."""
     before = guarded.store.time_ms()
 
-    with making_for(by):
+    with use_token(by):
         run = guarded.queue.submit(RunSpec.checked(**COMMAND)).id
 
     assert made_by(guarded, run) == by
@@ -141,19 +141,19 @@ def test_what_a_token_left_that_was_revoked_before_is_ended_by_its_id(guarded: S
         run = client.post("/runs", json=COMMAND).json()["id"]
     Tokens(guarded.store).revoke(id_in(token))
 
-    ended = revoke_with_what_it_made(guarded.store, id_in(token))
+    ended = revoke_token_tree(guarded.store, id_in(token))
 
     assert (ended.tokens, ended.runs) == ([], [run])
     assert "was revoked" in str(guarded.records.get(run).outcome)
     with pytest.raises(NotFound, match="nothing that it has made"):
-        revoke_with_what_it_made(guarded.store, id_in(token))
+        revoke_token_tree(guarded.store, id_in(token))
 
 
 @pytest.mark.parametrize("written_by", ["this version", "an earlier version"])
 def test_a_result_that_a_token_may_not_read_is_not_handed_to_its_run(guarded: Serving, written_by: str) -> None:
     """It was checked at the submit; the run may be moved afterwards, and what another version wrote was not checked."""
     inner, secret = f"inner-{written_by[:2]}", f"secret-{written_by[:2]}"
-    token, flow = guarded.token("submit", "read", queues=[inner, "shared"]), Flow(guarded.store)
+    token, flow = guarded.token("submit", "read", queues=[inner, "shared"]), QueueControls(guarded.store)
     named = guarded.submit(queue="shared")
     call = {"kind": "function", "function": "shop:tax", "queue": inner, "args": [{"$run": named}]}
     if written_by == "this version":
@@ -161,7 +161,7 @@ def test_a_result_that_a_token_may_not_read_is_not_handed_to_its_run(guarded: Se
             mine = client.post("/runs", json=call).json()["id"]
         Tokens(guarded.store).revoke(token.split("_")[2])
     else:
-        with making_for(token.split("_")[2]):
+        with use_token(token.split("_")[2]):
             mine = guarded.queue.submit(RunSpec.checked(**call)).id
     holder, asked = Claim(mine, "", "", ""), {"ids": [named], "given_to": mine}
 

@@ -12,13 +12,13 @@ from support.http_servers import Serving
 from support.servers import Server, until
 from support.world import World
 
-from agentq.coordinator.events import Event
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.server.counting import PENDING, Counting
-from agentq.coordinator.server.metrics import NAMES_MAX, Metrics, Stock, names
+from agentq.coordinator.events.stream import Event
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
+from agentq.server.observe.event_counter import PENDING_RUNS_MAX, EventCounter
+from agentq.server.observe.metrics import NAMES_MAX, ServerMetrics, StoreCollector, list_metrics
 
 
 def value(text: str, name: str, **labels: str) -> float:
@@ -32,7 +32,7 @@ def value(text: str, name: str, **labels: str) -> float:
 def test_what_happens_is_counted_and_what_stands_somewhere_is_told(serving: Serving) -> None:
     with serving.client() as client:
         done, failed, _ = (serving.submit(queue=queue) for queue in ("m", "m", "m"))
-        worker = Lease(serving.store, Identity(id="w-1", queues=("m",), slots=5), serving.settings)
+        worker = WorkerLease(serving.store, WorkerIdentity(id="w-1", queues=("m",), slots=5), serving.settings)
         worker.register()
         one, two = worker.claim(2)
         serving.queue.start([one, two])
@@ -66,7 +66,7 @@ def test_what_happens_is_counted_and_what_stands_somewhere_is_told(serving: Serv
 
 
 def test_a_report_of_a_superseded_attempt_is_counted(world: World) -> None:
-    metrics = Metrics(Stock(world.store))
+    metrics = ServerMetrics(StoreCollector(world.store))
     claim = world.held()
     metrics.refused(world.queue.finish([(claim._replace(fence="1-other"), Outcome())]))
 
@@ -75,29 +75,29 @@ def test_a_report_of_a_superseded_attempt_is_counted(world: World) -> None:
 
 def test_counting_keeps_nothing_of_runs_that_come_and_never_go(world: World) -> None:
     """Of runs without number, only the newest are remembered, and of those only when they became pending."""
-    counting = Counting(world.store, Metrics(Stock(world.store)))
+    counting = EventCounter(world.store, ServerMetrics(StoreCollector(world.store)))
     submitted = [
         Event(id=f"{number}-0", partition=0, event="submitted", run=new_run_id(), state=State.PENDING, attempt=0,
               worker="", detail="")
-        for number in range(PENDING + 1000)
+        for number in range(PENDING_RUNS_MAX + 1000)
     ]  # fmt: skip
     counting.take(submitted)
 
-    assert len(counting._pending) == PENDING
+    assert len(counting._pending) == PENDING_RUNS_MAX
 
 
 def test_every_metric_is_documented(world: World) -> None:
-    page = (ROOT / "coordinator/agentq/coordinator/server/README.md").read_text(encoding="utf-8")
-    told = Metrics(Stock(world.store)).text().decode()
+    page = (ROOT / "coordinator/agentq/server/README.md").read_text(encoding="utf-8")
+    told = ServerMetrics(StoreCollector(world.store)).text().decode()
     families = set(re.findall(r"^# TYPE (\S+) ", told, re.MULTILINE))
 
-    for name in families | names(world.store).keys():
+    for name in families | list_metrics(world.store).keys():
         if not name.endswith("_created"):
             assert f"`{name}`" in page, name
 
 
 def test_names_that_submitters_make_up_do_not_grow_without_end(world: World) -> None:
-    metrics = Metrics(Stock(world.store))
+    metrics = ServerMetrics(StoreCollector(world.store))
 
     told = [metrics.named("queue", f"q-{number}") for number in range(NAMES_MAX + 5)]
 
@@ -110,7 +110,7 @@ def test_names_that_submitters_make_up_do_not_grow_without_end(world: World) -> 
 
 
 def test_methods_that_clients_make_up_are_counted_as_one(world: World) -> None:
-    metrics = Metrics(Stock(world.store))
+    metrics = ServerMetrics(StoreCollector(world.store))
 
     for method in ("GET", "BREW", "WHEN"):
         metrics.observe("", method, 405, 0.1)

@@ -8,7 +8,7 @@ import pytest
 from support.http_servers import MakeServing
 from support.servers import Server
 
-from agentq.coordinator.server.page import METHODS, page_of
+from agentq.server.openapi.docs_page import METHODS, render_page
 
 
 @pytest.mark.full("takes 2 s")
@@ -41,7 +41,7 @@ def test_what_stands_in_the_document_is_text_and_nothing_else() -> None:
     about = {"title": evil, "summary": evil, "description": evil}
     schemas = {evil: {"type": evil, "properties": {evil: {"$ref": evil}}}}
 
-    shown = page_of({"info": about, "paths": {evil: {"get": operation}}, "components": {"schemas": schemas}})
+    shown = render_page({"info": about, "paths": {evil: {"get": operation}}, "components": {"schemas": schemas}})
 
     assert "<script" not in shown
     assert "<b>" not in shown

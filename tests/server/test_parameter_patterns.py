@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.coordinator import schema_faults
+from agentq.coordinator import schema_validation
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.server.foreign.validating import Mistaken, check_parameters
+from agentq.dialects.agent_orchestrator.blueprints.parameter_schema import InvalidWithDetail, check_parameters
 
 DOUBLED: dict[str, object] = {
     **{str(level): {"allOf": [{"$ref": f"#/definitions/{level + 1}"}] * 2} for level in range(40)},
@@ -20,7 +20,7 @@ NAMED = {"type": "object", "properties": {"name": {"type": "string", "pattern": 
 def test_a_pattern_is_held_against_parameters() -> None:
     check_parameters({"name": "abc"}, "a", NAMED)
 
-    with pytest.raises(Mistaken) as refused:
+    with pytest.raises(InvalidWithDetail) as refused:
         check_parameters({"name": "ABC"}, "a", NAMED)
     (fault,) = refused.value.detail["validation_errors"]
     assert fault == {
@@ -42,7 +42,7 @@ def test_a_pattern_is_held_against_parameters() -> None:
 def test_a_pattern_that_takes_for_ever_is_ended_and_said(
     schema: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_faults, "WALL_S", 300)  # a busy machine gives it its second only in a while
+    monkeypatch.setattr(schema_validation, "WALL_LIMIT_S", 300)  # a busy machine gives it its second only in a while
     with pytest.raises(Invalid, match="takes too long"):
         check_parameters({"prompt": "a" * 60 + "!"}, "a", schema)
 

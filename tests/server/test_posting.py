@@ -15,9 +15,9 @@ from support.servers import until
 from support.webhook_receiver import Receiver, receiving
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
-from agentq.coordinator.server.addresses import Reach
-from agentq.coordinator.server.posting import Poster
-from agentq.coordinator.telling import Verdict
+from agentq.coordinator.webhooks.delivery import DeliveryResult
+from agentq.server.webhooks.allowed_addresses import AllowedAddresses
+from agentq.server.webhooks.http_client import WebhookHttpClient
 
 LOCAL = ("127.0.0.0/8",)
 HANG_MS = 500
@@ -60,16 +60,16 @@ HANG_MS = 500
     ],
 )
 def test_only_public_addresses_are_reached(address: str, public: bool) -> None:
-    assert Reach().allows(ip_address(address)) is public
+    assert AllowedAddresses().allows(ip_address(address)) is public
 
 
 def test_a_network_that_is_named_is_reached_and_no_other() -> None:
-    reach = Reach(["10.0.0.0/8", "fd00::/8"])
+    reach = AllowedAddresses(["10.0.0.0/8", "fd00::/8"])
 
     assert [reach.allows(ip_address(each)) for each in ("10.2.3.4", "::ffff:10.2.3.4", "fd00::1")] == [True] * 3
     assert not reach.allows(ip_address("127.0.0.1"))
     with pytest.raises(Invalid, match=r"'10\.0\.0\.0/99' is not a network"):
-        Reach(["10.0.0.0/99"])
+        AllowedAddresses(["10.0.0.0/99"])
 
 
 class Resolver:
@@ -86,7 +86,7 @@ class Resolver:
 
 def test_a_name_is_resolved_once_and_all_of_its_addresses_count() -> None:
     async def pinned(resolver: Resolver, *networks: str) -> str:
-        return await Reach(networks, resolver=resolver).pinned("rebind.example", 443)
+        return await AllowedAddresses(networks, resolver=resolver).pinned("rebind.example", 443)
 
     assert asyncio.run(pinned(Resolver(["8.8.8.8", "1.1.1.1"]))) == "8.8.8.8"
     for found in (["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]):
@@ -98,11 +98,11 @@ def test_a_name_is_resolved_once_and_all_of_its_addresses_count() -> None:
 
 def test_the_connection_goes_to_the_address_that_was_checked_whatever_the_name_means_next() -> None:
     resolver = Resolver(["127.0.0.1"], ["127.0.0.2", "10.0.0.1"])
-    poster = Poster(Reach(LOCAL, resolver=resolver), plain_http=True)
+    poster = WebhookHttpClient(AllowedAddresses(LOCAL, resolver=resolver), plain_http=True)
     with receiving() as receiver:
         port = receiver.url.rpartition(":")[2]
 
-        async def twice() -> list[Verdict]:
+        async def twice() -> list[DeliveryResult]:
             return [await poster.post(f"http://rebind.example:{port}/in?x=1", {}, b"{}") for _ in range(2)]
 
         first, second = asyncio.run(twice())
@@ -122,9 +122,9 @@ def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_ad
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(f"{folder}/cert", f"{folder}/key")
 
-    async def post(name: str, port: str, context: ssl.SSLContext | None) -> Verdict:
-        reach = Reach(LOCAL, resolver=Resolver(["127.0.0.1"]))
-        return await Poster(reach, context=context).post(f"https://{name}:{port}/in", {}, b"{}")
+    async def post(name: str, port: str, context: ssl.SSLContext | None) -> DeliveryResult:
+        reach = AllowedAddresses(LOCAL, resolver=Resolver(["127.0.0.1"]))
+        return await WebhookHttpClient(reach, context=context).post(f"https://{name}:{port}/in", {}, b"{}")
 
     with receiving(own) as receiver:
         port = receiver.url.rpartition(":")[2]
@@ -187,15 +187,19 @@ def test_a_receiver_says_how_long_it_is_to_be_left_alone_within_bounds(said: str
     assert least <= verdict.wait_ms <= most
 
 
-def posted(receiver: Receiver, answer: int | str) -> Verdict:
+def posted(receiver: Receiver, answer: int | str) -> DeliveryResult:
     receiver.answers = [answer]
-    poster = Poster(Reach(LOCAL), plain_http=True, timeout_ms=HANG_MS if answer == "hang" else 60_000)
+    poster = WebhookHttpClient(
+        AllowedAddresses(LOCAL), plain_http=True, timeout_ms=HANG_MS if answer == "hang" else 60_000
+    )
     return asyncio.run(poster.post(f"{receiver.url}/in", {"webhook-id": "msg_1"}, b"{}"))
 
 
 def test_who_is_not_there_and_whose_certificate_is_not_in_order_is_told_as_that() -> None:
-    async def post(url: str, *, plain: bool = True) -> Verdict:
-        return await Poster(Reach(LOCAL), plain_http=plain, timeout_ms=60_000).post(url, {}, b"{}")
+    async def post(url: str, *, plain: bool = True) -> DeliveryResult:
+        return await WebhookHttpClient(AllowedAddresses(LOCAL), plain_http=plain, timeout_ms=60_000).post(
+            url, {}, b"{}"
+        )
 
     with receiving() as receiver:
         port = receiver.url.rpartition(":")[2]
@@ -208,4 +212,4 @@ def test_who_is_not_there_and_whose_certificate_is_not_in_order_is_told_as_that(
     assert "it cannot be reached: " in gone.error
     assert receiver.got == []
     with pytest.raises(AgentqError, match="cannot be found"):
-        asyncio.run(Reach().pinned("no-such-host.invalid", 443))
+        asyncio.run(AllowedAddresses().pinned("no-such-host.invalid", 443))

@@ -11,11 +11,11 @@ from starlette.routing import Match
 from support.http_servers import COMMAND, Serving
 from support.servers import until
 
-from agentq.coordinator.server.app import every_route
-from agentq.coordinator.server.quick import Quick
-from agentq.coordinator.server.writing import HELD_BYTES, Writing
+from agentq.server.app import list_routes
+from agentq.server.http.fast_routes import FastRoute
+from agentq.server.http.write_buffer import BUFFER_BYTES_MAX, BufferedTransport
 
-QUICK = [route for route in every_route() if isinstance(route, Quick) and route.is_plain]
+QUICK = [route for route in list_routes() if isinstance(route, FastRoute) and route.is_plain]
 
 
 def test_those_that_are_asked_most_are_among_them() -> None:
@@ -25,11 +25,11 @@ def test_those_that_are_asked_most_are_among_them() -> None:
 
 
 @pytest.mark.parametrize("route", QUICK, ids=lambda route: route.name)
-def test_no_route_would_have_come_before_it(route: Quick) -> None:
+def test_no_route_would_have_come_before_it(route: FastRoute) -> None:
     path = re.sub(r"\{.*?\}", "run_1", route.path)
     for method in route.methods or ():
         scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
-        first = next(each for each in every_route() if each.matches(scope)[0] is Match.FULL)
+        first = next(each for each in list_routes() if each.matches(scope)[0] is Match.FULL)
         assert first is route
 
 
@@ -68,7 +68,7 @@ def test_an_answer_is_one_write_and_what_is_long_goes_out_at_once() -> None:
     async def test(near: socket.socket, far: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_connection(asyncio.Protocol, sock=near)
-        writing = Writing(transport, loop)
+        writing = BufferedTransport(transport, loop)
 
         writing.write(b"head ")
         writing.write(b"body")
@@ -76,15 +76,15 @@ def test_an_answer_is_one_write_and_what_is_long_goes_out_at_once() -> None:
             far.recv(100)
         assert await loop.sock_recv(far, 100) == b"head body"
 
-        writing.write(b"x" * HELD_BYTES)
-        told = far.recv(HELD_BYTES)
+        writing.write(b"x" * BUFFER_BYTES_MAX)
+        told = far.recv(BUFFER_BYTES_MAX)
         assert told, "nothing had to come in between"
 
         writing.write(b"last")
         writing.close()
-        while piece := await loop.sock_recv(far, HELD_BYTES):
+        while piece := await loop.sock_recv(far, BUFFER_BYTES_MAX):
             told += piece
-        assert told == b"x" * HELD_BYTES + b"last"
+        assert told == b"x" * BUFFER_BYTES_MAX + b"last"
 
     near, far = socket.socketpair()
     far.setblocking(False)

@@ -7,23 +7,23 @@ import asyncio
 import pytest
 from support.servers import Server
 
-from agentq.coordinator.interest import Interest
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.server import live
-from agentq.coordinator.server.service import Service
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.settings import Settings
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.model.spec import RunSpec
+from agentq.server.events import sse_streams
+from agentq.server.service import ServerService
 
 STILL = ": nothing new\n\n"
 
 
 def test_the_quiet_is_broken_with_the_place_that_was_come_to(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "KEEPALIVE_MS", 200)
-    service = Service(Settings(url=valkey.url, namespace="quiet"), ServerSettings(duties=False))
+    monkeypatch.setattr(sse_streams, "KEEPALIVE_MS", 200)
+    service = ServerService(Settings(url=valkey.url, namespace="quiet"), ServerSettings(duties=False))
 
     async def heard() -> list[str]:
         service.start()
-        stream = live.events(service, Interest(events=("completed",)), await service.feed.places(None))
+        stream = sse_streams.stream_events(service, EventFilter(events=("completed",)), await service.feed.places(None))
         first = await anext(stream)
         service.queue.submit(RunSpec(kind="command", argv=["true"]))
         async with asyncio.timeout(60):

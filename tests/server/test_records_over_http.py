@@ -7,9 +7,9 @@ from support.http_servers import MakeServing, Serving
 from support.servers import Server
 
 from agentq.coordinator.errors import Duplicate, Invalid, NotAllowed, NotFound
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.records import Filter
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.queries import RunFilter
 from agentq.sdk import connect
 
 
@@ -49,7 +49,7 @@ def test_a_submit_with_an_id_of_its_own_is_done_once(serving: Serving) -> None:
         with pytest.raises(Invalid, match="cannot live"):
             client.backend.submit(spec, run_id=new_run_id(5))
 
-    assert [run.id for run in serving.records.all(Filter(queue="once"))] == [run_id]
+    assert [run.id for run in serving.records.all(RunFilter(queue="once"))] == [run_id]
 
 
 def test_what_is_no_coordinator_is_told_as_that(valkey: Server) -> None:

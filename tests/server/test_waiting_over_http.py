@@ -12,10 +12,10 @@ import pytest
 from support.http_servers import COMMAND, Serving
 from support.servers import Server, until
 
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 
 def waiters(serving: Serving) -> int:
@@ -27,7 +27,7 @@ def waiters(serving: Serving) -> int:
 def held(serving: Serving) -> Claim:
     """A new run in the hands of a worker."""
     run = serving.submit(queue="waited")
-    worker = Lease(serving.store, Identity(id=f"w-{run}", queues=("waited",)), serving.settings)
+    worker = WorkerLease(serving.store, WorkerIdentity(id=f"w-{run}", queues=("waited",)), serving.settings)
     worker.register()
     (claim,) = worker.claim(1)
     serving.queue.start([claim])
@@ -66,7 +66,7 @@ def test_a_log_is_read_in_pieces_and_waited_for(serving: Serving) -> None:
     claim = held(serving)
     with serving.client() as client, ThreadPoolExecutor() as pool:
         path = f"/runs/{claim.id}/logs"
-        serving.queue.log(claim, 1, [Chunk("out", "one\n"), Chunk("err", "two\n"), Chunk("out", "three\n")])
+        serving.queue.log(claim, 1, [LogChunk("out", "one\n"), LogChunk("err", "two\n"), LogChunk("out", "three\n")])
         first = client.get(path, params={"limit": 2}).json()
         assert [each["text"] for each in first["entries"]] == ["one\n", "two\n"]
         rest = client.get(path, params={"after": first["next"], "stream": "out"}).json()
@@ -77,7 +77,7 @@ def test_a_log_is_read_in_pieces_and_waited_for(serving: Serving) -> None:
         assert client.get(path, params={"from_byte": 4, "after": first["next"]}).status_code == 422
         more = pool.submit(client.get, path, params={"after": rest["next"], "wait": 30})
         until(lambda: waiters(serving), "somebody to wait")
-        serving.queue.log(claim, 2, [Chunk("out", "four\n")])
+        serving.queue.log(claim, 2, [LogChunk("out", "four\n")])
         assert [each["text"] for each in more.result().json()["entries"]] == ["four\n"]
         end = pool.submit(client.get, path, params={"after": more.result().json()["next"], "wait": 30})
         serving.queue.finish([(claim, Outcome(exit_code=0))])

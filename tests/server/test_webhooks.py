@@ -11,7 +11,7 @@ from support.http_servers import COMMAND, MakeServing, Serving
 from support.servers import Server, until
 from support.webhook_receiver import AT_HOME, Receiver, receiving
 
-from agentq.coordinator.webhooks import Webhooks
+from agentq.coordinator.webhooks.verbs import Webhooks
 from agentq.sdk.webhooks import BadSignature, verify
 
 
@@ -163,15 +163,15 @@ def test_webhooks_are_for_those_who_may_do_everything(valkey: Server, make_servi
 
 
 def test_what_was_changed_sent_again_late_or_signed_by_another_is_refused() -> None:
-    from agentq.coordinator.signing import signatures
-    from agentq.sdk.webhooks import new_secret
+    from agentq.coordinator.webhooks.signature import sign_with_all
+    from agentq.sdk.webhooks import make_secret
 
-    old, new, other = new_secret(), new_secret(), new_secret()
+    old, new, other = make_secret(), make_secret(), make_secret()
     body, at_s = b'{"type":"run.failed","data":{"run":"r"}}', 1_700_000_000
     headers = {
         "Webhook-Id": "msg_1",
         "Webhook-Timestamp": str(at_s),
-        "Webhook-Signature": signatures([old, new], "msg_1", at_s, body),
+        "Webhook-Signature": sign_with_all([old, new], "msg_1", at_s, body),
     }
 
     for secret in (old, new, [other, new]):

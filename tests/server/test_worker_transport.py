@@ -17,11 +17,11 @@ from support.leases import end_lease
 from support.servers import Server, until
 
 from agentq.cli.main import main
-from agentq.coordinator.identity import partition_of
-from agentq.coordinator.lease import order_drain
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.sessions import Sessions
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.logs import Logs
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.workers.lease import order_drain
 
 MakeCrew = Callable[..., Crew]
 GIT = {

@@ -16,19 +16,26 @@ from websockets.sync.server import ServerConnection, serve
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
-from agentq.coordinator.lease import Identity
-from agentq.coordinator.transport import line as lines
-from agentq.coordinator.transport.line import Address, Line
-from agentq.coordinator.transport.messages import MESSAGE_BYTES, Answer, Call, Init, Welcome, from_worker
-from agentq.coordinator.transport.remote import RemoteLease, RemoteStore
+from agentq.coordinator.workers.lease import WorkerIdentity
+from agentq.remote_worker import websocket_client as lines
+from agentq.remote_worker.messages import (
+    MESSAGE_BYTES,
+    AnswerMessage,
+    InitMessage,
+    ScriptCallMessage,
+    WelcomeMessage,
+    parse_worker_message,
+)
+from agentq.remote_worker.remote_store import RemoteLease, RemoteStore
+from agentq.remote_worker.websocket_client import CoordinatorAddress, CoordinatorConnection
 
-INIT = Init(version="0", worker="w1", line="work")
+INIT = InitMessage(version="0", worker="w1", line="work")
 TIMES = {"heartbeat_ms": 5000, "lease_ms": 30000, "reap_grace_ms": 2500, "forget_ms": 15000, "tick_ms": 5000}
 
 
 def welcome(**times: int) -> str:
     said = {"version": "0", "namespace": "default", "partitions": 1, **TIMES, **times}
-    return Welcome.model_validate(said).to_wire()
+    return WelcomeMessage.model_validate(said).to_wire()
 
 
 @contextmanager
@@ -58,7 +65,7 @@ def test_what_is_no_coordinator_is_told_from_one_that_is_away(status: int, kind:
         return Response(status, HTTPStatus(status).phrase, headers, b"")
 
     with answering(lambda _: None, refuse) as url:
-        line = Line(Address(url, "a-token"), INIT, lambda _: None)
+        line = CoordinatorConnection(CoordinatorAddress(url, "a-token"), INIT, lambda _: None)
         with pytest.raises(kind) as refused:
             line.open(20)
         line.close()
@@ -80,7 +87,7 @@ def test_a_coordinator_that_welcomes_and_hangs_up_is_not_stormed() -> None:
         socket.close(1011)
 
     with answering(talk) as url:
-        line = Line(Address(url), INIT, lambda _: None)
+        line = CoordinatorConnection(CoordinatorAddress(url), INIT, lambda _: None)
         line.open(20)
         until(lambda: monotonic_ms() - begun[0] > 2_500, "time to pass")
         line.close()
@@ -95,16 +102,16 @@ def test_a_question_whose_connection_breaks_is_told_so_at_once_and_the_next_one_
         lives.append(1)
         socket.recv()
         socket.send(welcome())
-        asked = from_worker(socket.recv())
-        assert isinstance(asked, Call)
+        asked = parse_worker_message(socket.recv())
+        assert isinstance(asked, ScriptCallMessage)
         if len(lives) > 1:
-            socket.send(Answer(id=asked.id, reply=asked.script).to_wire())
+            socket.send(AnswerMessage(id=asked.id, reply=asked.script).to_wire())
             socket.recv()
 
     with answering(talk) as url:
-        line = Line(Address(url), INIT, lambda _: None)
+        line = CoordinatorConnection(CoordinatorAddress(url), INIT, lambda _: None)
         line.open(20)
-        asked = Call(id=1, script="lanes", partition=0, words=[]).to_wire()
+        asked = ScriptCallMessage(id=1, script="lanes", partition=0, words=[]).to_wire()
         with pytest.raises(Unreachable):
             line.ask(1, asked, 20)
         until(lambda: len(lives) > 1, "the next connection")
@@ -119,9 +126,9 @@ def test_a_question_whose_connection_breaks_is_told_so_at_once_and_the_next_one_
 @pytest.mark.full("takes 1 s")
 def test_a_network_that_swallows_everything_is_found_out_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing closes the connection and no lease ends: with shorter times here, within nine seconds otherwise."""
-    assert lines.PING_S + lines.PONG_S <= 9
-    monkeypatch.setattr(lines, "PING_S", 0.1)
-    monkeypatch.setattr(lines, "PONG_S", 0.2)
+    assert lines.PING_INTERVAL_S + lines.PONG_TIMEOUT_S <= 9
+    monkeypatch.setattr(lines, "PING_INTERVAL_S", 0.1)
+    monkeypatch.setattr(lines, "PONG_TIMEOUT_S", 0.2)
 
     def talk(socket: ServerConnection) -> None:
         socket.recv()
@@ -130,9 +137,11 @@ def test_a_network_that_swallows_everything_is_found_out_by_pings(monkeypatch: p
 
     with answering(talk) as url, BlackHole(int(url.rpartition(":")[2].partition("/")[0])) as hole:
         pulse = INIT.model_copy(update={"line": "pulse"})
-        line = Line(Address(f"{hole.url.replace('http', 'ws')}/worker"), pulse, lambda _: None)
+        line = CoordinatorConnection(
+            CoordinatorAddress(f"{hole.url.replace('http', 'ws')}/worker"), pulse, lambda _: None
+        )
         line.open(20)
-        asked = line.begin(1, Call(id=1, script="lanes", partition=0, words=[]).to_wire())
+        asked = line.begin(1, ScriptCallMessage(id=1, script="lanes", partition=0, words=[]).to_wire())
         hole.cut()
         with pytest.raises(Unreachable):
             asked.result(60)
@@ -154,12 +163,12 @@ def test_other_times_of_a_coordinator_are_taken_over_by_the_lease() -> None:
             list(socket)
 
     with answering(talk) as url:
-        store = RemoteStore(Address(url), "w1")
+        store = RemoteStore(CoordinatorAddress(url), "w1")
         settings = store.open()
-        lease = RemoteLease(store, Identity(id="w1", queues=("default",)), settings)
+        lease = RemoteLease(store, WorkerIdentity(id="w1", queues=("default",)), settings)
         restarts.set()
         until(lambda: lease.settings.lease_ms == 20_000, "the lease to be shorter")
         store.close()
 
     assert settings.lease_ms == 30_000
-    assert lines.WAIT_MS_MAX < 20_000, "it comes back within any lease that is not very short"
+    assert lines.RECONNECT_DELAY_MS_MAX < 20_000, "it comes back within any lease that is not very short"

@@ -9,8 +9,8 @@ from support.http_servers import Serving
 from support.worker_protocol import Peer, closed_with, everything, others_run, own_run
 from websockets.exceptions import ConnectionClosed
 
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.tokens import Tokens
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.security.tokens import Tokens
 
 
 @pytest.mark.full("takes 2 s")

@@ -14,7 +14,7 @@ from support.network_line import Line
 from support.servers import Server, until
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.lease import order_drain
+from agentq.coordinator.workers.lease import order_drain
 
 pytestmark = pytest.mark.full("lines are cut and frozen until leases run out")
 

@@ -14,14 +14,14 @@ from support.servers import Server, until
 from support.worker_protocol import Peer, closed_with, everything, others_run, own_run
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.identity import new_run_id
-from agentq.coordinator.lease import Identity
-from agentq.coordinator.limits import CLAIM_A_CALL, GATE_MS_MAX
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.tokens import Tokens
-from agentq.coordinator.transport.grants import CHECKS, OF_A_WORKER, PATTERNS, Grants
+from agentq.coordinator.bounds import CLAIM_A_CALL, GATE_MS_MAX
+from agentq.coordinator.model.ids import new_run_id
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.security.tokens import Tokens
+from agentq.coordinator.storage.scripts import SCRIPTS
+from agentq.coordinator.workers.lease import WorkerIdentity
+from agentq.remote_worker.permissions import ARGUMENT_CHECKS, ARGUMENT_PATTERNS, WORKER_SCRIPTS, WorkerPermissions
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_connection_that_does_not_begin_with_who_it_is_is_closed(
 
 
 @pytest.mark.full("takes 1 s")
-@pytest.mark.parametrize("script", sorted(SCRIPTS.keys() - OF_A_WORKER))
+@pytest.mark.parametrize("script", sorted(SCRIPTS.keys() - WORKER_SCRIPTS))
 def test_no_script_but_a_workers_can_be_called(peer: Peer, script: str) -> None:
     refused = peer.call(script, *(["x"] * len(SCRIPTS[script].header.arguments)))
 
@@ -69,11 +69,11 @@ def test_no_script_but_a_workers_can_be_called(peer: Peer, script: str) -> None:
 def test_every_script_that_shows_a_fence_is_a_workers_and_every_word_of_those_is_checked() -> None:
     """A new one has to be thought about: what it may be told, by whom."""
     fenced = {name for name, script in SCRIPTS.items() if "fence" in (*script.header.arguments, *script.header.rows)}
-    words = {name for each in OF_A_WORKER for name in (*SCRIPTS[each].header.arguments, *SCRIPTS[each].header.rows)}
+    words = {name for each in WORKER_SCRIPTS for name in (*SCRIPTS[each].header.arguments, *SCRIPTS[each].header.rows)}
 
-    assert fenced - OF_A_WORKER == {"cancel"}, "which is said of children"
+    assert fenced - WORKER_SCRIPTS == {"run/cancel"}, "which is said of children"
     others = {"worker", "identity", "dice", "lease_ms", "grace_ms", "lane", "lanes", "limit"}
-    assert words - PATTERNS.keys() - CHECKS.keys() == others
+    assert words - ARGUMENT_PATTERNS.keys() - ARGUMENT_CHECKS.keys() == others
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def peer(guarded: Serving) -> Peer:
 
 def test_a_worker_is_itself_and_nobody_else(guarded: Serving, peer: Peer) -> None:
     other = guarded.records.get(others_run(guarded).id).worker
-    identity = Identity(id=other, queues=("default",)).model_dump_json()
+    identity = WorkerIdentity(id=other, queues=("default",)).model_dump_json()
     before = everything(guarded)
 
     for script, *words in (
@@ -246,7 +246,7 @@ def test_a_worker_shuts_an_account_only_while_it_holds_a_run_of_that_agent_and_f
     claimed = peer.call("worker/claim", peer.worker, peer.epoch, "nonce", 1, 0, "", spec.lane)["reply"]
     assert claimed[2] == run
     assert peer.call("limit/block_until", key, far, "it met its limit")["reply"] == "ok"
-    shut_for_ms = (Flow(guarded.store).limits([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
+    shut_for_ms = (QueueControls(guarded.store).limits([key])[0].shut_until_ms or 0) - guarded.store.time_ms()
     assert 0 < shut_for_ms <= GATE_MS_MAX
     with guarded.client(guarded.token("read")) as client:
         assert client.get("/limits").status_code == 200
@@ -256,7 +256,7 @@ def test_one_call_keeps_the_server_no_longer_than_one_of_our_own(guarded: Servin
     rows = [word for _ in range(10 * CLAIM_A_CALL + 1) for word in ("run_00000000000000000000000", "1-a")]
     assert peer.call("worker/heartbeat", peer.worker, peer.epoch, 1, 1, "0", "", *rows)["kind"] == "Invalid"
 
-    checked = Grants(guarded.store, guarded.settings, "x").checked(
+    checked = WorkerPermissions(guarded.store, guarded.settings, "x").checked(
         "worker/claim", ["x", "1", "n", 10**15, "9" * 16, ""]
     )
     assert checked[3:5] == [CLAIM_A_CALL, CLAIM_A_CALL]
@@ -271,7 +271,7 @@ def test_the_times_of_a_lease_are_the_coordinators_to_say(guarded: Serving, peer
 
 def test_a_token_of_some_queues_makes_no_worker_of_others(guarded: Serving) -> None:
     peer = Peer(guarded, guarded.token("work", kind="worker", queues=["mine"]))
-    identity = Identity(id=peer.worker, queues=("mine", "default")).model_dump_json()
+    identity = WorkerIdentity(id=peer.worker, queues=("mine", "default")).model_dump_json()
 
     assert peer.call("worker/register", peer.worker, "0", "op", 1, "0", identity)["kind"] == "NotAllowed"
     assert peer.register("mine").epoch != "0"

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator.errors import AgentqError, Unreachable
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import RunSpec
 
 if TYPE_CHECKING:
     from simulation.simulator import Simulator

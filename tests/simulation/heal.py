@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from simulation.life import Life
 from simulation.workers import HOSTS
 
+from agentq.coordinator.bounds import KEEP_MS
 from agentq.coordinator.duties.janitor import Janitor
-from agentq.coordinator.lease import Identity, Lease, Order
-from agentq.coordinator.limits import KEEP_MS
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease, WorkerOrder
 
 if TYPE_CHECKING:
     from simulation.simulator import Simulator
@@ -49,12 +49,12 @@ def heal(sim: Simulator) -> None:
     for worker in sim.workers:
         if not worker.dead and worker.registered and sim.chance.random() < 0.5:
             worker.say(worker.deregister)
-    healers = [Lease(sim.store, identity, sim.settings) for identity in map(_healer, HOSTS)]
+    healers = [WorkerLease(sim.store, identity, sim.settings) for identity in map(_healer, HOSTS)]
     for healer in healers:
         healer.register()
     # Where a zombie read from a lane under a name that nobody remembers, its idle time alone tells, and it has passed.
     janitor = Janitor(sim.store, idle_ms=0)
-    orders: dict[str, list[Order]] = {}
+    orders: dict[str, list[WorkerOrder]] = {}
     for _ in range(ROUNDS):
         sim.now_ms += ROUND_MS
         for healer in healers:
@@ -75,10 +75,10 @@ def heal(sim: Simulator) -> None:
     forget(sim)
 
 
-def _healer(host: str) -> Identity:
+def _healer(host: str) -> WorkerIdentity:
     """A worker of everything that goes to a host."""
     labels = {"gpu": "1", "host": host, "agent.claude": "ready"}
-    return Identity(id=f"{NAME}-{host}", queues=("default", "slow"), labels=labels, slots=10)
+    return WorkerIdentity(id=f"{NAME}-{host}", queues=("default", "slow"), labels=labels, slots=10)
 
 
 def relent(sim: Simulator) -> None:
@@ -91,7 +91,7 @@ def relent(sim: Simulator) -> None:
             sim.flow.limit(limit.key, most=1)
 
 
-def work_off(sim: Simulator, healers: Sequence[Lease]) -> None:
+def work_off(sim: Simulator, healers: Sequence[WorkerLease]) -> None:
     """Claim whatever there is, and finish it. One that meets much that stands for nothing may be empty."""
     for _ in range(EMPTY_CLAIMS):
         while claims := [claim for healer in healers for claim in healer.claim(10, 10)]:
@@ -121,7 +121,7 @@ def groom(sim: Simulator) -> None:
     sim.now_ms += ROUND_MS
 
 
-def end_what_waits(sim: Simulator, healers: Sequence[Lease]) -> None:
+def end_what_waits(sim: Simulator, healers: Sequence[WorkerLease]) -> None:
     """Somebody gives up what waits; the worker takes entries that stand for nothing out of the lanes, and leaves."""
     for life in list(sim.model.runs.values()):
         if not life.ended:

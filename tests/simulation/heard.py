@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from agentq.coordinator.connection import Word
-from agentq.coordinator.lifecycle import TRANSITIONS
-from agentq.coordinator.scripts import SCRIPTS
+from agentq.coordinator.model.lifecycle import TRANSITIONS
+from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.scripts import SCRIPTS
 
 
 class Event(NamedTuple):
@@ -34,7 +34,7 @@ def events_of(values: Sequence[str]) -> list[Event]:
 class Heard:
     """What was asked, when, and what the server answered."""
 
-    def __init__(self, script: str, words: Sequence[Word], reply: Any) -> None:
+    def __init__(self, script: str, words: Sequence[CommandArgument], reply: Any) -> None:
         header = SCRIPTS[script].header
         self.script = script
         self.reply = reply

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentq.coordinator import limits
-from agentq.coordinator.lifecycle import BUDGETS, OutcomeClass
+from agentq.coordinator import bounds
+from agentq.coordinator.model.lifecycle import CLASS_BUDGETS, OutcomeClass
 
 TERMINAL = frozenset({"completed", "failed", "cancelled", "skipped"})
 HELD = frozenset({"claimed", "running"})
@@ -110,7 +110,7 @@ class Life:
 
     def late(self, now: int) -> bool:
         """Whether it was claimed long ago, and has not started."""
-        return self.state == "claimed" and now - self.claimed_at >= limits.START_MS
+        return self.state == "claimed" and now - self.claimed_at >= bounds.START_MS
 
     def told(self, parent_state: str) -> None:
         """A parent has ended."""
@@ -119,7 +119,7 @@ class Life:
 
     def purse(self, class_: str) -> str:
         """What pays for another try after a class; nothing, or a count of its own, or a budget."""
-        budget = BUDGETS.get(OutcomeClass(class_))
+        budget = CLASS_BUDGETS.get(OutcomeClass(class_))
         if budget is None or class_ in self.policy.get("final", ()):
             return ""
         if "retries" in self.policy.get("classes", {}).get(class_, {}):
@@ -134,7 +134,7 @@ class Life:
         """How much there is of what pays for a class."""
         purse = self.purse(class_)
         own = self.policy.get("classes", {}).get(class_, {}).get("retries")
-        default = {"": 0, "failures": limits.FAILURES, "crashes": limits.CRASHES, "deferrals": limits.DEFERRALS}
+        default = {"": 0, "failures": bounds.FAILURES, "crashes": bounds.CRASHES, "deferrals": bounds.DEFERRALS}
         return int(own if purse == class_ else self.policy.get(purse, default[purse]))
 
     def in_time(self, at: int) -> bool:
@@ -149,10 +149,10 @@ class Life:
         } | own
         if policy.get("delays_ms"):
             return int(policy["delays_ms"][min(spent, len(policy["delays_ms"]) - 1)])
-        first, factor = policy.get("delay_ms", limits.DELAY_MS), policy.get("factor", limits.DELAY_FACTOR)
+        first, factor = policy.get("delay_ms", bounds.DELAY_MS), policy.get("factor", bounds.DELAY_FACTOR)
         if factor == 1:
             return int(first)
-        ceiling = min(first * factor**spent, max(first, policy.get("delay_ms_max", limits.BACKOFF_MS_MAX)))
+        ceiling = min(first * factor**spent, max(first, policy.get("delay_ms_max", bounds.BACKOFF_MS_MAX)))
         return max(1, int(ceiling * dice if policy.get("jitter", True) else ceiling))
 
     @property

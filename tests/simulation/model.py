@@ -15,8 +15,8 @@ from simulation.life import Life
 from simulation.projects import Projects
 from simulation.seats import FOLLOWS
 
-from agentq.coordinator.limits import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
-from agentq.coordinator.run import is_function_lane
+from agentq.coordinator.bounds import KEEP_MS, KEEP_MS_MIN, OPEN_MS, UNBEGUN
+from agentq.coordinator.model.spec import is_function_lane
 
 UNHEARD = {
     "namespace/bootstrap",

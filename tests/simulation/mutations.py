@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simulation.tapped import once
 
-from agentq.coordinator.scripts import Patch
+from agentq.coordinator.storage.scripts import ScriptPatch
 
 
 class Mutation(NamedTuple):
@@ -23,7 +23,7 @@ class Mutation(NamedTuple):
     def __str__(self) -> str:
         return self.name.replace(" ", "_")
 
-    def plant(self) -> Patch:
+    def plant(self) -> ScriptPatch:
         return lambda name, text: once(text, self.old, self.new) if name == self.file else text
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from support.snapshot import Snapshot
 
-from agentq.coordinator import limits
-from agentq.coordinator.connection import Connection, Source, Word
-from agentq.coordinator.keys import GROUP, key, lua_builders
-from agentq.coordinator.linking import written_out
+from agentq.coordinator import bounds
+from agentq.coordinator.storage.connection import CommandArgument, Connection, ScriptSource
+from agentq.coordinator.storage.keys import CONSUMER_GROUP, build_key, lua_builders
+from agentq.coordinator.storage.lua_linker import expand_keys
 
 _HEAD = "#!lua\nlocal base, call = KEYS[1], redis.call\n"
 
@@ -74,9 +74,9 @@ call('DEL', ARGV[1])
 """
 
 
-def _source(name: str, body: str) -> Source:
-    text = _HEAD + written_out(body, lua_builders())
-    return Source(name, text, sha1(text.encode()).hexdigest())
+def _source(name: str, body: str) -> ScriptSource:
+    text = _HEAD + expand_keys(body, lua_builders())
+    return ScriptSource(name, text, sha1(text.encode()).hexdigest())
 
 
 READ, KEEP = _source("read", _READ), _source("keep", _KEEP)
@@ -94,7 +94,7 @@ class Probes:
     def snapshot(self) -> Snapshot:
         """Everything, as the invariants want it."""
         snapshot = Snapshot(self._base)
-        for name, kind, ttl, flat, pending in self._run(READ, GROUP):
+        for name, kind, ttl, flat, pending in self._run(READ, CONSUMER_GROUP):
             snapshot.put(name, kind, ttl, flat, pending)
         return snapshot
 
@@ -108,7 +108,7 @@ class Probes:
 
     def lapse(self, now_ms: int) -> list[str]:
         """Delete what the server's own clock would have by now; returns the workers that nobody remembers any more."""
-        gone: list[str] = self._run(LAPSE, now_ms, limits.WORKER_RECORD_MS)
+        gone: list[str] = self._run(LAPSE, now_ms, bounds.WORKER_RECORD_MS)
         return gone
 
     def erase(self) -> None:
@@ -116,7 +116,7 @@ class Probes:
         self._run(ERASE, self._backup)
 
     def key(self, name: str, *parts: str) -> str:
-        return key(self._base, name, *parts)
+        return build_key(self._base, name, *parts)
 
-    def _run(self, source: Source, *words: Word) -> Any:
+    def _run(self, source: ScriptSource, *words: CommandArgument) -> Any:
         return self._connection.script(source, self._base, words)

@@ -10,7 +10,7 @@ from simulation.heard import Event, Heard
 from simulation.life import Life
 from simulation.talks import Talks
 
-from agentq.coordinator.limits import STOP_MS
+from agentq.coordinator.bounds import STOP_MS
 
 
 @dataclass(slots=True)

@@ -25,22 +25,22 @@ from simulation.wire import Loss, Wire
 from simulation.workers import Worker
 from support.invariants import check, runs
 
-from agentq.coordinator.connection import Word
-from agentq.coordinator.conversations import Conversations
-from agentq.coordinator.duties.duty import GAP_TICKS
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
+from agentq.coordinator.duties.ticker import GAP_TICKS
 from agentq.coordinator.errors import Unreachable
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.identity import run_id_prefix
-from agentq.coordinator.keys import Keyspace
-from agentq.coordinator.lease import oust
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.scripts import ScriptSet
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.store import Store
+from agentq.coordinator.model.ids import run_id_prefix
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.sessions.verbs import Sessions
+from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.keys import Keyspace
+from agentq.coordinator.storage.scripts import ScriptSet
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.workers.lease import replace_worker
 
 START_MS = 1_900_000_000_000
 DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -65,11 +65,11 @@ class Simulator:
         self.now_ms = START_MS
         self.settings = SETTINGS
         keyspace = Keyspace(f"seed-{seed}")
-        self.store = Store(wire, keyspace, scripts=scripts, clock=lambda: self.now_ms, dice=self.chance.random,
+        self.store = NamespaceStore(wire, keyspace, scripts=scripts, clock=lambda: self.now_ms, dice=self.chance.random,
                            nonce=self.nonce)  # fmt: skip
-        self.queue = Queue(self.store)
-        self.flow = Flow(self.store)
-        self.sessions, self.conversations = Sessions(self.store), Conversations(self.store)
+        self.queue = RunVerbs(self.store)
+        self.flow = QueueControls(self.store)
+        self.sessions, self.conversations = Sessions(self.store), AgentConversations(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")
         self.janitor = Janitor(self.store, idle_ms=60_000)
@@ -151,7 +151,7 @@ class Simulator:
             if self.said != said:
                 return
 
-    def heard(self, script: str, words: Sequence[Word], answer: Tapped) -> None:
+    def heard(self, script: str, words: Sequence[CommandArgument], answer: Tapped) -> None:
         """The server has run a script: the model follows."""
         if script in UNHEARD:
             return
@@ -232,7 +232,7 @@ class Simulator:
         """Another process on its host has seen that its process is dead; or it was an earlier one."""
         epoch = one.lease._seats[0].epoch if one.dead else "1"
         with suppress(Unreachable):
-            oust(self.store, 0, one.name, epoch, "its process is dead")
+            replace_worker(self.store, 0, one.name, epoch, "its process is dead")
 
     def oust_another(self) -> None:
         if self.workers:

@@ -10,9 +10,9 @@ import re
 from functools import cache
 from typing import Any, NamedTuple
 
-from agentq.coordinator.connection import Source
-from agentq.coordinator.identity import LENGTH
-from agentq.coordinator.scripts import Patch, Script, ScriptSet
+from agentq.coordinator.model.ids import RUN_ID_LENGTH
+from agentq.coordinator.storage.connection import ScriptSource
+from agentq.coordinator.storage.scripts import LuaScript, ScriptPatch, ScriptSet
 
 TIGHT = {
     "ATTEMPTS_KEPT": 3,
@@ -34,10 +34,10 @@ local function main()"""
 _AFTER = f"""
 local lines = {{}}
 for _, name in ipairs(redis.call('KEYS', base .. 'run:run_*')) do
-  if #name == #base + {len("run:") + LENGTH} then
+  if #name == #base + {len("run:") + RUN_ID_LENGTH} then
     local f = redis.call('HMGET', name, 'state', 'attempt', 'fence', 'worker')
     lines[#lines + 1] = table.concat(
-      {{ string.sub(name, -{LENGTH}), f[1] or '', f[2] or '0', f[3] or '', f[4] or '' }}, ' ')
+      {{ string.sub(name, -{RUN_ID_LENGTH}), f[1] or '', f[2] or '0', f[3] or '', f[4] or '' }}, ' ')
   end
 end
 table.sort(lines)
@@ -62,15 +62,15 @@ def once(text: str, old: str, new: str) -> str:
 class Planted(ScriptSet):
     """All scripts with a look at their ends, of which those that have a file in them are patched."""
 
-    def __init__(self, file: str, plant: Patch, *, tight: bool = False) -> None:
+    def __init__(self, file: str, plant: ScriptPatch, *, tight: bool = False) -> None:
         super().__init__(_patch(plant, tight=tight))
         self._file = file
         self._others = tapped(tight=tight)
 
-    def has(self, script: Script) -> bool:
+    def has(self, script: LuaScript) -> bool:
         return self._file in ("prelude", "lanes", script.name, *script.header.uses)
 
-    def source(self, script: Script) -> Source:
+    def source(self, script: LuaScript) -> ScriptSource:
         return super().source(script) if self.has(script) else self._others.source(script)
 
 
@@ -80,7 +80,7 @@ def tapped(*, tight: bool = False) -> ScriptSet:
     return ScriptSet(_patch(tight=tight))
 
 
-def _patch(plant: Patch | None = None, *, tight: bool) -> Patch:
+def _patch(plant: ScriptPatch | None = None, *, tight: bool) -> ScriptPatch:
     def patch(name: str, text: str) -> str:
         if plant is not None:
             text = plant(name, text)

@@ -15,7 +15,7 @@ from simulation.tapped import Planted, tapped
 from simulation.wire import Wire
 from support.lanes import is_full
 
-from agentq.coordinator.scripts import SCRIPTS, ScriptSet
+from agentq.coordinator.storage.scripts import SCRIPTS, ScriptSet
 
 SEEDS, STEPS = 1_000, 200
 CAUGHT = Path(__file__).with_name("caught.json")

@@ -9,16 +9,18 @@ from simulation.tapped import tightened
 from support.world import World
 
 from agentq.coordinator.errors import Draining
-from agentq.coordinator.keys import GROUP
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.scripts import ScriptSet
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.keys import CONSUMER_GROUP
+from agentq.coordinator.storage.scripts import ScriptSet
 
 
 def read_one(world: World, worker: str) -> list[tuple[str, str]]:
     """What a blocking read delivers to a worker, as (lane, entry)."""
     lane = world.store.key(0, "lane", "default:5:")
-    reply = world.store.connection.command("XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "STREAMS", lane, ">")
+    reply = world.store.connection.command(
+        "XREADGROUP", "GROUP", CONSUMER_GROUP, worker, "COUNT", 1, "STREAMS", lane, ">"
+    )
     return [("default:5:", entry) for _, entries in reply for entry, _ in entries]
 
 

@@ -6,7 +6,7 @@ from simulation.answers import Answers
 from simulation.heard import Heard
 from simulation.life import Life
 
-from agentq.coordinator.limits import STOP_MS
+from agentq.coordinator.bounds import STOP_MS
 
 
 class Waits(Answers):

@@ -8,9 +8,9 @@ from typing import Any
 
 from simulation.tapped import Tapped
 
-from agentq.coordinator.call import Call
-from agentq.coordinator.connection import Connection, Source, Word
 from agentq.coordinator.errors import AgentqError, Unreachable
+from agentq.coordinator.storage.connection import CommandArgument, Connection, ScriptSource
+from agentq.coordinator.storage.script_call import ScriptCall
 
 
 class Loss(Enum):
@@ -33,13 +33,13 @@ class Wire(Connection):
     def rest(self) -> None:
         """Lose nothing, and let nobody listen."""
         self.fate: Callable[[str], Loss] = lambda _: Loss.NOTHING
-        self.heard: Callable[[str, Sequence[Word], Tapped], None] = lambda *_: None
+        self.heard: Callable[[str, Sequence[CommandArgument], Tapped], None] = lambda *_: None
 
     def close(self) -> None:
         self.calm.close()
         super().close()
 
-    def script(self, source: Source, key: str, args: Sequence[Word]) -> Any:
+    def script(self, source: ScriptSource, key: str, args: Sequence[CommandArgument]) -> Any:
         loss = self.fate(source.name)
         if loss is Loss.WORDS:
             raise Unreachable("the words were lost")
@@ -52,6 +52,6 @@ class Wire(Connection):
             raise Unreachable("the answer was lost")
         return answer.reply
 
-    def scripts(self, calls: Iterable[Call], *, window: int = 2) -> Iterator[Any]:
+    def scripts(self, calls: Iterable[ScriptCall], *, window: int = 2) -> Iterator[Any]:
         assert window > 0
         return (self.script(*call) for call in calls)

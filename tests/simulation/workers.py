@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 
 from simulation.wire import Loss
 
-from agentq.coordinator.connection import NoGroup
 from agentq.coordinator.errors import AgentqError, Duplicate, Evicted, Stopping, TryLater, Unreachable
-from agentq.coordinator.intent import Intent
-from agentq.coordinator.keys import GROUP
-from agentq.coordinator.lease import WAYS, Ended, Identity, Lease, Order
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, Spending
-from agentq.coordinator.waiting import Wait
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import AgentSpending, Outcome
+from agentq.coordinator.runs.merge_progress import MergeProgress
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import RunWait
+from agentq.coordinator.storage.connection import NoGroup
+from agentq.coordinator.storage.keys import CONSUMER_GROUP
+from agentq.coordinator.workers.lease import (
+    EXCHANGES_IN_FLIGHT,
+    FunctionOutcome,
+    WorkerIdentity,
+    WorkerLease,
+    WorkerOrder,
+)
 
 if TYPE_CHECKING:
     from simulation.simulator import Simulator
@@ -49,14 +55,14 @@ class Worker:
         labels = {"host": self.host} | ({"gpu": "1"} if chance.random() < 0.5 else {})
         labels |= {"agent.claude": "ready"} if chance.random() < 0.9 else {}
         queues = ("default", "slow") if chance.random() < 0.8 else ("default",)
-        identity = Identity(id=name, queues=queues, labels=labels, slots=self.slots)
-        self.lease = Lease(sim.store, identity, sim.settings)
+        identity = WorkerIdentity(id=name, queues=queues, labels=labels, slots=self.slots)
+        self.lease = WorkerLease(sim.store, identity, sim.settings)
         self.held: dict[str, Hold] = {}
         self.registered = False
         self.draining = False
         self.dead = False
         self.away_until = 0
-        self.applied: list[Order] = []
+        self.applied: list[WorkerOrder] = []
         self.delivered: list[tuple[str, str]] = []
         self.unanswered: Callable[[], object] | None = None
 
@@ -126,7 +132,7 @@ class Worker:
         claims = [hold.claim for hold in self.held.values() if chance.random() < 0.6]
         ended = [self._ended(claim) for claim in claims]
         calls = chance.choice((0, max(0, self.slots - len(self.held) + len(ended))))
-        way = chance.randrange(WAYS)
+        way = chance.randrange(EXCHANGES_IN_FLIGHT)
 
         def said() -> None:
             _, more = self.lease.exchange(ended, calls, way=way)
@@ -136,9 +142,11 @@ class Worker:
 
         self.say(said)
 
-    def _ended(self, claim: Claim) -> Ended:
+    def _ended(self, claim: Claim) -> FunctionOutcome:
         class_ = self.sim.chance.choice((OutcomeClass.OK, OutcomeClass.OK, *CLASSES))
-        return Ended(claim, class_.value, Outcome(class_=class_).to_wire(), self.sim.chance.choice((None, 0, 1_500)))
+        return FunctionOutcome(
+            claim, class_.value, Outcome(class_=class_).to_wire(), self.sim.chance.choice((None, 0, 1_500))
+        )
 
     def take(self, claims: list[Claim]) -> None:
         for claim in claims:
@@ -152,7 +160,10 @@ class Worker:
             return
         tail = (*names, *(">" for _ in names))
         try:
-            reply = self.sim.wire.command("XREADGROUP", "GROUP", GROUP, self.name, "COUNT", 1, "STREAMS", *tail) or []
+            reply = (
+                self.sim.wire.command("XREADGROUP", "GROUP", CONSUMER_GROUP, self.name, "COUNT", 1, "STREAMS", *tail)
+                or []
+            )
         except NoGroup:
             return
         found = [(lanes[names.index(name)], entry) for name, entries in reply for entry, _ in entries]
@@ -187,7 +198,7 @@ class Worker:
 
     def be_reborn(self) -> None:
         """It starts again under the same name, and has forgotten everything."""
-        self.lease = Lease(self.sim.store, self.lease.identity, self.sim.settings)
+        self.lease = WorkerLease(self.sim.store, self.lease.identity, self.sim.settings)
         self.held.clear()
         self.delivered.clear()
         self.registered = False
@@ -247,7 +258,7 @@ class Worker:
         chance = self.sim.chance
         if chance.random() < 0.3:
             self.say(partial(self.sim.queue.receive, hold.claim))
-        wait = Wait(
+        wait = RunWait(
             signals=chance.choice(((), ("a",), ("a", "b"))),
             approval=chance.random() < 0.3,
             children=chance.choice((None, "all", "any")),
@@ -264,7 +275,9 @@ class Worker:
         claim, talk = hold.claim, self.sim.conversations
         for _ in range(3 if "agent.claude" in claim.lane else 0):
             chance = self.sim.chance
-            spent = Spending(cost_usd=chance.choice((None, 0.5, 2)), input_tokens=chance.choice((0, 7, 70)), turns=3)
+            spent = AgentSpending(
+                cost_usd=chance.choice((None, 0.5, 2)), input_tokens=chance.choice((0, 7, 70)), turns=3
+            )
             session, movable = chance.choice((None, "one", "one", "two")), chance.random() < 0.5
             words = (
                 partial(talk.bind, claim, session, host=self.host, movable=movable),
@@ -279,7 +292,7 @@ class Worker:
     def merge(self, hold: Hold) -> None:
         """Stand in a line of those who move a branch, or leave it; and note how far it has come."""
         claim, queue, chance = hold.claim, self.sim.queue, self.sim.chance
-        line, intent = chance.choice(("l1", "l1", "l2")), Intent(step="committed", commit=self.sim.nonce())
+        line, intent = chance.choice(("l1", "l1", "l2")), MergeProgress(step="committed", commit=self.sim.nonce())
         words = (
             partial(queue.line_up, claim, line, "c0ffee"),
             partial(queue.line_up, claim, line, "c0ffee"),

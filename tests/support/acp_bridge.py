@@ -15,7 +15,7 @@ from typing import Any
 
 from support.servers import until
 
-from agentq.coordinator.doings import doing_of
+from agentq.coordinator.model.agent_events import parse_agent_event
 
 AGENT = Path(__file__).with_name("acp_agent.py")
 
@@ -74,7 +74,7 @@ def told(bridge: subprocess.Popen[bytes], prompt: str | None) -> Told:
         if about.pop("type") == "facts":
             facts |= about
         else:
-            doing_of(line.decode())
+            parse_agent_event(line.decode())
             doings.append(json.loads(line))
     return Told(bridge.returncode, doings, facts, err.decode())
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from support.world import World
 
-from agentq.coordinator.offspring import Kin
-from agentq.coordinator.run import spec_from_wire
-from agentq.coordinator.turn import Turn
-from agentq.worker.door import Door
+from agentq.coordinator.model.agent_options import AgentTurnOptions
+from agentq.coordinator.model.spec import parse_spec
+from agentq.coordinator.runs.children import WorkerChildren
+from agentq.worker.run_api.agent_socket import AgentSocket
 
 Answer = dict[str, Any]
 
@@ -24,18 +24,18 @@ class Lodge:
 
     def __init__(self, world: World, folder: Path, **fields: Any) -> None:
         self.world = world
-        self.door = Door(Kin(world.queue), folder / "doors")
+        self.door = AgentSocket(WorkerChildren(world.queue), folder / "doors")
         agent = {"kind": "agent", "agent": "claude", "prompt": "x", "argv": (), "turn": {"permissions": "full"}}
         agent["may_submit"] = ("agent", "command")
         fields = {**agent, **fields}
-        self.run = world.submit(**{**fields, "turn": Turn.model_validate(fields["turn"])})
+        self.run = world.submit(**{**fields, "turn": AgentTurnOptions.model_validate(fields["turn"])})
         self.worker = world.worker("w1", labels={"agent.claude": "ready"})
         (self.claim,) = self.worker.claim(1)
         self.told: list[dict[str, object]] = []
         self.entry: dict[str, str] = {}
 
     async def open(self) -> Lodge:
-        spec = spec_from_wire(self.claim.spec, self.claim.lane)
+        spec = parse_spec(self.claim.spec, self.claim.lane)
         self.entry = await self.door.admit(self.claim, spec, self.told.append)
         return self
 

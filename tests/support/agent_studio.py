@@ -10,13 +10,13 @@ from typing import Any
 from support.crew import Crew
 from support.servers import Server, until
 
-from agentq.coordinator.doings import AnyDoing, doing_of
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.life import Run
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.run import AgentsWord, RunSpec
-from agentq.coordinator.sessions import Sessions
-from agentq.coordinator.turn import Turn
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.agent_events import AnyAgentEvent, parse_agent_event
+from agentq.coordinator.model.agent_options import AgentTurnOptions
+from agentq.coordinator.model.spec import AgentOutcome, RunSpec
+from agentq.coordinator.runs.logs import Logs
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.sessions.verbs import Sessions
 
 
 class Studio:
@@ -49,24 +49,24 @@ class Studio:
 
     def why(self, run: str) -> str:
         """What `agentq why` says."""
-        return " ".join(Explanation(self.crew.queue.store, self.crew.settings).of(run)[1])
+        return " ".join(RunExplanation(self.crew.queue.store, self.crew.settings).of(run)[1])
 
     def submit(self, *lines: str, agent: str = "standin", turn: dict[str, Any] | None = None, **fields: Any) -> str:
         """Ask the agent to do what these lines say."""
-        how = {"turn": Turn.model_validate(turn)} if turn else {}
+        how = {"turn": AgentTurnOptions.model_validate(turn)} if turn else {}
         fields = {"cwd": str(self.folder), "stop_grace_ms": 1_000, **how, **fields}
         return self.crew.queue.submit(RunSpec.checked(kind="agent", agent=agent, prompt="\n".join(lines), **fields)).id
 
-    def done(self, run: str, timeout_ms: int = 60_000) -> Run:
+    def done(self, run: str, timeout_ms: int = 60_000) -> RunRecord:
         """The run, once it has ended."""
         self.crew.wait([run], timeout_ms)
         return self.crew.records.get(run)
 
-    def run(self, *lines: str, **fields: Any) -> Run:
+    def run(self, *lines: str, **fields: Any) -> RunRecord:
         """Ask, and wait for the end."""
         return self.done(self.submit(*lines, **fields))
 
-    def reaches(self, run: str, state: str, within_s: float = 60) -> Run:
+    def reaches(self, run: str, state: str, within_s: float = 60) -> RunRecord:
         """The run, once it is in a state."""
         until(lambda: self.crew.state(run) == state, f"{run} to be {state}", within_s)
         return self.crew.records.get(run)
@@ -75,9 +75,9 @@ class Studio:
         """All that its log has of a stream."""
         return "".join(entry.text for entry in Logs(self.crew.queue.store).read(run) if entry.stream == stream)
 
-    def doings(self, run: str) -> list[AnyDoing]:
+    def doings(self, run: str) -> list[AnyAgentEvent]:
         """What the agent did."""
-        return [doing_of(line) for line in self.log(run, "event").splitlines()]
+        return [parse_agent_event(line) for line in self.log(run, "event").splitlines()]
 
     def said(self, run: str) -> list[str]:
         """What the agent said."""
@@ -88,7 +88,7 @@ class Studio:
         until(lambda: any(text in each for each in self.said(run)), f"the agent to say {text!r}", 60)
 
 
-def word(run: Run) -> AgentsWord:
+def word(run: RunRecord) -> AgentOutcome:
     """What the outcome says of the agent."""
     assert run.outcome is not None
     assert run.outcome.agent is not None, run.outcome

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.spec import RunSpec
 
 # /proc/uptime is the clock that every process of a machine shares, read without starting one more.
 SCRIPT = """

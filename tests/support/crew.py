@@ -15,12 +15,12 @@ from support.invariants import check, take_snapshot
 from support.processes import send
 from support.servers import Server, until
 
-from agentq.coordinator.outcomes import Outcomes
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.records import Records
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.store import Store
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.end_waiter import RunEndWaiter
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.storage.store import NamespaceStore
 
 TIMES = {"heartbeat_ms": 400, "lease_ms": 2000, "reap_grace_ms": 400, "forget_ms": 1500, "tick_ms": 500}
 """A lease that runs out while a test waits; also that of a live worker, on a machine that is busy enough."""
@@ -35,9 +35,9 @@ class Crew:
         self.server = server
         self.folder = folder
         self.settings = Settings.model_validate({"url": server.url, **LASTING, **settings})
-        self.queue = Queue.open(self.settings)
-        self.records = Records(self.queue.store)
-        self.outcomes = Outcomes(self.queue.store)
+        self.queue = RunVerbs.open(self.settings)
+        self.records = RunQueries(self.queue.store)
+        self.outcomes = RunEndWaiter(self.queue.store)
         self.effects_file = folder / "effects"
         self.effects_file.touch()
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -148,7 +148,7 @@ class Crew:
             check(take_snapshot(self.queue.store.connection, base))
 
 
-def end_leases(store: Store, registered: Callable[[], set[str]], *names: str) -> None:
+def end_leases(store: NamespaceStore, registered: Callable[[], set[str]], *names: str) -> None:
     """Let the leases of these workers end now, and wait until a reaper has declared them lost.
 
     A reaper judges once it has watched the server for a whole lease; that it has is written down too, each time it

@@ -14,14 +14,14 @@ import redis
 from support.processes import alive
 from support.servers import until
 
-from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.storage.embedded import EmbeddedServer
 
 START = """
 import sys
 from pathlib import Path
-from agentq.coordinator.embedded import Embedded
+from agentq.coordinator.storage.embedded import EmbeddedServer
 print("go", flush=True)
-print(Embedded(Path(sys.argv[1]), binary=sys.argv[2] or None).start(), flush=True)
+print(EmbeddedServer(Path(sys.argv[1]), binary=sys.argv[2] or None).start(), flush=True)
 sys.stdin.read()
 """
 
@@ -43,7 +43,7 @@ def end(pid: int) -> None:
     until(lambda: not alive(pid), f"process {pid} to end")
 
 
-def serving(server: Embedded) -> int:
+def serving(server: EmbeddedServer) -> int:
     """The one process that serves the folder."""
     pid = server.pid()
     assert pid is not None
@@ -64,7 +64,7 @@ def script(folder: Path, body: str) -> str:
 
 
 @contextmanager
-def starting(server: Embedded, count: int = 1) -> Iterator[list[Popen[str]]]:
+def starting(server: EmbeddedServer, count: int = 1) -> Iterator[list[Popen[str]]]:
     """Processes that are about to call `start`, and stay when it is done."""
     argv = [sys.executable, "-c", START, str(server.folder), server.binary or ""]
     starters = [Popen(argv, stdin=PIPE, stdout=PIPE, text=True, process_group=0) for _ in range(count)]

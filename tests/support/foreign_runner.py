@@ -18,9 +18,9 @@ from support.http_servers import Serving, asked_of
 from support.servers import until
 
 from agentq.coordinator.errors import NotFound, WrongState
-from agentq.coordinator.lifecycle import LIVE
-from agentq.coordinator.records import Filter
-from agentq.coordinator.server.foreign.examples import EXAMPLES
+from agentq.coordinator.model.lifecycle import LIVE_STATES
+from agentq.coordinator.runs.queries import RunFilter
+from agentq.dialects.agent_orchestrator.examples import EXAMPLES
 
 CLIENT_TIMEOUT_S = 35
 ERRORS_MAX = 3
@@ -312,7 +312,7 @@ class Parties:
 
     def _cancelled(self) -> bool:
         """Whether nothing lives any more. The end of a child makes a turn of its parent, which is to end as well."""
-        live = list(self.serving.records.all(Filter(states=LIVE)))
+        live = list(self.serving.records.all(RunFilter(states=LIVE_STATES)))
         for run in live:
             with suppress(WrongState, NotFound):  # it ended by itself meanwhile
                 self.serving.queue.cancel(run.id, stop_ms=1)

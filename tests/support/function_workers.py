@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from support.crew import Crew
 
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.logs import Logs
 
 
 class Told(NamedTuple):

@@ -3,6 +3,8 @@
 A generated part stands between `<!-- generated: name -->` and `<!-- end -->`.
 """
 
+# Over 400 lines: one function for each generated part of the documents.
+
 from __future__ import annotations
 
 import ast
@@ -17,36 +19,36 @@ from typing import Any, get_args
 import typer
 from fastapi.routing import APIRoute
 
-from agentq.cli.main import COMMANDS, load
-from agentq.coordinator import errors, limits
-from agentq.coordinator.connection import Connection
-from agentq.coordinator.doings import AnyDoing
-from agentq.coordinator.events import NOTICES
-from agentq.coordinator.keys import KEYS
-from agentq.coordinator.lifecycle import BUDGETS, MEANING, TERMINAL, TRANSITIONS, OutcomeClass
-from agentq.coordinator.scripts import SCRIPTS
-from agentq.coordinator.server.app import every_route, needed
-from agentq.coordinator.server.metrics import names as metric_names
-from agentq.coordinator.server.problems import STATUS
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.settings import PREFIX, Settings, WorkerSettings
-from agentq.coordinator.store import Store
-from agentq.coordinator.tokens import MEANING as MEANING_OF_SCOPES
-from agentq.coordinator.transport.messages import CLOSINGS, MESSAGES
+from agentq.cli.main import COMMANDS, load_command
+from agentq.coordinator import bounds, errors
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.config.settings import VARIABLE_PREFIX, Settings, WorkerSettings
+from agentq.coordinator.events.stream import NOTICE_EVENTS
+from agentq.coordinator.model.agent_events import AnyAgentEvent
+from agentq.coordinator.model.lifecycle import CLASS_BUDGETS, STATE_MEANINGS, TERMINAL_STATES, TRANSITIONS, OutcomeClass
+from agentq.coordinator.security.tokens import SCOPE_MEANINGS as MEANING_OF_SCOPES
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import KEY_KINDS
+from agentq.coordinator.storage.scripts import SCRIPTS
+from agentq.coordinator.storage.store import NamespaceStore
 from agentq.planning import model as plans
 from agentq.planning.schema import plan_schema
-from agentq.testing.standin.script import WORDS as STANDIN_WORDS
-from agentq.worker.agents.formats.agentq import ToldFacts
-from agentq.worker.agents.profile import Profile
-from agentq.worker.agents.profiles import Profiles
-from agentq.worker.agents.verdicts import CONSEQUENCES, Consequence
+from agentq.remote_worker.messages import CLOSE_REASONS, MESSAGE_TYPES
+from agentq.server.app import find_required_scope, list_routes
+from agentq.server.http.problems import STATUS_BY_ERROR
+from agentq.server.observe.metrics import list_metrics as metric_names
+from agentq.testing.fake_agent.script import STEP_WORDS as STANDIN_WORDS
+from agentq.worker.agents.formats.agentq import ReportedFacts
+from agentq.worker.agents.profiles.profile import Profile
+from agentq.worker.agents.profiles.registry import ProfileRegistry
+from agentq.worker.agents.verdicts import CONSEQUENCES, VerdictConsequence
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
-    *("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/standin/README.md"),
+    *("coordinator/README.md", "cli/README.md", "coordinator/agentq/testing/fake_agent/README.md"),
     "worker/agentq/worker/agents/README.md",
     "coordinator/agentq/planning/README.md",
-    "coordinator/agentq/coordinator/server/README.md",
+    "coordinator/agentq/server/README.md",
 )
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -59,7 +61,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def states() -> str:
-    return table(("state", "means"), ((f"`{state}`", meaning) for state, meaning in MEANING.items()))
+    return table(("state", "means"), ((f"`{state}`", meaning) for state, meaning in STATE_MEANINGS.items()))
 
 
 def transitions() -> str:
@@ -80,7 +82,7 @@ def transitions() -> str:
 
 
 def notices() -> str:
-    return table(("event", "means"), ((f"`{name}`", meaning) for name, meaning in NOTICES.items()))
+    return table(("event", "means"), ((f"`{name}`", meaning) for name, meaning in NOTICE_EVENTS.items()))
 
 
 def diagram() -> str:
@@ -88,10 +90,10 @@ def diagram() -> str:
     for row in TRANSITIONS:
         for source, target in row.arrows():
             if source != target:
-                verbs = arrows.setdefault((source or "[*]", "ended" if target in TERMINAL else target), [])
+                verbs = arrows.setdefault((source or "[*]", "ended" if target in TERMINAL_STATES else target), [])
                 verbs += [row.verb] if row.verb not in verbs else []
     lines = [
-        f"    {'ended' if source in TERMINAL else source} --> {target}: {', '.join(verbs)}"
+        f"    {'ended' if source in TERMINAL_STATES else source} --> {target}: {', '.join(verbs)}"
         for (source, target), verbs in arrows.items()
     ]
     return "\n".join(["```mermaid", "stateDiagram-v2", *dict.fromkeys(lines), "```"])
@@ -100,7 +102,10 @@ def diagram() -> str:
 def budgets() -> str:
     return table(
         ("class", "is paid from"),
-        ((f"`{kind}`", f"`{BUDGETS[kind]}`" if kind in BUDGETS else _unpaid(kind)) for kind in OutcomeClass),
+        (
+            (f"`{kind}`", f"`{CLASS_BUDGETS[kind]}`" if kind in CLASS_BUDGETS else _unpaid(kind))
+            for kind in OutcomeClass
+        ),
     )
 
 
@@ -111,7 +116,10 @@ def _unpaid(kind: OutcomeClass) -> str:
 def keys() -> str:
     return table(
         ("key", "type", "holds", "lives"),
-        ((f"`{key.pattern.replace('<', '‹').replace('>', '›')}`", key.type, key.holds, key.lifetime) for key in KEYS),
+        (
+            (f"`{key.pattern.replace('<', '‹').replace('>', '›')}`", key.type, key.holds, key.lifetime)
+            for key in KEY_KINDS
+        ),
     )
 
 
@@ -137,7 +145,7 @@ def words() -> str:
         ("word", "exception", "exit code", "means"),
         (
             (f"`{word}`", f"`{kind.__name__}`", kind.exit_code, sentence.format(subject="run", detail="…"))
-            for word, (kind, sentence) in errors.WORDS.items()
+            for word, (kind, sentence) in errors.REFUSALS.items()
         ),
     )
 
@@ -146,7 +154,11 @@ def settings() -> str:
     return table(
         ("variable", "default", "is"),
         (
-            (f"`{PREFIX}{name.upper()}`", f"`{field.default}`" if field.default != "" else "", field.description)
+            (
+                f"`{VARIABLE_PREFIX}{name.upper()}`",
+                f"`{field.default}`" if field.default != "" else "",
+                field.description,
+            )
             for name, field in Settings.model_fields.items()
         ),
     )
@@ -156,7 +168,7 @@ def worker_settings() -> str:
     return table(
         ("in `[worker]`", "variable", "default", "is"),
         (
-            (f"`{name}`", f"`{PREFIX}WORKER_{name.upper()}`", _default(field.default), field.description)
+            (f"`{name}`", f"`{VARIABLE_PREFIX}WORKER_{name.upper()}`", _default(field.default), field.description)
             for name, field in WorkerSettings.model_fields.items()
         ),
     )
@@ -166,7 +178,7 @@ def server_settings() -> str:
     return table(
         ("in `[server]`", "variable", "default", "is"),
         (
-            (f"`{name}`", f"`{PREFIX}SERVER_{name.upper()}`", _default(field.default), field.description)
+            (f"`{name}`", f"`{VARIABLE_PREFIX}SERVER_{name.upper()}`", _default(field.default), field.description)
             for name, field in ServerSettings.model_fields.items()
         ),
     )
@@ -175,10 +187,10 @@ def server_settings() -> str:
 def routes() -> str:
     """Every route of the API, in the order of its documents."""
     rows = []
-    for route in every_route():
+    for route in list_routes():
         if isinstance(route, APIRoute) and not route.include_in_schema:
             continue
-        takes = needed(route)
+        takes = find_required_scope(route)
         verbs = sorted(route.methods or ()) if isinstance(route, APIRoute) else ["WebSocket"]
         text = (route.summary if isinstance(route, APIRoute) else None) or _first_line(route.endpoint)
         rows.append((f"`{' '.join(verbs)} {route.path}`", f"`{takes.scope}`" if takes else "", text))
@@ -192,7 +204,7 @@ def _first_line(function: Callable[..., Any]) -> str:
 def worker_messages() -> str:
     """What workers and a coordinator say to each other."""
     rows = []
-    for message in MESSAGES:
+    for message in MESSAGE_TYPES:
         fields = [name for name in message.model_fields if name not in ("type", "id")]
         said = f"`{message.model_fields['type'].default}`", ", ".join(f"`{name}`" for name in fields)
         rows.append((*said, _first_line(message).removesuffix(".")))
@@ -200,7 +212,7 @@ def worker_messages() -> str:
 
 
 def worker_closings() -> str:
-    return table(("code", "why"), ((str(code), why) for code, why in CLOSINGS.items()))
+    return table(("code", "why"), ((str(code), why) for code, why in CLOSE_REASONS.items()))
 
 
 def scopes() -> str:
@@ -210,12 +222,12 @@ def scopes() -> str:
 def statuses() -> str:
     return table(
         ("error", "status", "when"),
-        ((f"`{kind.__name__}`", status, _first_line(kind).rstrip(".")) for kind, status in STATUS.items()),
+        ((f"`{kind.__name__}`", status, _first_line(kind).rstrip(".")) for kind, status in STATUS_BY_ERROR.items()),
     )
 
 
 def metrics() -> str:
-    found = metric_names(Store(Connection("redis://localhost")))
+    found = metric_names(NamespaceStore(Connection("redis://localhost")))
     return table(
         ("metric", "labels", "tells"),
         ((f"`{name}`", ", ".join(f"`{each}`" for each in labels), text) for name, (text, labels) in found.items()),
@@ -227,15 +239,15 @@ def _default(value: object) -> str:
 
 
 def door() -> str:
-    names = [name for name in vars(limits) if name.isupper()]
-    return table(("limit", "value"), ((f"`{name}`", f"{getattr(limits, name):,}") for name in names))
+    names = [name for name in vars(bounds) if name.isupper()]
+    return table(("limit", "value"), ((f"`{name}`", f"{getattr(bounds, name):,}") for name in names))
 
 
 def every_command() -> Iterator[tuple[str, Any]]:
     """Commands and those below them, by what one types, as in `worker ls`."""
     for section in COMMANDS.values():
         for name in section:
-            command = load(name)
+            command = load_command(name)
             yield name, command
             yield from ((f"{name} {below}", each) for below, each in getattr(command, "commands", {}).items())
 
@@ -264,15 +276,15 @@ def verdicts() -> str:
     )
 
 
-def _does(does: Consequence) -> str:
+def _does(does: VerdictConsequence) -> str:
     """What becomes of the run: a failure of some classes is final."""
     if does.run != "fail":
         return {"finish": "finishes", "park": "parks", "back off": "backs off", "defer": "is deferred"}[does.run]
-    return "fails, and may be tried again" if does.class_ in BUDGETS else "fails for good"
+    return "fails, and may be tried again" if does.class_ in CLASS_BUDGETS else "fails for good"
 
 
 def doings() -> str:
-    kinds = get_args(get_args(AnyDoing)[0])
+    kinds = get_args(get_args(AnyAgentEvent)[0])
     return table(
         ("`type`", "fields", "tells"),
         (
@@ -292,7 +304,7 @@ def doings() -> str:
 
 def agents() -> str:
     """The profiles that come with agentq."""
-    profiles = Profiles.found({}, ROOT / "worker").by_name.items()
+    profiles = ProfileRegistry.found({}, ROOT / "worker").by_name.items()
     return table(
         ("agent", "is", "program", "permissions", "goes on", "forks", "travels", "not started beside, untrusted"),
         (
@@ -329,11 +341,11 @@ def profile() -> str:
 
 def facts() -> str:
     return table(
-        ("field", "says"), ((f"`{name}`", field.description) for name, field in ToldFacts.model_fields.items())
+        ("field", "says"), ((f"`{name}`", field.description) for name, field in ReportedFacts.model_fields.items())
     )
 
 
-def plan_keys(model: type[plans.Part], *without: type[plans.Part]) -> str:
+def plan_keys(model: type[plans.PlanModel], *without: type[plans.PlanModel]) -> str:
     """The keys of a part of a plan, as its model tells them."""
     apart = {name for other in without for name in other.model_fields}
     return table(
@@ -347,23 +359,23 @@ def plan_keys(model: type[plans.Part], *without: type[plans.Part]) -> str:
 
 
 def plan_table() -> str:
-    return plan_keys(plans.Plan)
+    return plan_keys(plans.PlanDefinition)
 
 
 def task_table() -> str:
-    return plan_keys(plans.Task, plans.Working)
+    return plan_keys(plans.TaskDefinition, plans.TaskSettings)
 
 
 def working_table() -> str:
-    return plan_keys(plans.Working)
+    return plan_keys(plans.TaskSettings)
 
 
 def worktree_table() -> str:
-    return plan_keys(plans.Worktree)
+    return plan_keys(plans.WorktreeOptions)
 
 
 def retry_table() -> str:
-    return plan_keys(plans.Retry)
+    return plan_keys(plans.TaskRetry)
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -16,13 +16,13 @@ from starlette.routing import Match
 from support.crew import TIMES
 from support.servers import Server, free_port, until
 
-from agentq.coordinator.identity import new_nonce
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.records import Records
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.server.app import every_route
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.tokens import Tokens
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.security.tokens import Tokens
+from agentq.server.app import list_routes
 
 OUTLASTS = {"lease_ms": 60_000, "forget_ms": 30_000}
 """A lease that outlasts every test, however slow the machine: one that is to run out is ended, or made short."""
@@ -55,9 +55,9 @@ class Serving:
         self.environment = environment or {}
         self.log = folder / f"serve-{self.port}.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.queue = Queue.open(self.settings)
+        self.queue = RunVerbs.open(self.settings)
         self.store = self.queue.store
-        self.records = Records(self.store)
+        self.records = RunQueries(self.store)
 
     @property
     def url(self) -> str:
@@ -140,7 +140,7 @@ def asked_of(answer: httpx.Response) -> tuple[str, str]:
     """The method and the route of what was answered; no route, if there is none."""
     asked = answer.request
     scope = {"type": "http", "method": asked.method, "path": asked.url.path}
-    found = (route.path for route in every_route() if route.matches(scope)[0] is Match.FULL)
+    found = (route.path for route in list_routes() if route.matches(scope)[0] is Match.FULL)
     return asked.method, next(found, "")
 
 

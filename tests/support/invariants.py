@@ -10,8 +10,8 @@ from support.snapshot import Snapshot as Snapshot
 from support.snapshot import runs as runs
 from support.snapshot import take_snapshot as take_snapshot
 
-from agentq.coordinator.lifecycle import HELD, TERMINAL, State
-from agentq.coordinator.limits import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
+from agentq.coordinator.bounds import HISTORY_KEPT, LOG_BYTES, LOG_ENTRIES, MAIL_KEPT
+from agentq.coordinator.model.lifecycle import HELD_STATES, TERMINAL_STATES, State
 
 
 def check(snapshot: Snapshot, *, healthy: bool = True) -> None:
@@ -58,11 +58,11 @@ def _check_homes(snapshot: Snapshot) -> None:
         state = State(fields["state"])
         if state is State.PENDING and not fields["entry"]:
             assert run in snapshot.of("fair_queue").get((fields["lane"],), {}), f"{run} is pending and waits nowhere"
-        elif state is State.PENDING or state in HELD:
+        elif state is State.PENDING or state in HELD_STATES:
             live[fields["lane"], fields["entry"]] = run
             entry = snapshot.of("lane").get((fields["lane"],), {}).get(fields["entry"])
             assert entry == {"run": run}, f"{run} is {state} and has no entry in its lane"
-        if state in HELD:
+        if state in HELD_STATES:
             owner = snapshot.pending[fields["lane"]].get(fields["entry"])
             assert owner == fields["worker"], f"{run} is held by {fields['worker']}, its entry by {owner}"
     for lane, delivered in snapshot.pending.items():
@@ -75,7 +75,7 @@ def _check_holders(snapshot: Snapshot) -> None:
     by_runs = {
         (fields["worker"], run, fields["fence"])
         for run, fields in runs(snapshot).items()
-        if State(fields["state"]) in HELD
+        if State(fields["state"]) in HELD_STATES
     }
     by_workers = {
         (parts[0], run, fence.split(" ")[0])
@@ -91,7 +91,7 @@ def _check_timers(snapshot: Snapshot) -> None:
         expected = _timer(fields)
         if expected is not None:
             assert timers.get(run) == expected, f"{run} ({fields['state']}) has timer {timers.get(run)}, not {expected}"
-        elif State(fields["state"]) not in TERMINAL:
+        elif State(fields["state"]) not in TERMINAL_STATES:
             assert run not in timers, f"{run} ({fields['state']}) has a timer for nothing"
     assert set(timers) <= set(runs(snapshot)), "a timer names a run that does not exist"
 
@@ -99,7 +99,7 @@ def _check_timers(snapshot: Snapshot) -> None:
 def _timer(fields: dict[str, str]) -> int | None:
     state = State(fields["state"])
     patience = int(fields["until_ms"]) if fields.get("until_ms") and not fields.get("attempt") else None
-    if state in HELD:
+    if state in HELD_STATES:
         return int(fields["stop_at_ms"]) if fields.get("stop_at_ms") else None
     if state is State.SCHEDULED:
         due = int(fields["due_at_ms"])
@@ -117,7 +117,7 @@ def _check_dependencies(snapshot: Snapshot) -> None:
             assert child in snapshot.of("dependents").get((parent,), ()), (
                 f"{parent} does not know its dependent {child}"
             )
-            ended = State(all_runs[parent]["state"]) in TERMINAL
+            ended = State(all_runs[parent]["state"]) in TERMINAL_STATES
             assert not ended or parent in snapshot.one("dependents_to_notify"), (
                 f"{parent} has ended and {child} was never told"
             )
@@ -139,7 +139,7 @@ def _check_limits(snapshot: Snapshot) -> None:
     for run, fields in runs(snapshot).items():
         state, key = State(fields["state"]), _line_of(fields)
         needs = fields.get("limits", "").split()[::2]
-        entitled = state in HELD or bool(fields.get("reserved"))
+        entitled = state in HELD_STATES or bool(fields.get("reserved"))
         assert state is State.PENDING or not fields.get("reserved"), f"{run} is {state} with room reserved"
         for need in needs:
             assert (run in snapshot.of("limit_holders").get((need,), {})) == entitled, (
@@ -158,7 +158,9 @@ def _check_limits(snapshot: Snapshot) -> None:
     for (key,), holding in snapshot.of("limit_holders").items():
         for run in holding:
             fields = runs(snapshot)[run]
-            assert State(fields["state"]) in HELD or fields.get("reserved"), f"{run} has room under {key} for nothing"
+            assert State(fields["state"]) in HELD_STATES or fields.get("reserved"), (
+                f"{run} has room under {key} for nothing"
+            )
     assert {key for (key,) in snapshot.of("limit")} == set(snapshot.one("limits")), "limits and their list differ"
 
 
@@ -178,7 +180,7 @@ def _check_waits(snapshot: Snapshot) -> None:
     for kind in ("pending_signals", "ended_children", "signal_ids", "children"):
         for (run,) in snapshot.of(kind):
             assert run in all_runs, f"{run} is gone and left its {kind}"
-    ended = {run for run, fields in all_runs.items() if State(fields["state"]) in TERMINAL}
+    ended = {run for run, fields in all_runs.items() if State(fields["state"]) in TERMINAL_STATES}
     for kind in ("pending_signals", "ended_children"):
         assert not ended & {run for (run,) in snapshot.of(kind)}, f"a run has ended and has {kind}"
     for (parent,), children in snapshot.of("children").items():
@@ -213,11 +215,13 @@ def _check_turns(snapshot: Snapshot) -> None:
         assert name in sessions, f"the session {name} is gone and left its line"
         for run in line:
             assert all_runs[run].get("turn") == name, f"{run} is no turn of {name}"
-            assert State(all_runs[run]["state"]) not in TERMINAL, f"{run} has ended and stands in the line of {name}"
+            assert State(all_runs[run]["state"]) not in TERMINAL_STATES, (
+                f"{run} has ended and stands in the line of {name}"
+            )
         going = [run for run in line if all_runs[run]["state"] != State.BLOCKED]
         assert going in ([], line[:1]), f"of the line {line} of {name}, {going} were let go"
     for run, fields in all_runs.items():
-        if "turn" in fields and State(fields["state"]) not in TERMINAL:
+        if "turn" in fields and State(fields["state"]) not in TERMINAL_STATES:
             assert run in _line(snapshot, fields["turn"]), f"{run} is live and stands in no line"
             stays, ends = sessions[fields["turn"]].get("stays"), fields["lane"].split(":", 2)[2].split(",")
             moving = State(fields["state"]) in (State.SCHEDULED, State.PENDING, State.WAITING)
@@ -240,10 +244,10 @@ def _check_dedupe(snapshot: Snapshot) -> None:
             continue
         fields = runs(snapshot)[run]
         assert fields["dedupe"] == dedupe
-        assert State(fields["state"]) not in TERMINAL, f"{run} has ended and still has the key {dedupe}"
+        assert State(fields["state"]) not in TERMINAL_STATES, f"{run} has ended and still has the key {dedupe}"
     for run, fields in runs(snapshot).items():
         leader = runs(snapshot).get(fields.get("follows", ""))
-        if leader is None or State(leader["state"]) in TERMINAL or State(fields["state"]) is not State.BLOCKED:
+        if leader is None or State(leader["state"]) in TERMINAL_STATES or State(fields["state"]) is not State.BLOCKED:
             continue
         assert leader["follower"] == run, f"{run} and {leader['follower']} both follow {fields['follows']}"
         assert snapshot.of("dedupe")[fields["dedupe"],] == fields["follows"], f"{fields['follows']} has lost its key"
@@ -251,7 +255,7 @@ def _check_dedupe(snapshot: Snapshot) -> None:
 
 def _check_ends(snapshot: Snapshot) -> None:
     for run, fields in runs(snapshot).items():
-        ended = State(fields["state"]) in TERMINAL
+        ended = State(fields["state"]) in TERMINAL_STATES
         assert ended == bool(fields.get("outcome")), f"{run} is {fields['state']} with outcome {fields.get('outcome')}"
         assert ended == bool(fields.get("finished_at_ms")), f"{run} is {fields['state']}: finished at?"
 
@@ -285,7 +289,7 @@ def _check_schedules(snapshot: Snapshot) -> None:
     by_runs = {
         (fields["schedule"], run)
         for run, fields in runs(snapshot).items()
-        if "schedule" in fields and State(fields["state"]) not in TERMINAL
+        if "schedule" in fields and State(fields["state"]) not in TERMINAL_STATES
     }
     by_schedules = {(name, run) for (name,), made in snapshot.of("schedule_runs").items() for run in made}
     assert by_runs == by_schedules, f"runs say {by_runs - by_schedules}, schedules say {by_schedules - by_runs}"
@@ -294,7 +298,7 @@ def _check_schedules(snapshot: Snapshot) -> None:
 def _check_lifetimes(snapshot: Snapshot) -> None:
     """Nothing lives for ever unless keys.py says why; what has ended has a time to live."""
     for run, fields in runs(snapshot).items():
-        if State(fields["state"]) in TERMINAL:
+        if State(fields["state"]) in TERMINAL_STATES:
             assert run in snapshot.one("timers"), f"{run} has ended and nothing will ever forget it"
     for (worker,), fields in snapshot.of("worker").items():
         lasting = snapshot.ttls[f"{snapshot.base}worker:{worker}"] == -1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentq.coordinator.store import Store
+from agentq.coordinator.storage.store import NamespaceStore
 
 
-def end_lease(store: Store, worker: str) -> bool:
+def end_lease(store: NamespaceStore, worker: str) -> bool:
     """A worker's lease is over, for a reaper that has watched the server for as long as it takes to judge.
 
     To be said again and again until it is seen: a reaper that was held up begins to watch anew. It is always true.

@@ -7,21 +7,21 @@ import threading
 from support.servers import until
 from support.world import World
 
-from agentq.coordinator.limits import LOG_CHUNK_CHARACTERS
-from agentq.coordinator.logs import Chunk, LogEntry, Logs
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.store import Store
+from agentq.coordinator.bounds import LOG_CHUNK_CHARACTERS
+from agentq.coordinator.runs.logs import LogChunk, Logs, RunLogEntry
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.store import NamespaceStore
 
 NEVER_MS = 600_000
 """A block that no test waits for: what ends it sooner is that something was heard."""
-FULL = Chunk("out", "x" * LOG_CHUNK_CHARACTERS)
+FULL = LogChunk("out", "x" * LOG_CHUNK_CHARACTERS)
 
 
 def say(world: World, claim: Claim, number: int, *lines: str) -> None:
-    world.queue.log(claim, number, [Chunk("out", line) for line in lines])
+    world.queue.log(claim, number, [LogChunk("out", line) for line in lines])
 
 
-def read(world: World, run: str, after: str = "0-0") -> list[LogEntry]:
+def read(world: World, run: str, after: str = "0-0") -> list[RunLogEntry]:
     return list(Logs(world.store).read(run, after))
 
 
@@ -32,9 +32,9 @@ def texts(world: World, run: str) -> list[str]:
 class Follower(threading.Thread):
     """Follows a run in a thread of its own, which ends when the following does."""
 
-    def __init__(self, store: Store, run: str, after: str = "0-0", block_ms: int = NEVER_MS) -> None:
+    def __init__(self, store: NamespaceStore, run: str, after: str = "0-0", block_ms: int = NEVER_MS) -> None:
         super().__init__(daemon=True)
-        self.heard: list[LogEntry] = []
+        self.heard: list[RunLogEntry] = []
         self.logs = Logs(store)
         self._entries = self.logs.follow(run, after, block_ms)
         self.start()

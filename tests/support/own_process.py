@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from agentq.worker import adoption
+from agentq.worker.process import subreaper
 
 FILES = (
     "test_caps.py",
@@ -29,6 +29,6 @@ def is_alone() -> bool:
 
 def adopt_no_more() -> None:
     """What a test ran here may have made this process the one that gets orphans; those of the next test are init's."""
-    if adoption._become_subreaper.cache_info().currsize:
-        adoption._become_subreaper.cache_clear()
-        ctypes.CDLL(None).prctl(adoption._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    if subreaper._become_subreaper.cache_info().currsize:
+        subreaper._become_subreaper.cache_clear()
+        ctypes.CDLL(None).prctl(subreaper._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

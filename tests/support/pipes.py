@@ -9,25 +9,25 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentq.coordinator.logs import Chunk, Stream
-from agentq.worker.output import Output
+from agentq.coordinator.runs.logs import LogChunk, LogStream
+from agentq.worker.output.output_pipes import OutputPipes
 
 
 @dataclass
 class Heard:
     """What an output handed on."""
 
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[LogChunk] = field(default_factory=list)
     calls: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __call__(self, chunks: list[Chunk]) -> None:
+    def __call__(self, chunks: list[LogChunk]) -> None:
         assert chunks
         self.chunks += chunks
         self.calls += 1
         self._news.set()
 
-    def text(self, *streams: Stream) -> str:
+    def text(self, *streams: LogStream) -> str:
         return "".join(chunk.text for chunk in self.chunks if chunk.stream in (streams or ("out", "err")))
 
     def left_out(self) -> int:
@@ -52,7 +52,7 @@ class Pipes:
         os.set_blocking(err, False)
         self.heard = Heard()
         self.file = folder / "logs" / "run_x" / f"{name}.log"
-        self.output = Output(out, err, self.file, self.heard)
+        self.output = OutputPipes(out, err, self.file, self.heard)
 
     def start(self, *argv: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start a program, which then has the only writing ends; with `sh`, one word is a script."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.snapshot import Snapshot, runs
 
-from agentq.coordinator.lifecycle import HELD, LIVE, TERMINAL, State
+from agentq.coordinator.model.lifecycle import HELD_STATES, LIVE_STATES, TERMINAL_STATES, State
 
 
 def check_merge_lines(snapshot: Snapshot) -> None:
@@ -13,7 +13,7 @@ def check_merge_lines(snapshot: Snapshot) -> None:
     told = {run: fields["merging"] for run, fields in runs(snapshot).items() if "merging" in fields}
     assert standing == told, f"lines say {standing}, runs say {told}"
     for run in standing:
-        assert State(runs(snapshot)[run]["state"]) in HELD, f"{run} is not held, and stands in a merge line"
+        assert State(runs(snapshot)[run]["state"]) in HELD_STATES, f"{run} is not held, and stands in a merge line"
 
 
 def check_plans(snapshot: Snapshot, *, healthy: bool = True) -> None:
@@ -35,7 +35,7 @@ def check_plans(snapshot: Snapshot, *, healthy: bool = True) -> None:
         states = [State(task["state"]) for task in tasks.values() if task["plan"] == name]
         assert states or fields["sealed"] == "0", f"the plan {name} has no task and is sealed"
         closed = fields["sealed"] == "1" or "stopped" in fields
-        lives = bool(set(states) & set(LIVE))
+        lives = bool(set(states) & set(LIVE_STATES))
         over = closed and "walking" not in fields and not lives
         # While a retry goes through a plan that had ended, and has not found anything yet, it has its word still.
         assert over == ("ended" in fields) or ("walking" in fields and not lives), f"{name} has {states}: {fields}"
@@ -48,5 +48,5 @@ def check_plans(snapshot: Snapshot, *, healthy: bool = True) -> None:
 
 def _is_left(plan: str, tasks: dict[str, dict[str, str]]) -> bool:
     """Whether a plan that is stopped has tasks that were not told."""
-    own = [task for task in tasks.values() if task["plan"] == plan and State(task["state"]) not in TERMINAL]
-    return any(State(task["state"]) not in HELD or "stop_at_ms" not in task for task in own)
+    own = [task for task in tasks.values() if task["plan"] == plan and State(task["state"]) not in TERMINAL_STATES]
+    return any(State(task["state"]) not in HELD_STATES or "stop_at_ms" not in task for task in own)

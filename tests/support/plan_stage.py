@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from support.world import World
 
-from agentq.coordinator.events import Event
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.plans import OnFailed, Plans, Task
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, RunSpec
+from agentq.coordinator.events.stream import Event
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.plans.verbs import OnFailedPolicy, Plans, TaskSubmission
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerLease
 
 WORK = RunSpec(kind="command", argv=["make"])
 
 
-def task(name: str, *needs: str, spec: RunSpec = WORK) -> Task:
-    return Task(name, spec, needs)
+def task(name: str, *needs: str, spec: RunSpec = WORK) -> TaskSubmission:
+    return TaskSubmission(name, spec, needs)
 
 
 DIAMOND = [task("d", "b", "c"), task("b", "a"), task("c", "a"), task("a")]
@@ -29,8 +29,8 @@ class Studio:
     def __init__(
         self,
         world: World,
-        tasks: Sequence[Task] = DIAMOND,
-        on_failed: OnFailed = "skip",
+        tasks: Sequence[TaskSubmission] = DIAMOND,
+        on_failed: OnFailedPolicy = "skip",
         budget_usd: float | None = None,
     ) -> None:
         self.world = world
@@ -38,7 +38,7 @@ class Studio:
         self.plans = Plans(world.queue)
         said = {"on_failed": on_failed, "source": "the source", "budget_usd": budget_usd}
         self.plan = self.plans.create("shop", tasks, **said)  # type: ignore[arg-type]
-        self.lease: Lease = world.worker("w1")
+        self.lease: WorkerLease = world.worker("w1")
         self.claims: dict[str, Claim] = {}
 
     def claim(self) -> list[str]:

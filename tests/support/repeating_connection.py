@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agentq.coordinator.connection import Call, Connection, Source, Word
+from agentq.coordinator.storage.connection import CommandArgument, Connection, ScriptCall, ScriptSource
 
 FIND_LESS = (
     "duty/run_timers",
@@ -23,14 +23,14 @@ FIND_LESS = (
 class Repeating(Connection):
     """Sends everything twice, and holds the second reply against the first."""
 
-    def script(self, source: Source, key: str, args: Sequence[Word]) -> Any:
+    def script(self, source: ScriptSource, key: str, args: Sequence[CommandArgument]) -> Any:
         first = super().script(source, key, args)
         again = super().script(source, key, args)
         if source.name not in FIND_LESS:
             assert _told(source.name, again) == _told(source.name, first), f"{source.name} {args}"
         return again
 
-    def scripts(self, calls: Iterable[Call], **_: int) -> Iterator[Any]:
+    def scripts(self, calls: Iterable[ScriptCall], **_: int) -> Iterator[Any]:
         return (self.script(*call) for call in calls)
 
 

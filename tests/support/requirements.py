@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from support.servers import redis_binary, valkey_binary
 
-from agentq.worker.cgroups import Cgroups
+from agentq.worker.process.cgroups import Cgroups
 
 AGENTS = ("claude", "codex", "gemini", "opencode")
 INSTALLED = Path(__file__).parents[2] / ".agents/node_modules"

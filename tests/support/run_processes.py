@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from support.servers import until
 
-from agentq.worker import proc, tree
-from agentq.worker.adoption import NOBODY, become_subreaper, orphans, roots
-from agentq.worker.cgroups import Cgroups
-from agentq.worker.process import Exit, Launch, Process
+from agentq.worker.process import process_tree, procfs
+from agentq.worker.process.cgroups import Cgroups
+from agentq.worker.process.run_process import ProcessExit, ProcessLaunch, RunProcess
+from agentq.worker.process.subreaper import NO_ORPHANS, become_subreaper, reap_orphans, root_processes
 
 PATH = {"PATH": os.environ["PATH"]}
 NAMESPACE = f"test{os.getpid()}"
@@ -36,16 +36,16 @@ DETACH = (
 """It goes on when the first and the one between are gone, which else might be found beside it."""
 
 
-async def start(*argv: str, cgroups: Cgroups | None = None, **given: Any) -> Process:
+async def start(*argv: str, cgroups: Cgroups | None = None, **given: Any) -> RunProcess:
     given = {"env": PATH, "cwd": Path("/"), "cookie": COOKIE, **given}
-    return await Process.spawn(Launch(argv, **given), cgroups=cgroups)
+    return await RunProcess.spawn(ProcessLaunch(argv, **given), cgroups=cgroups)
 
 
-async def shell(text: str, **given: Any) -> Process:
+async def shell(text: str, **given: Any) -> RunProcess:
     return await start("/bin/sh", "-c", text, **given)
 
 
-async def python(text: str, **given: Any) -> Process:
+async def python(text: str, **given: Any) -> RunProcess:
     return await start(sys.executable, "-I", "-S", "-c", text, **given)
 
 
@@ -65,7 +65,7 @@ async def read(end: int) -> bytes:
     return b"".join(pieces)
 
 
-async def outcome(process: Process) -> tuple[bytes, Exit]:
+async def outcome(process: RunProcess) -> tuple[bytes, ProcessExit]:
     """What it says on stdout, and how it ends."""
     said, _ = await asyncio.gather(read(process.stdout), read(process.stderr))
     ended = await process.wait()
@@ -73,7 +73,7 @@ async def outcome(process: Process) -> tuple[bytes, Exit]:
     return said, ended
 
 
-async def shut(process: Process, grace_ms: int = 0) -> int:
+async def shut(process: RunProcess, grace_ms: int = 0) -> int:
     """End it, and close what a reader would have."""
     try:
         return await process.end(grace_ms)
@@ -86,7 +86,7 @@ async def when(condition: Callable[[], object], what: str) -> None:
     await asyncio.to_thread(until, condition, what)
 
 
-async def ready(process: Process) -> None:
+async def ready(process: RunProcess) -> None:
     """Wait for the word that it is where the test wants it."""
     await when(lambda: readable(process.stdout), "the child to get ready")
     assert os.read(process.stdout, 6) == b"ready\n"
@@ -106,8 +106,8 @@ def run(test: Coroutine[Any, Any, Any]) -> Any:
     value = asyncio.run(test)
 
     assert len(descriptors()) <= len(before)
-    assert roots == {}
-    assert [one.pid for one in proc.everything() if marked(one.pid)] == []
+    assert root_processes == {}
+    assert [one.pid for one in procfs.list_own_processes() if marked(one.pid)] == []
     return value
 
 
@@ -116,26 +116,30 @@ def nobody_left() -> Iterator[None]:
     """This process gets the orphans, also before its first run; and what a test that failed has left is ended."""
     become_subreaper()
     yield
-    for one in proc.below(os.getpid()):
+    for one in procfs.list_descendants(os.getpid()):
         with suppress(ProcessLookupError):
             os.kill(one.pid, signal.SIGKILL)
-    roots.clear()
-    until(lambda: orphans() == NOBODY, "the orphans to be reaped")
+    root_processes.clear()
+    until(lambda: reap_orphans() == NO_ORPHANS, "the orphans to be reaped")
 
 
 def marked(pid: int) -> bool:
     """Whether it is of a run of this test."""
-    return proc.environment(pid, tree.COOKIE).get(tree.COOKIE, "").startswith(f"{NAMESPACE}/")
+    return (
+        procfs.read_environment(pid, process_tree.COOKIE_VARIABLE)
+        .get(process_tree.COOKIE_VARIABLE, "")
+        .startswith(f"{NAMESPACE}/")
+    )
 
 
 WORKER = """
 import asyncio, os, sys
 from pathlib import Path
-from agentq.worker.process import Launch, Process
+from agentq.worker.process.run_process import ProcessLaunch, RunProcess
 async def work():
     for number, text in enumerate(sys.argv[2:]):
         argv, cookie = [sys.executable, "-I", "-S", "-c", text], f"{sys.argv[1]}/run_{number}/1-a"
-        process = await Process.spawn(Launch(argv, dict(os.environ), Path("/"), cookie), cgroups=None)
+        process = await RunProcess.spawn(ProcessLaunch(argv, dict(os.environ), Path("/"), cookie), cgroups=None)
         while not os.read(process.stdout, 6): pass
     print("ready", flush=True)
     await asyncio.Event().wait()
@@ -154,7 +158,7 @@ def workers() -> Iterator[list[subprocess.Popen[bytes]]]:
         worker.kill()
         worker.communicate()
     for name in ("live", "dead", "box"):
-        asyncio.run(tree.sweep(f"{NAMESPACE}{name}"))
+        asyncio.run(process_tree.end_dead_trees(f"{NAMESPACE}{name}"))
 
 
 def worker(workers: list[subprocess.Popen[bytes]], namespace: str, *texts: str) -> subprocess.Popen[bytes]:
@@ -171,6 +175,9 @@ def runs_of(namespace: str) -> set[int]:
     named = f"{namespace}/"
     return {
         one.pid
-        for one in proc.everything()
-        if proc.environment(one.pid, tree.COOKIE).get(tree.COOKIE, "").startswith(named) and one.alive
+        for one in procfs.list_own_processes()
+        if procfs.read_environment(one.pid, process_tree.COOKIE_VARIABLE)
+        .get(process_tree.COOKIE_VARIABLE, "")
+        .startswith(named)
+        and one.alive
     }

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from agentq.coordinator.connection import Connection, Word
-from agentq.coordinator.keys import GROUP, KEYS, Key
-from agentq.coordinator.link import fields_of
+from agentq.coordinator.storage.connection import CommandArgument, Connection
+from agentq.coordinator.storage.keys import CONSUMER_GROUP, KEY_KINDS, KeyKind
+from agentq.coordinator.storage.socket_link import pairs_to_dict
 
 _PATTERNS = [
     (kind, re.compile(re.sub(r"<\w+>", "(.+)", re.sub("^<run>", "(run_[^:]+)", kind.pattern))))
-    for kind in sorted(KEYS, key=lambda kind: -len(kind.pattern))
+    for kind in sorted(KEY_KINDS, key=lambda kind: -len(kind.pattern))
 ]
 
 
@@ -46,7 +46,7 @@ class Snapshot:
 
 
 @lru_cache(10_000)
-def kind_of(name: str) -> tuple[Key, tuple[str, ...]]:
+def kind_of(name: str) -> tuple[KeyKind, tuple[str, ...]]:
     """Which line of keys.py a key belongs to; its name without the base."""
     for kind, pattern in _PATTERNS:
         found = pattern.fullmatch(name)
@@ -73,13 +73,13 @@ def take_snapshot(connection: Connection, base: str) -> Snapshot:
     values = connection.commands([_read(name, kind) for name, kind, _ in there])
     for (name, kind, ttl), value in zip(there, values, strict=True):
         is_lane = kind_of(name.removeprefix(base))[0].name == "lane"
-        pending = connection.command("XPENDING", name, GROUP, "-", "+", 100_000) if is_lane else ()
+        pending = connection.command("XPENDING", name, CONSUMER_GROUP, "-", "+", 100_000) if is_lane else ()
         snapshot.put(name, kind, ttl, value, pending)
     return snapshot
 
 
-def _read(name: str, kind: str) -> tuple[Word, ...]:
-    words: dict[str, tuple[Word, ...]] = {
+def _read(name: str, kind: str) -> tuple[CommandArgument, ...]:
+    words: dict[str, tuple[CommandArgument, ...]] = {
         "string": ("GET", name),
         "hash": ("HGETALL", name),
         "set": ("SMEMBERS", name),
@@ -92,11 +92,11 @@ def _read(name: str, kind: str) -> tuple[Word, ...]:
 
 _VALUES: Mapping[str, Callable[[Any], Any]] = {
     "string": str,
-    "hash": fields_of,
+    "hash": pairs_to_dict,
     "set": set,
-    "zset": fields_of,
+    "zset": pairs_to_dict,
     "list": list,
-    "stream": lambda entries: {entry: fields_of(flat) for entry, flat in entries},
+    "stream": lambda entries: {entry: pairs_to_dict(flat) for entry, flat in entries},
 }
 """What is read of a key, by its type, as the invariants want it."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from agentq.sdk.webhooks import Message, verify
+from agentq.sdk.webhooks import VerifiedMessage, verify
 
 AT_HOME = {
     "AGENTQ_SERVER_WEBHOOK_NETWORKS": "127.0.0.0/8",
@@ -35,7 +35,7 @@ class Receiver:
     """Ends what hangs."""
     pace: threading.Event | None = None
 
-    def messages(self, secret: str) -> list[Message]:
+    def messages(self, secret: str) -> list[VerifiedMessage]:
         """What came, each checked."""
         return [verify(body, headers, secret) for headers, body in list(self.got)]
 

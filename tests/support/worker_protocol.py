@@ -13,9 +13,9 @@ from support.snapshot import take_snapshot
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 _names = count()
 opened = ExitStack()
@@ -47,7 +47,7 @@ class Peer:
         return self.ask("call", script=script, partition=partition, words=words)
 
     def register(self, queue: str = "default", **about: object) -> Peer:
-        identity = Identity.model_validate({"id": self.worker, "queues": [queue], **about}).model_dump_json()
+        identity = WorkerIdentity.model_validate({"id": self.worker, "queues": [queue], **about}).model_dump_json()
         self.epoch = (self.call("worker/register", self.worker, "0", "op", 1, "0", identity).get("reply") or [0, "0"])[
             1
         ]
@@ -65,7 +65,7 @@ def closed_with(serving: Serving, **how: Any) -> int:
 def others_run(serving: Serving) -> Claim:
     """A run that another worker holds."""
     queue = f"other-{next(_names)}"
-    lease = Lease(serving.store, Identity(id=queue, queues=(queue,)), serving.settings)
+    lease = WorkerLease(serving.store, WorkerIdentity(id=queue, queues=(queue,)), serving.settings)
     lease.register()
     serving.submit(queue=queue)
     return lease.claim(1)[0]

@@ -9,11 +9,11 @@ from support.crew import Crew
 from support.repositories import ALONE, Depot
 from support.servers import until
 
-from agentq.coordinator.explanation import Explanation
-from agentq.coordinator.life import Run
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.workspace import Work
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.model.workspace import DeliveredWork
+from agentq.coordinator.runs.logs import Logs
+from agentq.coordinator.runs.run_record import RunRecord
 
 
 class Yard:
@@ -49,11 +49,11 @@ class Yard:
         self.crew.queue.signal(run, "hint", f"here is one:\n{hint}")
         return run
 
-    def done(self, *runs: str, timeout_ms: int = 60_000) -> list[Run]:
+    def done(self, *runs: str, timeout_ms: int = 60_000) -> list[RunRecord]:
         self.crew.wait(list(runs), timeout_ms)
         return [self.crew.records.get(run) for run in runs]
 
-    def run(self, script: str, **fields: Any) -> Run:
+    def run(self, script: str, **fields: Any) -> RunRecord:
         return self.done(self.submit(script, **fields))[0]
 
     def log(self, run: str) -> str:
@@ -61,7 +61,7 @@ class Yard:
         return "".join(entry.text for entry in Logs(self.crew.queue.store).read(run))
 
     def why(self, run: str) -> str:
-        return " ".join(Explanation(self.crew.queue.store, self.crew.settings).of(run)[1])
+        return " ".join(RunExplanation(self.crew.queue.store, self.crew.settings).of(run)[1])
 
     def reaches(self, run: str, state: str) -> None:
         until(lambda: self.crew.state(run) == state, f"{run} to be {state}", 60)
@@ -93,7 +93,7 @@ def begin(crew: Crew, environment: dict[str, str] | None = None, **options: Any)
     return crew.worker(environment={**ALONE, **own, **(environment or {})}, **options)
 
 
-def work(run: Run) -> Work:
+def work(run: RunRecord) -> DeliveredWork:
     """What it delivered."""
     assert run.outcome is not None
     assert run.outcome.work is not None, run.outcome

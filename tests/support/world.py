@@ -9,24 +9,24 @@ from typing import Any
 
 from support.invariants import Snapshot, check, take_snapshot
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.duties.janitor import Janitor
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.duties.reaper import Reaper
 from agentq.coordinator.duties.scheduler import Scheduler
-from agentq.coordinator.events import Event, Events
-from agentq.coordinator.flow import Flow
-from agentq.coordinator.keys import Keyspace
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.life import Run
-from agentq.coordinator.outcomes import Outcomes
-from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.records import Records
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.schedules import Schedules
-from agentq.coordinator.scripts import ScriptSet
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.store import Store
+from agentq.coordinator.events.stream import Event, PartitionEvents
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.runs.end_waiter import RunEndWaiter
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.coordinator.schedules.verbs import Schedules
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import Keyspace
+from agentq.coordinator.storage.scripts import ScriptSet
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 START_MS = 1_900_000_000_000
 _numbers = count()
@@ -48,11 +48,11 @@ class World:
         self.settings = Settings(partitions=partitions)
         clock = None if real_time else lambda: self.now_ms
         keyspace = Keyspace(f"test-{next(_numbers)}", partitions)
-        self.store = Store(connection, keyspace, scripts=scripts, clock=clock, dice=dice)
-        self.queue = Queue(self.store)
-        self.records = Records(self.store)
-        self.outcomes = Outcomes(self.store)
-        self.flow = Flow(self.store)
+        self.store = NamespaceStore(connection, keyspace, scripts=scripts, clock=clock, dice=dice)
+        self.queue = RunVerbs(self.store)
+        self.records = RunQueries(self.store)
+        self.outcomes = RunEndWaiter(self.store)
+        self.flow = QueueControls(self.store)
         self.schedules = Schedules(self.store)
         self.promoter = Promoter(self.store, self.settings.tick_ms)
         self.reaper = Reaper(self.store, self.settings, server="server-1")
@@ -108,10 +108,10 @@ class World:
         """Submit a run, by default a command that does nothing; returns its id."""
         return self.queue.submit(RunSpec.checked(**({"kind": "command", "argv": ["true"]} | fields))).id
 
-    def worker(self, name: str, *queues: str, **fields: object) -> Lease:
+    def worker(self, name: str, *queues: str, **fields: object) -> WorkerLease:
         """A registered worker of the default queue, or of those named."""
-        identity = Identity.model_validate({"id": name, "queues": queues or ("default",), **fields})
-        lease = Lease(self.store, identity, self.settings)
+        identity = WorkerIdentity.model_validate({"id": name, "queues": queues or ("default",), **fields})
+        lease = WorkerLease(self.store, identity, self.settings)
         lease.register()
         return lease
 
@@ -129,7 +129,7 @@ class World:
     def states(self, ids: Sequence[str]) -> list[str]:
         return [self.state(run) for run in ids]
 
-    def get(self, run: str) -> Run:
+    def get(self, run: str) -> RunRecord:
         return self.records.get(run)
 
     def events(self, run: str | None = None) -> list[Event]:
@@ -138,7 +138,9 @@ class World:
 
     def all_events(self) -> list[Event]:
         """All events so far."""
-        return [each for partition in self.store.partitions() for each in Events(self.store, partition).replay()]
+        return [
+            each for partition in self.store.partitions() for each in PartitionEvents(self.store, partition).replay()
+        ]
 
     def event_names(self, run: str) -> list[str]:
         return [event.event for event in self.events(run)]

@@ -18,22 +18,30 @@ from support.generated_docs import every_command, help_of
 from support.golden_files import outline
 
 from agentq.cli import main
-from agentq.coordinator import errors, telling
-from agentq.coordinator.connection import Connection
-from agentq.coordinator.doings import AnyDoing
-from agentq.coordinator.events import NOTICES, Event
-from agentq.coordinator.interest import Interest
-from agentq.coordinator.keys import GROUP, KEYS
-from agentq.coordinator.lifecycle import BUDGETS, TRANSITIONS, OutcomeClass, State
-from agentq.coordinator.scripts import SCRIPTS, Header
-from agentq.coordinator.server import live
-from agentq.coordinator.server.app import create_app, every_route, needed
-from agentq.coordinator.server.metrics import names as metric_names
-from agentq.coordinator.server_settings import ServerSettings
-from agentq.coordinator.settings import NEARBY, PREFIX, SERVER, WORKER, Settings, WorkerSettings
-from agentq.coordinator.store import Store
-from agentq.coordinator.transport import grants, messages
-from agentq.worker.requests import Request
+from agentq.coordinator import errors
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.config.settings import (
+    NEARBY_SETTINGS,
+    SERVER_TABLE,
+    VARIABLE_PREFIX,
+    WORKER_TABLE,
+    Settings,
+    WorkerSettings,
+)
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.events.stream import NOTICE_EVENTS, Event
+from agentq.coordinator.model.agent_events import AnyAgentEvent
+from agentq.coordinator.model.lifecycle import CLASS_BUDGETS, TRANSITIONS, OutcomeClass, State
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.keys import CONSUMER_GROUP, KEY_KINDS
+from agentq.coordinator.storage.scripts import SCRIPTS, ScriptHeader
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.webhooks import delivery
+from agentq.remote_worker import messages, permissions
+from agentq.server.app import create_app, find_required_scope, list_routes
+from agentq.server.events import sse_streams
+from agentq.server.observe.metrics import list_metrics as metric_names
+from agentq.worker.run_api.agent_requests import AgentRequest
 
 ADDRESS = "redis://localhost"
 """Of no server that is asked for anything."""
@@ -86,14 +94,14 @@ def openapi() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Every route in the order in which they are tried, which has meaning, with the scope that it takes."""
-    for route in every_route():
-        allowed = needed(route)
+    for route in list_routes():
+        allowed = find_required_scope(route)
         methods = ",".join(sorted(getattr(route, "methods", None) or ("WebSocket",)))
         yield f"{methods} {route.path}  {allowed.scope if allowed else 'open'}"
 
 
 def metrics() -> Iterator[str]:
-    found = metric_names(Store(Connection(ADDRESS)))
+    found = metric_names(NamespaceStore(Connection(ADDRESS)))
     return (f"{name}  {' '.join(labels)}".rstrip() for name, (_, labels) in sorted(found.items()))
 
 
@@ -121,22 +129,25 @@ def _bare(schema: Any) -> Any:
 
 def worker_frames() -> Iterator[str]:
     """The WebSocket of workers: every message, and the calls that one may make through it."""
-    yield f"path {messages.PATH}, protocol {messages.PROTOCOL}, at most {messages.MESSAGE_BYTES} bytes a message"
-    for message in messages.MESSAGES:
+    yield (
+        f"path {messages.WORKER_PATH}, protocol {messages.PROTOCOL_VERSION}, at most "
+        f"{messages.MESSAGE_BYTES} bytes a message"
+    )
+    for message in messages.MESSAGE_TYPES:
         yield from titled(f"message {message.model_fields['type'].default}", outline(fields(message)))
-    yield from titled("kinds of refusals", sorted(messages.KINDS))
-    yield from titled("closing codes", (str(code) for code in sorted(messages.CLOSINGS)))
-    calls = sorted(grants.OF_A_WORKER)
+    yield from titled("kinds of refusals", sorted(messages.ERROR_CLASSES))
+    yield from titled("closing codes", (str(code) for code in sorted(messages.CLOSE_REASONS)))
+    calls = sorted(permissions.WORKER_SCRIPTS)
     yield from titled("calls of a worker", (f"{name}: {_taken(SCRIPTS[name].header)}" for name in calls))
-    yield from titled("calls whose replies have runs", sorted(grants.GIVES))
-    patterns = grants.PATTERNS.items()
+    yield from titled("calls whose replies have runs", sorted(permissions.CLAIMING_SCRIPTS))
+    patterns = permissions.ARGUMENT_PATTERNS.items()
     yield from titled("words of calls", sorted(f"{name}: {pattern.pattern}" for name, pattern in patterns))
-    yield from titled("words of calls that are checked otherwise", sorted(grants.CHECKS))
+    yield from titled("words of calls that are checked otherwise", sorted(permissions.ARGUMENT_CHECKS))
 
 
 def run_requests() -> Iterator[str]:
     """The socket within a run: what its processes may ask there."""
-    for request in get_args(get_args(Request)[0]):
+    for request in get_args(get_args(AgentRequest)[0]):
         (verb,) = get_args(request.model_fields["verb"].annotation)
         yield from titled(f"ask {verb}", outline(fields(request)))
 
@@ -145,15 +156,17 @@ def events() -> Iterator[str]:
     """What events are called, what changes a run, and what agents are heard to do."""
     yield from titled("fields of an event", outline(fields(Event)))
     yield from titled("transitions, and the event of each", sorted(_arrows()))
-    yield from titled("events of no run", sorted(NOTICES))
-    yield from titled("filters", outline(fields(Interest)))
-    yield from titled("types of webhooks' messages", ["agentq.EVENT", "run.EVENT", telling.GAP])
-    yield from titled("events of streams that are no events of runs", sorted((live.GAP, live.END)))
+    yield from titled("events of no run", sorted(NOTICE_EVENTS))
+    yield from titled("filters", outline(fields(EventFilter)))
+    yield from titled("types of webhooks' messages", ["agentq.EVENT", "run.EVENT", delivery.GAP_EVENT])
+    yield from titled(
+        "events of streams that are no events of runs", sorted((sse_streams.GAP_EVENT, sse_streams.END_EVENT))
+    )
     yield from titled("states", State)
     yield from titled(
-        "classes of outcomes, and what each is paid from", (f"{x}  {BUDGETS.get(x, '-')}" for x in OutcomeClass)
+        "classes of outcomes, and what each is paid from", (f"{x}  {CLASS_BUDGETS.get(x, '-')}" for x in OutcomeClass)
     )
-    for kind in get_args(get_args(AnyDoing)[0]):
+    for kind in get_args(get_args(AnyAgentEvent)[0]):
         yield from titled(f"told by agents: {kind.model_fields['type'].default}", outline(fields(kind)))
 
 
@@ -174,27 +187,27 @@ def scripts() -> Iterator[str]:
         yield f"answers: {header.reply}"
         yield f"verbs: {' '.join(sorted(header.verbs))}".rstrip()
         yield f"flags: {header.flags}".rstrip()
-    words = sorted(f"{word}: exit code {kind.exit_code}" for word, (kind, _) in errors.WORDS.items())
+    words = sorted(f"{word}: exit code {kind.exit_code}" for word, (kind, _) in errors.REFUSALS.items())
     yield from titled("words of refusals", words)
 
 
-def _taken(header: Header) -> str:
+def _taken(header: ScriptHeader) -> str:
     return " ".join(header.arguments) + (f" | rows of {' '.join(header.rows)}" if header.rows else "")
 
 
 def keys() -> Iterator[str]:
     """Every key: its pattern, its type, how long it lives."""
-    yield f"group: {GROUP}"
-    yield from (f"{key.pattern}  {key.type}  {key.lifetime}" for key in sorted(KEYS, key=lambda key: key.pattern))
+    yield f"group: {CONSUMER_GROUP}"
+    yield from (f"{key.pattern}  {key.type}  {key.lifetime}" for key in sorted(KEY_KINDS, key=lambda key: key.pattern))
 
 
 def settings() -> Iterator[str]:
     """Every setting: its variable, where it may be set, what it may be, its default."""
-    for table, model in (("", Settings), (WORKER, WorkerSettings), (SERVER, ServerSettings)):
+    for table, model in (("", Settings), (WORKER_TABLE, WorkerSettings), (SERVER_TABLE, ServerSettings)):
         schema = fields(model)
         yield from titled(f"[{table}]" if table else "in no table", ())
         for name in sorted(schema["properties"]):
             place = f"{table}.{name}" if table else name
-            about = schema["properties"][name] | ({"nearby": True} if place in NEARBY else {})
-            yield from outline({f"{PREFIX}{place.replace('.', '_').upper()}": about})
+            about = schema["properties"][name] | ({"nearby": True} if place in NEARBY_SETTINGS else {})
+            yield from outline({f"{VARIABLE_PREFIX}{place.replace('.', '_').upper()}": about})
         yield from outline({"defined below": schema.get("$defs", {})})

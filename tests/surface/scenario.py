@@ -23,14 +23,21 @@ from support.world import World
 from surface.parts import titled
 from surface.shapes import Shapes
 
-from agentq.coordinator.conversations import Conversations
-from agentq.coordinator.doings import Began, Called, Changed, Concluded, Said, Spent
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import AgentsWord, Outcome, Spending
-from agentq.coordinator.telling import Message, Telling, Verdict
-from agentq.coordinator.waiting import Wait
+from agentq.coordinator.model.agent_events import (
+    FileChangeEvent,
+    ResultEvent,
+    SpendingEvent,
+    StartedEvent,
+    TextEvent,
+    ToolCallEvent,
+)
+from agentq.coordinator.model.spec import AgentOutcome, AgentSpending, Outcome
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import RunWait
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.coordinator.webhooks.delivery import DeliveryMessage, DeliveryResult, WebhookLease
+from agentq.coordinator.workers.lease import WorkerLease
 
 PLAN = """
 name: shop
@@ -82,7 +89,7 @@ class Hands:
         self.queue = scene.world.queue
         self.store = scene.world.store
         identity = {"slots": 9, "queues": ("default", "night"), **identity}
-        self.lease: Lease = scene.world.worker(name, *identity.pop("queues"), **identity)
+        self.lease: WorkerLease = scene.world.worker(name, *identity.pop("queues"), **identity)
 
     def take(self) -> Claim:
         """Claim what is next, and start it."""
@@ -90,7 +97,7 @@ class Hands:
         assert self.queue.start([claim]) == [None]
         return claim
 
-    def write(self, claim: Claim, *chunks: Chunk) -> None:
+    def write(self, claim: Claim, *chunks: LogChunk) -> None:
         self.queue.log(claim, 1, chunks)
 
     def finish(self, claim: Claim, **outcome: Any) -> None:
@@ -110,7 +117,7 @@ def runs(scene: Scene) -> None:
     done = say("submit --json --label team=z -- make")[0]["id"]
     claim = hands.take()
     scene.world.queue.report(claim, 1, {"percent": 50, "text": "half of it"})
-    hands.write(claim, Chunk("out", "built\n"), Chunk("err", "a warning\n"), Chunk("note", "ended\n"))
+    hands.write(claim, LogChunk("out", "built\n"), LogChunk("err", "a warning\n"), LogChunk("note", "ended\n"))
     say(f"show --json {done}")
     hands.finish(claim, result={"n": 1}, tail="built\n")
     for words in (f"show {done}", f"logs {done}", f"why {done}", f"wait {done}", f"events --run {done}"):
@@ -137,13 +144,13 @@ def waiting(scene: Scene, hands: Hands) -> None:
     say = scene.say
     for verb in ("approve --comment good", "deny --comment bad"):
         run = say("submit --json -- release")[0]["id"]
-        scene.world.queue.park(hands.take(), "may I?", Wait(approval=True, signals=("go",)))
+        scene.world.queue.park(hands.take(), "may I?", RunWait(approval=True, signals=("go",)))
         say(f"show --json {run}")
         say(f"why --json {run}")
         say(f"{verb} --json {run}")
         hands.finish(hands.take())
     run = say("submit --json -- deploy")[0]["id"]
-    scene.world.queue.park(hands.take(), wait=Wait(signals=("go",)))
+    scene.world.queue.park(hands.take(), wait=RunWait(signals=("go",)))
     say(f"""signal --json {run} go --data '{{"version": "1.2"}}'""")
 
 
@@ -158,14 +165,21 @@ def agents(scene: Scene) -> None:
     turn = say("session send --json chat 'Why does it fail?' --permissions full")[0]["id"]
     say("session send --json chat 'Mend it.'")
     claim = hands.take()
-    kept = Conversations(scene.world.store)
+    kept = AgentConversations(scene.world.store)
     kept.bind(claim, "agents-own", host="elsewhere", account="work", model="opus", movable=True)
-    spent = Spending(cost_usd=0.5, input_tokens=10, output_tokens=3, turns=1)
+    spent = AgentSpending(cost_usd=0.5, input_tokens=10, output_tokens=3, turns=1)
     kept.spend(claim, spent)
-    did = (Began(session="agents-own"), Called(tool="Bash", about="make"), Changed(path="a.py"), Said(text="So."))
-    told = (*did, Spent(cost_usd=0.5, turns=1), Concluded(ok=True, text="So."))
-    hands.write(claim, Chunk("event", "".join(each.model_dump_json() + "\n" for each in told)))
-    word = AgentsWord(verdict="ok", session="agents-own", model="opus", account="work", spent=spent, denials=("Bash",))
+    did = (
+        StartedEvent(session="agents-own"),
+        ToolCallEvent(tool="Bash", about="make"),
+        FileChangeEvent(path="a.py"),
+        TextEvent(text="So."),
+    )
+    told = (*did, SpendingEvent(cost_usd=0.5, turns=1), ResultEvent(ok=True, text="So."))
+    hands.write(claim, LogChunk("event", "".join(each.model_dump_json() + "\n" for each in told)))
+    word = AgentOutcome(
+        verdict="ok", session="agents-own", model="opus", account="work", spent=spent, denials=("Bash",)
+    )
     hands.finish(claim, agent=word, result="So.")
     say(f"show --json {turn}")
     say(f"logs --json {turn}")
@@ -239,9 +253,11 @@ def administration(scene: Scene) -> None:
     say("token ls --json")
     say(f"token revoke --json {token}")
     say("webhook add --json https://example.com/agentq --name hook --event failed --queue default")
-    telling = Telling(scene.world.store, "hook", "deliverer")
+    telling = WebhookLease(scene.world.store, "hook", "deliverer")
     telling.undertake()
-    telling.attempted(Message("msg_1", "run.failed", "{}", ""), Verdict(False, 500, "it answered 500", 12), "1")
+    telling.attempted(
+        DeliveryMessage("msg_1", "run.failed", "{}", ""), DeliveryResult(False, 500, "it answered 500", 12), "1"
+    )
     say("webhook ls --json")
     say("webhook deliveries --json hook")
     say("rq export --json --queue default")

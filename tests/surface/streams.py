@@ -12,9 +12,9 @@ from surface.parts import titled
 from surface.shapes import Shapes
 from websockets.sync.client import connect
 
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.run import Outcome
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 
 
 def streams(serving: Serving) -> Iterator[str]:
@@ -34,11 +34,11 @@ def streams(serving: Serving) -> Iterator[str]:
 def ended_run(serving: Serving) -> str:
     """A run that wrote a line, and completed."""
     run = serving.submit()
-    lease = Lease(serving.store, Identity(id="w1", queues=("default",)), serving.settings)
+    lease = WorkerLease(serving.store, WorkerIdentity(id="w1", queues=("default",)), serving.settings)
     lease.register()
     claims = lease.claim(1)
     assert serving.queue.start(claims) == [None]
-    serving.queue.log(claims[0], 1, [Chunk("out", "built\n"), Chunk("err", "a warning\n")])
+    serving.queue.log(claims[0], 1, [LogChunk("out", "built\n"), LogChunk("err", "a warning\n")])
     assert serving.queue.finish([(claims[0], Outcome(exit_code=0))]) == [None]
     return run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.coordinator.release import DISTRIBUTION
+from agentq.coordinator.package_version import DISTRIBUTION_NAME
 
 USE = """
 from agentq.sdk import task
@@ -30,7 +30,7 @@ LIGHT = """
 import sys
 
 def test_nothing_of_agentq_is_imported():
-    heavy = {"pydantic", "redis", "fakeredis", "agentq.sdk", "agentq.testing.memory", "agentq.coordinator"}
+    heavy = {"pydantic", "redis", "fakeredis", "agentq.sdk", "agentq.testing.memory_queue", "agentq.coordinator"}
     assert heavy & sys.modules.keys() == set()
 """
 
@@ -42,9 +42,9 @@ def pytest_of(folder: Path, text: str, *options: str) -> subprocess.CompletedPro
 
 
 def test_the_plugin_is_registered() -> None:
-    plugins = distribution(DISTRIBUTION).entry_points.select(group="pytest11")
+    plugins = distribution(DISTRIBUTION_NAME).entry_points.select(group="pytest11")
 
-    assert [(each.name, each.value) for each in plugins] == [("agentq", "agentq.testing.plugin")]
+    assert [(each.name, each.value) for each in plugins] == [("agentq", "agentq.testing.pytest_plugin")]
 
 
 @pytest.mark.full("takes 3 s")

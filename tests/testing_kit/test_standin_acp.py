@@ -22,7 +22,7 @@ class Client:
         self.asked: list[dict[str, Any]] = []
         self.option = "allow"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "agentq.testing.standin", "--as", "acp", *flags],
+            [sys.executable, "-m", "agentq.testing.fake_agent", "--as", "acp", *flags],
             cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "CLAUDE_CONFIG_DIR": str(folder / "claude")},
         )  # fmt: skip

@@ -28,7 +28,7 @@ class Standin:
 
     def start(self, prompt: str, *flags: str, attempt: int = 1) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "agentq.testing.standin", "--as", "claude", *FLAGS, *flags],
+            [sys.executable, "-m", "agentq.testing.fake_agent", "--as", "claude", *FLAGS, *flags],
             cwd=self.folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "CLAUDE_CONFIG_DIR": str(self.home), "AGENTQ_ATTEMPT": str(attempt)},
         )  # fmt: skip

@@ -14,7 +14,7 @@ UNKNOWN = "0c1f7e5a-8a52-4b5e-9c1e-2f6d3b7a9e10"
 
 def codex(folder: Path, prompt: str, *words: str, code: int = 0) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-m", "agentq.testing.standin", "--as", "codex", "exec", *words, "--json", "-"],
+        [sys.executable, "-m", "agentq.testing.fake_agent", "--as", "codex", "exec", *words, "--json", "-"],
         cwd=folder, input=prompt, capture_output=True, text=True, timeout=60,
         env={**os.environ, "CODEX_HOME": str(folder / "codex"), "TZ": "UTC"},
     )  # fmt: skip

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from support.function_workers import Callers
 
+from agentq.coordinator.config.settings import WorkerSettings, load_settings
 from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.settings import WorkerSettings, layered
+from agentq.coordinator.model.spec import RunSpec
 from agentq.worker.functions.allowed_functions import AllowedFunctions
-from agentq.worker.rq.names import queue_name, upkeep_name
+from agentq.worker.rq.queue_names import to_queue_name, to_upkeep_name
 
 SHOP = """
 import os
@@ -73,7 +73,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("corner_shop:Order.mro", "no function of the modules of yours|is not a task"),
         ("support.functions:added", "is not a task"),
         ("agentq.worker.rq.job:perform", "is not a task"),
-        ("agentq.sdk.calls:load", "or of agentq"),
+        ("agentq.sdk.functions.codec:load_function", "or of agentq"),
     ],
 )
 def test_what_is_no_task_and_not_named_is_not_called(shop: str, path: str, why: str) -> None:
@@ -96,9 +96,9 @@ def test_tasks_are_called_and_other_functions_of_modules_that_are_named(shop: st
 
 def test_what_executes_jobs_of_rq_is_called_for_queues_of_rq_alone() -> None:
     for name, queue in (
-        ("perform", queue_name("high")),
-        ("settle", upkeep_name("high")),
-        ("tidy", upkeep_name("high")),
+        ("perform", to_queue_name("high")),
+        ("settle", to_upkeep_name("high")),
+        ("tidy", to_upkeep_name("high")),
     ):
         path = f"agentq.worker.rq.job:{name}"
         of_rq = RunSpec(kind="function", function=path, queue=queue).lane
@@ -117,8 +117,8 @@ def test_a_module_is_not_imported_where_it_is_of_the_standard_library() -> None:
 @pytest.mark.parametrize("modules", ["os", "shop,subprocess", "shop:send", "shop..jobs"])
 def test_what_cannot_be_named_is_refused(modules: str) -> None:
     with pytest.raises(Invalid, match=r"standard library|not the name of a module"):
-        layered({}, {"AGENTQ_WORKER_FUNCTIONS": modules})
-    assert layered({}, {"AGENTQ_WORKER_FUNCTIONS": "shop,b.jobs"}).worker.functions == ("shop", "b.jobs")
+        load_settings({}, {"AGENTQ_WORKER_FUNCTIONS": modules})
+    assert load_settings({}, {"AGENTQ_WORKER_FUNCTIONS": "shop,b.jobs"}).worker.functions == ("shop", "b.jobs")
     assert WorkerSettings().functions == ()
 
 

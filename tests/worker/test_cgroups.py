@@ -13,11 +13,11 @@ from support.processes import alive
 from support.run_processes import COOKIE, DETACH, NAMESPACE, PATH, python, ready, run, shell, shut, start
 from support.run_processes import nobody_left as nobody_left
 
-from agentq.coordinator.embedded import Embedded
-from agentq.coordinator.run import Caps
-from agentq.worker import tree
-from agentq.worker.cgroups import Cgroups, Leaf
-from agentq.worker.process import Exit, SpawnFailed
+from agentq.coordinator.model.spec import ResourceLimits
+from agentq.coordinator.storage.embedded import EmbeddedServer
+from agentq.worker.process import process_tree
+from agentq.worker.process.cgroups import Cgroups, RunCgroup
+from agentq.worker.process.run_process import ProcessExit, SpawnFailed
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
@@ -35,8 +35,8 @@ def test_a_run_has_a_group_while_it_lasts() -> None:
         process = await shell("sleep 1000 & echo ready; exec sleep 1000", cgroups=FOUND)
         await ready(process)
         (folder,) = leaves()
-        assert process.pid in Leaf(folder).processes()
-        assert len(Leaf(folder).processes()) == 2
+        assert process.pid in RunCgroup(folder).processes()
+        assert len(RunCgroup(folder).processes()) == 2
         return await shut(process)
 
     assert run(test()) == 0
@@ -51,7 +51,7 @@ def test_the_group_is_deleted_with_what_the_run_made_in_it() -> None:
         (folder,) = leaves()
         (folder / "a" / "b").mkdir(parents=True)
         (folder / "a" / "b" / "cgroup.procs").write_text(str(process.pid))
-        assert Leaf(folder).processes() == [process.pid]
+        assert RunCgroup(folder).processes() == [process.pid]
         return await shut(process)
 
     assert run(test()) == 0
@@ -110,14 +110,16 @@ time.sleep(1000)
 @pytest.mark.needs("cgroups")
 def test_the_embedded_server_leaves_the_group_before_it_ends(folder: Path) -> None:
     text = f"import sys; sys.path = {sys.path!r}\nfrom pathlib import Path\n"
-    text += f"from agentq.coordinator.embedded import Embedded\nEmbedded(Path({str(folder)!r})).start()"
+    text += (
+        f"from agentq.coordinator.storage.embedded import EmbeddedServer\nEmbeddedServer(Path({str(folder)!r})).start()"
+    )
 
     async def test() -> int:
         process = await python(text, cgroups=FOUND)
         assert (await process.wait()).code == 0
         return await shut(process)
 
-    server = Embedded(folder)
+    server = EmbeddedServer(folder)
     try:
         assert run(test()) == 0
         assert server.find() is not None
@@ -133,14 +135,14 @@ def test_the_group_that_a_killed_worker_left_is_emptied_and_deleted() -> None:
     keeper = subprocess.Popen(["true"])
     keeper.wait()
     leaf = FOUND.leaf(COOKIE, f"{keeper.pid}-1", None)
-    live = FOUND.leaf(f"{NAMESPACE}/run_2/1-b", tree.keeper(os.getpid()), None)
+    live = FOUND.leaf(f"{NAMESPACE}/run_2/1-b", process_tree.get_process_name(os.getpid()), None)
     assert leaf is not None
     assert live is not None
     left, other = (subprocess.Popen(["sleep", "1000"], env=PATH, start_new_session=True) for _ in range(2))
     assert leaf.add(left.pid)
     assert live.add(other.pid)
     try:
-        assert asyncio.run(tree.sweep(NAMESPACE, cgroups=FOUND)) == 1
+        assert asyncio.run(process_tree.end_dead_trees(NAMESPACE, cgroups=FOUND)) == 1
         assert (alive(left.pid), alive(other.pid)) == (False, True)
         assert leaves() == [live.folder]
     finally:
@@ -152,9 +154,9 @@ def test_the_group_that_a_killed_worker_left_is_emptied_and_deleted() -> None:
 
 @pytest.mark.needs("memory cgroups")
 def test_a_run_that_uses_more_than_its_memory_is_ended_and_said_to_have() -> None:
-    async def test() -> Exit:
+    async def test() -> ProcessExit:
         text = "import time\nopen('/dev/shm/x', 'w')\nx = [b'x' * (1 << 20) for _ in range(300)]"
-        process = await python(text, cgroups=FOUND, caps=Caps(memory_bytes=100 << 20))
+        process = await python(text, cgroups=FOUND, caps=ResourceLimits(memory_bytes=100 << 20))
         ended = await process.wait()
         await shut(process)
         return ended
@@ -166,7 +168,7 @@ def test_a_run_that_uses_more_than_its_memory_is_ended_and_said_to_have() -> Non
 
 
 def test_what_the_kernel_says_about_memory_is_read(tmp_path: Path) -> None:
-    leaf = Leaf(tmp_path)
+    leaf = RunCgroup(tmp_path)
     assert (leaf.out_of_memory(), leaf.peak_bytes(), leaf.processes(), leaf.kill(), leaf.add(1)) == (
         False,
         0,

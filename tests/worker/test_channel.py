@@ -16,9 +16,16 @@ from pathlib import Path
 import pytest
 from support.pipes import Memory, turn
 
-from agentq.coordinator.limits import PROGRESS_BYTES, RESULT_BYTES
-from agentq.coordinator.queue import Claim
-from agentq.worker.channel import NOTES_MAX, Channel, Channels, Progress, Result, understood
+from agentq.coordinator.bounds import PROGRESS_BYTES, RESULT_BYTES
+from agentq.coordinator.runs.verbs import Claim
+from agentq.worker.run_api.result_channel import (
+    NOTES_MAX,
+    ProgramResult,
+    ProgressFields,
+    ResultChannel,
+    ResultChannels,
+    parse_progress,
+)
 
 CLAIM = Claim("run_" + "0" * 23, "3-abcdefghj", "default:5", "{}")
 
@@ -27,17 +34,17 @@ class Line:
     """A channel that somebody listens to."""
 
     def __init__(self, folder: Path) -> None:
-        self.channel = Channel.open(folder / "channels", CLAIM)
-        self.told: list[Progress] = []
+        self.channel = ResultChannel.open(folder / "channels", CLAIM)
+        self.told: list[ProgressFields] = []
         self.notes: list[str] = []
         self._news = asyncio.Event()
         self.channel.listen(self._tell, self.notes.append)
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: ProgressFields) -> None:
         self.told.append(progress)
         self._news.set()
 
-    async def hears(self, progress: Progress) -> None:
+    async def hears(self, progress: ProgressFields) -> None:
         async with asyncio.timeout(20):
             while progress not in self.told:
                 self._news.clear()
@@ -49,7 +56,7 @@ class Line:
         environment = {**os.environ, **self.channel.variables()}
         return subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
-    async def run(self, *argv: str) -> Result:
+    async def run(self, *argv: str) -> ProgramResult:
         """Run a program to its end, and take its result."""
         process = self.start(*argv)
         await asyncio.to_thread(process.communicate, timeout=20)
@@ -61,9 +68,9 @@ class Line:
             fifo.write(content)
 
 
-def result(folder: Path, leave: Callable[[Path], object]) -> Result:
+def result(folder: Path, leave: Callable[[Path], object]) -> ProgramResult:
     """The result when a program left something in its place."""
-    channel = Channel.open(folder / "channels", CLAIM)
+    channel = ResultChannel.open(folder / "channels", CLAIM)
     try:
         leave(Path(channel.variables()["AGENTQ_RESULT"]))
         return channel.result()
@@ -102,7 +109,7 @@ with open(os.environ["AGENTQ_PROGRESS"], "a") as progress:
 
     async def main() -> None:
         line = Line(folder)
-        assert await line.run(sys.executable, "-c", program) == Result()
+        assert await line.run(sys.executable, "-c", program) == ProgramResult()
         line.channel.close()
 
         assert line.told[-1] == {"done": 10, "of": 10, "fraction": 1.0, "note": "file 10"}
@@ -125,7 +132,7 @@ def test_the_last_progress_is_heard_though_the_program_has_ended(folder: Path) -
 
 def test_progress_that_was_told_before_anybody_listened_is_heard(folder: Path) -> None:
     async def main() -> None:
-        channel, told = Channel.open(folder / "channels", CLAIM), list[Progress]()
+        channel, told = ResultChannel.open(folder / "channels", CLAIM), list[ProgressFields]()
         with open(channel.variables()["AGENTQ_PROGRESS"], "w") as fifo:
             fifo.write("1%\n")
         channel.listen(told.append, pytest.fail)
@@ -154,8 +161,8 @@ def test_progress_that_was_told_before_anybody_listened_is_heard(folder: Path) -
         ('{"note": "\\u001b[31mred\\u001b[0m \\u001b]0;x\\u0007"}', {"note": "red ␛]0;x␇"}),
     ],
 )
-def test_progress_is_a_number_a_percentage_or_an_object(line: str, progress: Progress) -> None:
-    assert understood(line.encode()) == progress
+def test_progress_is_a_number_a_percentage_or_an_object(line: str, progress: ProgressFields) -> None:
+    assert parse_progress(line.encode()) == progress
 
 
 @pytest.mark.parametrize(
@@ -165,7 +172,7 @@ def test_progress_is_a_number_a_percentage_or_an_object(line: str, progress: Pro
      '{"done": NaN}', '{"fraction": 2}', '{"note": 1}', '{"note": "\\ud800"}', '{"done": ' + "9" * 500 + ', "of": 1}'],
 )  # fmt: skip
 def test_what_cannot_be_progress_is_not_understood(line: str) -> None:
-    assert understood(line.encode()) is None
+    assert parse_progress(line.encode()) is None
 
 
 def test_nonsense_is_noted_a_few_times_and_does_no_harm(folder: Path) -> None:
@@ -238,21 +245,21 @@ def test_the_rest_of_a_line_that_is_too_long_is_not_taken_for_another_line(folde
 
 @pytest.mark.parametrize("value", [{"passed": 118}, [1, 2.5, None], "text", 0, False, "größe \0", {"deep": [[[[1]]]]}])
 def test_the_result_is_any_json(folder: Path, value: object) -> None:
-    assert result(folder, lambda path: path.write_text(json.dumps(value))) == Result(value)  # type: ignore[arg-type]
+    assert result(folder, lambda path: path.write_text(json.dumps(value))) == ProgramResult(value)  # type: ignore[arg-type]
 
 
 def test_a_program_leaves_its_result(folder: Path) -> None:
     async def main() -> None:
         line = Line(folder)
-        assert await line.run('echo "{\\"passed\\": 118}" > "$AGENTQ_RESULT"') == Result({"passed": 118})
+        assert await line.run('echo "{\\"passed\\": 118}" > "$AGENTQ_RESULT"') == ProgramResult({"passed": 118})
         line.channel.close()
 
     asyncio.run(main())
 
 
 def test_no_file_or_an_empty_one_is_no_result(folder: Path) -> None:
-    assert result(folder, lambda path: None) == Result()  # noqa: ARG005
-    assert result(folder, lambda path: path.write_text(" \n")) == Result()
+    assert result(folder, lambda path: None) == ProgramResult()  # noqa: ARG005
+    assert result(folder, lambda path: path.write_text(" \n")) == ProgramResult()
 
 
 @pytest.mark.parametrize(
@@ -322,7 +329,9 @@ def opened() -> list[str]:
 # ---- one folder for several attempts
 
 
-def opened_again(channels: Channels, *, after: Callable[[Channel], object] = lambda _: None) -> tuple[int, int]:
+def opened_again(
+    channels: ResultChannels, *, after: Callable[[ResultChannel], object] = lambda _: None
+) -> tuple[int, int]:
     """The inodes of the folders that an attempt gets, and the one after it."""
     first = channels.open(CLAIM)
     before = first.folder.stat().st_ino
@@ -338,7 +347,7 @@ def opened_again(channels: Channels, *, after: Callable[[Channel], object] = lam
 
 
 def test_a_folder_that_was_left_as_it_was_serves_the_next_attempt(folder: Path) -> None:
-    channels = Channels(folder / "channels")
+    channels = ResultChannels(folder / "channels")
     before, after = opened_again(channels)
 
     assert before == after
@@ -348,23 +357,23 @@ def test_a_folder_that_was_left_as_it_was_serves_the_next_attempt(folder: Path) 
 
 @pytest.mark.parametrize("name", ["result", "other"])
 def test_a_folder_with_something_in_it_serves_nobody_else(folder: Path, name: str) -> None:
-    opened_again(Channels(folder / "channels"), after=lambda first: (first.folder / name).write_text("{}"))
+    opened_again(ResultChannels(folder / "channels"), after=lambda first: (first.folder / name).write_text("{}"))
 
     assert os.listdir(folder / "channels") == []
 
 
 def test_a_folder_whose_fifo_was_replaced_serves_nobody_else(folder: Path) -> None:
-    def replace(channel: Channel) -> None:
+    def replace(channel: ResultChannel) -> None:
         (channel.folder / "progress").unlink()
         (channel.folder / "progress").write_text("")
 
-    opened_again(Channels(folder / "channels"), after=replace)
+    opened_again(ResultChannels(folder / "channels"), after=replace)
 
     assert os.listdir(folder / "channels") == []
 
 
 def test_a_folder_that_was_removed_is_made_again(folder: Path) -> None:
-    channels = Channels(folder / "channels")
+    channels = ResultChannels(folder / "channels")
     first = channels.open(CLAIM)
     channels.give_back(first)
     shutil.rmtree(folder / "channels")

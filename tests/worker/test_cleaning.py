@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from agentq.worker.cleaning import Cleaner, clean
+from agentq.worker.output.sanitizer import TextSanitizer, sanitize_text
 
 PARTS = (
     b"word ",
@@ -29,18 +29,18 @@ MORE = (b"\xff", b"\xe2\x82", b"[", b"m", b"\x7f", b"\xc2\x9b", b"1;" * 20)
 def test_the_text_does_not_depend_on_where_the_bytes_were_cut(seed: int) -> None:
     chance = random.Random(seed)
     whole = b"".join(chance.choices(PARTS + MORE, k=200))
-    cleaner, pieces, at = Cleaner(), [], 0
+    cleaner, pieces, at = TextSanitizer(), [], 0
     while at < len(whole):
         end = at + chance.randrange(1, 12)
         pieces.append(cleaner.text(whole[at:end]))
         at = end
     pieces.append(cleaner.text(b"", final=True))
 
-    assert "".join(pieces) == clean(whole.decode("utf-8", "replace"))
+    assert "".join(pieces) == sanitize_text(whole.decode("utf-8", "replace"))
     assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "".join(pieces)) is None
 
 
 def test_clean_text_stays_as_it_is() -> None:
     text = "plain\ttext, größer\n" * 1000
 
-    assert clean(text) is text
+    assert sanitize_text(text) is text

@@ -12,14 +12,14 @@ import pytest
 from support.agent_socket import Lodge
 from support.agent_socket import lodge as lodge
 
-from agentq.coordinator import limits
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.offspring import Kin
-from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.settings import Settings
-from agentq.worker.door import Door
-from agentq.worker.requests import Log
+from agentq.coordinator import bounds
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.children import WorkerChildren
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.worker.run_api.agent_requests import ReadLogRequest
+from agentq.worker.run_api.agent_socket import AgentSocket
 
 
 def test_an_agent_has_a_child_and_looks_after_it(lodge: Callable[..., None]) -> None:
@@ -177,7 +177,7 @@ def test_the_address_of_the_server_is_not_told_at_the_door(lodge: Callable[..., 
         child = (await lodge.child())["id"]
         assert (await lodge.ask(verb="logs", run=child, after="nonsense"))["code"] == 2
         await lodge.door.close()
-        lodge.door = Door(Kin(Queue.open(Settings(url=address))), folder / "doors")
+        lodge.door = AgentSocket(WorkerChildren(RunVerbs.open(Settings(url=address))), folder / "doors")
         await lodge.open()
         answer = await lodge.ask(verb="show", run=child)
         assert (answer["ok"], answer["code"]) == (False, 3)
@@ -203,14 +203,14 @@ def test_an_attempt_that_was_superseded_has_no_children_and_ends_none(lodge: Cal
 def test_there_is_an_end_to_children_and_to_generations(
     lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentq.coordinator.limits.CHILDREN_AN_AGENT", 3)
+    monkeypatch.setattr("agentq.coordinator.bounds.CHILDREN_AN_AGENT", 3)
 
     async def test(lodge: Lodge) -> None:
         answers = [await lodge.child() for _ in range(4)]
         assert [answer["ok"] for answer in answers] == [True, True, True, False]
         assert answers[3]["code"] == 75
         last = answers[0]["id"]
-        for _ in range(limits.GENERATIONS - 1):
+        for _ in range(bounds.GENERATIONS - 1):
             last = lodge.world.submit(parent=last)
         claims = {claim.id: claim for claim in lodge.worker.claim(9)}
         entry = await lodge.door.admit(claims[last], lodge.world.records.get(last).spec, print)
@@ -259,14 +259,14 @@ def test_a_token_is_good_for_one_attempt_only(lodge: Callable[..., None]) -> Non
 
 
 def test_a_long_log_comes_in_pieces(lodge: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentq.worker.requests.LOG_CHARACTERS", 100)
+    monkeypatch.setattr("agentq.worker.run_api.agent_requests.LOG_CHARACTERS", 100)
 
     async def test(lodge: Lodge) -> None:
         child = (await lodge.child())["id"]
         (claim,) = lodge.worker.claim(1)
         for number in range(1, 4):
-            lodge.world.queue.log(claim, number, [Chunk("out", f"{number}" * 100)])
-        text, place, more = "", Log.model_fields["after"].default, True
+            lodge.world.queue.log(claim, number, [LogChunk("out", f"{number}" * 100)])
+        text, place, more = "", ReadLogRequest.model_fields["after"].default, True
         while more:
             answer = await lodge.ask(verb="logs", run=child, after=place)
             more = answer["more"]

@@ -16,7 +16,7 @@ from support.agent_socket import Lodge
 from support.agent_socket import lodge as lodge
 from support.world import World
 
-from agentq.worker import door as doors
+from agentq.worker.run_api import agent_socket as doors
 
 
 @pytest.mark.parametrize(
@@ -104,23 +104,23 @@ def test_a_thousand_that_say_nothing_keep_nobody_out_for_long(
             within_s = 0
         return await line(reader, most, within_s, begun)
 
-    line = doors._line
+    line = doors._read_line
 
     async def test(lodge: Lodge) -> None:
         path = lodge.entry["AGENTQ_DOOR"]
         pairs = []
-        monkeypatch.setattr(doors, "_line", in_time)
+        monkeypatch.setattr(doors, "_read_line", in_time)
         for _ in range(1000):
             try:
                 pairs.append(await asyncio.open_unix_connection(path))
             except BlockingIOError:  # the queue before the door is full
                 await asyncio.sleep(0)
         assert len(pairs) > 500
-        while lodge.door._knocking < doors.KNOCKING_MAX:
+        while lodge.door._knocking < doors.UNAUTHENTICATED_MAX:
             await asyncio.sleep(0)
         greeting.set()
         answers = [json.loads(await reader.readline()) for reader, _ in pairs]
-        monkeypatch.setattr(doors, "_line", line)
+        monkeypatch.setattr(doors, "_read_line", line)
         assert {answer["code"] for answer in answers} == {75}
         assert any("Too many knock" in answer["error"] for answer in answers)
         assert any("It took longer" in answer["error"] for answer in answers)
@@ -133,9 +133,9 @@ def test_a_thousand_that_say_nothing_keep_nobody_out_for_long(
 
 def test_one_run_does_not_keep_the_others_out(lodge: Callable[..., None]) -> None:
     async def test(lodge: Lodge) -> None:
-        waiting = [asyncio.ensure_future(lodge.ask(verb="wait", run=lodge.run)) for _ in range(doors.ASKING_MAX)]
+        waiting = [asyncio.ensure_future(lodge.ask(verb="wait", run=lodge.run)) for _ in range(doors.RUN_REQUESTS_MAX)]
         guest = lodge.door._guests[lodge.run]
-        while len(guest.asking) < doors.ASKING_MAX:
+        while len(guest.asking) < doors.RUN_REQUESTS_MAX:
             await asyncio.sleep(0.001)
         assert (await lodge.child())["code"] == 75
         other = lodge.world.submit()

@@ -11,7 +11,7 @@ import pytest
 from support.crew import Crew
 from support.servers import Server
 
-from agentq.coordinator.logs import Logs
+from agentq.coordinator.runs.logs import Logs
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows environments in /proc")
 SECRET = "hunter2-of-the-worker"
@@ -21,7 +21,7 @@ ANCESTORS = (
 )
 HIDDEN = """
 import os, subprocess
-from agentq.coordinator.environment_memory import hide_environment
+from agentq.coordinator.security.environment_memory import hide_environment
 hide_environment()
 print(os.environ["AGENTQ_URL"])
 print(subprocess.run(["sh", "-c", 'echo "$AGENTQ_URL"'], capture_output=True, text=True, check=True).stdout, end="")
@@ -29,7 +29,7 @@ print(open("/proc/self/environ").read())
 """
 DUMPABLE = """
 import ctypes, os, subprocess, sys
-from agentq.coordinator.environment_memory import hide_memory
+from agentq.coordinator.security.environment_memory import hide_memory
 hide_memory()
 print(ctypes.CDLL(None).prctl(3))
 os.environ["AGENTQ_RUN"] = "ns/run/1-a"

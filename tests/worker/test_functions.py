@@ -9,9 +9,9 @@ import pytest
 from support.function_workers import Callers
 from support.servers import until
 
-from agentq.coordinator.maker import making_for
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.token_context import use_token
 
 
 def test_functions_of_both_kinds_return_their_results(callers: Callers) -> None:
@@ -26,7 +26,7 @@ def test_functions_of_both_kinds_return_their_results(callers: Callers) -> None:
 
 def test_a_child_starts_without_a_redis_client_and_rq() -> None:
     """They take longer to import than all the rest; a function that needs them imports them itself."""
-    program = "import sys, agentq.worker.functions.inside; print({'redis', 'rq'} & sys.modules.keys())"
+    program = "import sys, agentq.worker.functions.child_runtime.main; print({'redis', 'rq'} & sys.modules.keys())"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
@@ -157,7 +157,7 @@ def test_a_run_is_given_no_result_that_its_token_may_not_read(callers: Callers) 
     named = callers.call("added", 1, 2)
     after, inner = {"after": [named]}, {"after": [named], "queue": "inner"}
     echo = {"kind": "command", "argv": ["echo", "{{ tasks.x.result }}"], "inputs": {"x": named}}
-    with making_for("3f09c2ab41d7", "inner"):
+    with use_token("3f09c2ab41d7", "inner"):
         # Those of the other queue have come there since.
         given = [
             callers.queue.submit(callers.spec("added", {"$run": named}, 1, **after)).id,

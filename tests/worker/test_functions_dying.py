@@ -12,7 +12,7 @@ from support.function_workers import Callers
 from support.processes import alive
 from support.servers import until
 
-from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.model.retry_policy import RetryPolicy
 
 RETRY = RetryPolicy(failures=1, delay_ms=1)
 

@@ -9,7 +9,7 @@ import pytest
 from support.function_workers import Callers
 from support.servers import Server, until
 
-from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.model.retry_policy import RetryPolicy
 
 
 @pytest.mark.full("takes 1 s")

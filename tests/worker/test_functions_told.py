@@ -12,13 +12,13 @@ from support.function_workers import Callers
 from support.servers import Server, until
 from support.world import World
 
-from agentq.coordinator.connection import Connection
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import AgentqError, NotAllowed
-from agentq.coordinator.lease import Ended, Identity, Lease
-from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.coordinator.settings import Settings
-from agentq.worker.functions.exchange import Exchange
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.workers.lease import FunctionOutcome, WorkerIdentity, WorkerLease
+from agentq.worker.functions.exchange import FunctionExchange
 
 OK = Outcome().to_wire()
 
@@ -26,29 +26,31 @@ OK = Outcome().to_wire()
 class Told:
     """An exchange, with what it was asked and what it has said."""
 
-    def __init__(self, lease: Lease, wanted: Callable[[], int] = lambda: 0, **options: int) -> None:
+    def __init__(self, lease: WorkerLease, wanted: Callable[[], int] = lambda: 0, **options: int) -> None:
         self.claims: list[Claim] = []
-        self.ended: list[Ended] = []
+        self.ended: list[FunctionOutcome] = []
         self.failures: list[AgentqError] = []
         self.before: Callable[[], None] = lambda: None
         """Done when something was heard, before it counts."""
-        self.exchange = Exchange(lease, wanted, self._heard, lambda: None, self.failures.append, **options)
+        self.exchange = FunctionExchange(lease, wanted, self._heard, lambda: None, self.failures.append, **options)
         self.exchange.start()
 
-    def _heard(self, ended: Sequence[Ended], _refusals: Sequence[AgentqError | None], claims: Sequence[Claim]) -> None:
+    def _heard(
+        self, ended: Sequence[FunctionOutcome], _refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
+    ) -> None:
         self.before()
         self.ended += ended
         self.claims += claims
 
 
 @contextmanager
-def leased(server: Server, calls: int) -> Iterator[tuple[Lease, list[Claim]]]:
+def leased(server: Server, calls: int) -> Iterator[tuple[WorkerLease, list[Claim]]]:
     """A worker that has claimed so many calls."""
     settings = Settings(url=server.url)
-    queue = Queue.open(settings)
+    queue = RunVerbs.open(settings)
     spec = RunSpec(kind="function", function="support.functions:nothing")
     list(queue.submit_many(spec for _ in range(calls)))
-    lease = Lease(queue.store, Identity(id="w", queues=("default",)), settings)
+    lease = WorkerLease(queue.store, WorkerIdentity(id="w", queues=("default",)), settings)
     lease.register()
     yield lease, lease.claim(0, calls)
     queue.store.connection.close()
@@ -66,7 +68,7 @@ def test_room_that_comes_while_the_last_end_is_told_is_filled_at_once(world: Wor
         room[0] = 0 if told.ended else 1
 
     told.before = seen
-    told.exchange.tell([Ended(claim, "ok", OK)])
+    told.exchange.tell([FunctionOutcome(claim, "ok", OK)])
 
     until(lambda: told.claims, "the next call to be claimed")
     assert told.exchange.close(10_000)
@@ -103,7 +105,7 @@ def test_what_the_server_refuses_to_hear_is_not_taken_as_told(durable: Server) -
         admin = Connection(durable.url)
         admin.command("ACL", "SETUSER", "default", "-evalsha", "-eval")
 
-        told.exchange.tell([Ended(claim, "ok", OK) for claim in claims])
+        told.exchange.tell([FunctionOutcome(claim, "ok", OK) for claim in claims])
         until(lambda: told.failures, "the refusal")
         said = told.exchange.close(5_000)
 
@@ -120,16 +122,16 @@ def test_outcomes_are_bounded_and_kept_while_the_server_is_away_and_the_end_does
         told = Told(lease, kept_bytes=200 * len(OK))
         durable.signal(signal.SIGKILL)
 
-        told.exchange.tell([Ended(claim, "ok", OK) for claim in claims[:150]])
+        told.exchange.tell([FunctionOutcome(claim, "ok", OK) for claim in claims[:150]])
         early = told.exchange.is_full
-        told.exchange.tell([Ended(claim, "ok", OK) for claim in claims[150:]])
+        told.exchange.tell([FunctionOutcome(claim, "ok", OK) for claim in claims[150:]])
         late = told.exchange.is_full
         durable.start()
         until(lambda: len(told.ended) == 300, "all to be told")
 
         assert (early, late, told.exchange.is_full) == (False, True, False)
         durable.signal(signal.SIGKILL)
-        told.exchange.tell([Ended(claims[0], "ok", OK)])
+        told.exchange.tell([FunctionOutcome(claims[0], "ok", OK)])
         assert not told.exchange.close(200), "it returns though the server is still away"
         durable.start()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.servers import until
 
-from agentq.worker.logfile import LogFile
+from agentq.worker.output.log_file import LogFile
 
 
 def written(path: Path, size: int, step: int) -> bytes:

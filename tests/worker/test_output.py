@@ -14,11 +14,11 @@ from support.pipes import Heard, Memory, Pipes, turn
 from support.processes import alive
 from support.servers import until
 
+from agentq.coordinator.bounds import LOG_BYTES
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.limits import LOG_BYTES
-from agentq.coordinator.logs import Chunk
-from agentq.worker import logfile, output
-from agentq.worker.output import BACKLOG_BYTES, BURST_BYTES, GATHER_MS, READ_BYTES
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.worker.output import log_file, output_pipes
+from agentq.worker.output.output_pipes import BACKLOG_BYTES, BURST_BYTES, CHUNK_MS, READ_BYTES
 
 GIB = 1_000_000_000
 GROWTH_MIB_MAX = 50
@@ -34,12 +34,12 @@ def test_the_first_line_and_any_after_a_pause_is_handed_on_at_once(folder: Path)
         pipes = Pipes(folder)
         os.write(pipes.out, b"first\n")
         await turn()
-        assert pipes.heard.chunks == [Chunk("out", "first\n")]
+        assert pipes.heard.chunks == [LogChunk("out", "first\n")]
 
-        await asyncio.sleep(GATHER_MS / 1000)
+        await asyncio.sleep(CHUNK_MS / 1000)
         os.write(pipes.err, b"after a pause\n")
         await turn()
-        assert pipes.heard.chunks[1:] == [Chunk("err", "after a pause\n")]
+        assert pipes.heard.chunks[1:] == [LogChunk("err", "after a pause\n")]
         await pipes.end()
 
     asyncio.run(main())
@@ -54,7 +54,7 @@ def test_what_comes_quickly_is_gathered(folder: Path) -> None:
         await pipes.heard.hears("99\n")
         took_ms = monotonic_ms() - began_ms
         assert pipes.heard.text() == "".join(f"{number}\n" for number in range(100))
-        assert pipes.heard.calls <= 2 + took_ms // (GATHER_MS - 1), "at once, and then once for each moment"
+        assert pipes.heard.calls <= 2 + took_ms // (CHUNK_MS - 1), "at once, and then once for each moment"
         await pipes.end()
 
     asyncio.run(main())
@@ -112,7 +112,7 @@ def test_a_burst_comes_into_the_log_whole(folder: Path) -> None:
 def test_of_more_than_a_burst_every_byte_is_in_the_log_or_counted_in_a_note(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "monotonic_ms", lambda: 0)  # what it may write after a burst grows with time
+    monkeypatch.setattr(output_pipes, "monotonic_ms", lambda: 0)  # what it may write after a burst grows with time
 
     async def main() -> None:
         pipes = Pipes(folder)
@@ -145,7 +145,7 @@ def test_invalid_utf8_and_characters_that_come_in_two_pieces(folder: Path) -> No
             os.write(pipes.err, b"\xc3\xa4"[:1])
             await turn()
             os.write(pipes.err, b"\xc3\xa4"[1:])
-            await asyncio.sleep(GATHER_MS / 1000)
+            await asyncio.sleep(CHUNK_MS / 1000)
         await pipes.end()
 
         assert pipes.heard.text("out") == "grüße € \ufffd\ufffd 😀 \ufffd( \ufffd"
@@ -273,7 +273,7 @@ def test_the_pipes_wait_for_a_slow_disk_and_nothing_is_lost(folder: Path) -> Non
     async def main() -> None:
         pipes, disk = Pipes(folder), threading.Event()
         try:
-            logfile._writer.submit(disk.wait)
+            log_file._writer_pool.submit(disk.wait)
             process = pipes.start("seq 1000000")
             async with asyncio.timeout(20):
                 while pipes.output.file.backlog <= BACKLOG_BYTES:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.pipes import Memory, Pipes
 
-from agentq.coordinator.limits import LOG_CHUNK_CHARACTERS, TAIL_CHARACTERS
-from agentq.worker.logfile import HEAD_BYTES, TAIL_BYTES
+from agentq.coordinator.bounds import LOG_CHUNK_CHARACTERS, TAIL_CHARACTERS
+from agentq.worker.output.log_file import HEAD_BYTES, TAIL_BYTES
 
 GIB = 1_000_000_000
 GROWTH_MIB_MAX = 50

@@ -14,14 +14,14 @@ import pytest
 from support.crew import Crew
 from support.servers import Server, until
 
+from agentq.coordinator.bounds import PARKED_STATE_BYTES
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.life import Run
-from agentq.coordinator.limits import SAVED_BYTES
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.waiting import Child, Message, Resumption, Wait
-from agentq.worker.channel import Channel, Result
-from agentq.worker.parking import wait_of
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import EndedChild, Resumption, RunWait, SignalMessage
+from agentq.worker.run_api.park_request import parse_park_request
+from agentq.worker.run_api.result_channel import ProgramResult, ResultChannel
 
 _numbers = count()
 CLAIM = Claim("run_" + "0" * 23, "2-abcdefghj", "default:5", "{}")
@@ -201,7 +201,7 @@ def test_a_program_that_asks_and_fails_is_not_parked(crew: Crew) -> None:
     assert ending(crew.records.get(run)) == ("failed", 3)
 
 
-def ending(run: Run) -> tuple[str, int | None]:
+def ending(run: RunRecord) -> tuple[str, int | None]:
     assert run.outcome is not None
     return run.state.value, run.outcome.exit_code
 
@@ -212,16 +212,16 @@ def ending(run: Run) -> tuple[str, int | None]:
 @pytest.mark.parametrize(
     ("request_", "wait"),
     [
-        ({"signal": "go"}, Wait(signals=("go",))),
-        ({"signal": ["a", "b"], "state": [1]}, Wait(signals=("a", "b"), state=[1])),
-        ({"approval": True, "until": "1h30m"}, Wait(approval=True, for_ms=5_400_000)),
-        ({"children": "any"}, Wait(children="any")),
-        ({"until": "1970-01-01T00:00:01+00:00"}, Wait(until_ms=1000)),
-        ({"until": "1969-01-01T00:00:01Z"}, Wait(until_ms=0)),
+        ({"signal": "go"}, RunWait(signals=("go",))),
+        ({"signal": ["a", "b"], "state": [1]}, RunWait(signals=("a", "b"), state=[1])),
+        ({"approval": True, "until": "1h30m"}, RunWait(approval=True, for_ms=5_400_000)),
+        ({"children": "any"}, RunWait(children="any")),
+        ({"until": "1970-01-01T00:00:01+00:00"}, RunWait(until_ms=1000)),
+        ({"until": "1969-01-01T00:00:01Z"}, RunWait(until_ms=0)),
     ],
 )
-def test_a_request_says_what_wakes_it(request_: Any, wait: Wait) -> None:
-    assert wait_of(request_) == wait
+def test_a_request_says_what_wakes_it(request_: Any, wait: RunWait) -> None:
+    assert parse_park_request(request_) == wait
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ def test_a_request_says_what_wakes_it(request_: Any, wait: Wait) -> None:
         *({}, [], "go", None, {"state": 1}, {"approval": False}, {"approval": "yes"}, {"children": "some"}),
         *({"signal": []}, {"signal": ""}, {"signal": 7}, {"signal": ["approval"]}, {"signal": ["a"] * 17}),
         *({"until": "-1s"}, {"until": 5}, {"until": "9999999d"}, {"until": "2030-13-01"}, {"until": ""}),
-        {"signal": "go", "state": "x" * (SAVED_BYTES + 1)},
+        {"signal": "go", "state": "x" * (PARKED_STATE_BYTES + 1)},
     ],
 )
 def test_what_is_not_understood_is_said_in_one_sentence(request_: Any) -> None:
     with pytest.raises(Invalid) as refused:
-        wait_of(request_)
+        parse_park_request(request_)
 
     assert str(refused.value).startswith("The program cannot be parked: ")
     assert "\n" not in str(refused.value)
@@ -243,20 +243,20 @@ def test_what_is_not_understood_is_said_in_one_sentence(request_: Any) -> None:
 
 
 def test_a_result_that_only_has_park_among_others_is_a_result(folder: Path) -> None:
-    channel = Channel.open(folder / "channels", CLAIM)
+    channel = ResultChannel.open(folder / "channels", CLAIM)
     Path(channel.variables()["AGENTQ_RESULT"]).write_text('{"park": 1, "name": "Hyde"}')
 
-    assert channel.result() == Result({"park": 1, "name": "Hyde"})
+    assert channel.result() == ProgramResult({"park": 1, "name": "Hyde"})
     channel.close()
 
 
 def test_the_file_that_a_program_resumes_with_is_its_users_alone_and_goes_with_the_attempt(folder: Path) -> None:
-    channel = Channel.open(folder / "channels", CLAIM)
+    channel = ResultChannel.open(folder / "channels", CLAIM)
     assert "AGENTQ_RESUME" not in channel.variables()
-    message = Message(id="1-0", name="go", data={"a": []}, at_ms=1_900_000_000_000, by="me")
+    message = SignalMessage(id="1-0", name="go", data={"a": []}, at_ms=1_900_000_000_000, by="me")
     channel.resume(
         Resumption(
-            reason="signal", state=None, messages=[message], children=[Child(id="r", state="failed", outcome=None)]
+            reason="signal", state=None, messages=[message], children=[EndedChild(id="r", state="failed", outcome=None)]
         )
     )
 

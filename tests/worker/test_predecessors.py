@@ -13,8 +13,14 @@ import pytest
 from support.crew import Crew
 from support.servers import Server, until
 
-from agentq.coordinator.lifecycle import State
-from agentq.worker.predecessors import PROCESS, WHY, dead_workers, is_dead, process_mark
+from agentq.coordinator.model.lifecycle import State
+from agentq.worker.cleanup.takeover import (
+    DEAD_REASON,
+    PROCESS_FIELD,
+    describe_process,
+    find_dead_workers,
+    is_process_dead,
+)
 
 AGES_MS = 3_600_000
 """A lease that ends after any test."""
@@ -48,7 +54,7 @@ def test_p3_the_runs_of_a_killed_worker_go_on_when_the_next_one_starts_on_its_ho
     crew.wait([run])
     lost, _ = crew.records.get(run).attempts
     assert lost.outcome is not None
-    assert lost.outcome.error == WHY
+    assert lost.outcome.error == DEAD_REASON
 
 
 @pytest.mark.full("takes 1 s")
@@ -73,26 +79,26 @@ def test_p3_a_worker_in_a_container_that_shares_our_name_is_left_alone(crew: Cre
     crew.within = ["unshare", "--pid", "--fork", "--kill-child", *mounted]
     crew.worker()
 
-    assert dead_workers(crew.records) == []
+    assert find_dead_workers(crew.records) == []
 
 
 @cache
 def ended() -> str:
     """The mark of a process that has ended."""
-    text = "from agentq.worker.predecessors import process_mark\nprint(*process_mark().values())"
+    text = "from agentq.worker.cleanup.takeover import describe_process\nprint(*describe_process().values())"
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_process_that_has_ended_is_known_to_be_dead() -> None:
-    assert is_dead(ended())
+    assert is_process_dead(ended())
 
 
 def test_a_process_whose_number_is_anothers_by_now_is_known_to_be_dead() -> None:
-    host, _, name = process_mark()[PROCESS].rpartition("/")
+    host, _, name = describe_process()[PROCESS_FIELD].rpartition("/")
     began = name.partition("-")[2]
 
-    assert not is_dead(f"{host}/{name}")
-    assert is_dead(f"{host}/{os.getpid()}-{int(began) - 1}")
+    assert not is_process_dead(f"{host}/{name}")
+    assert is_process_dead(f"{host}/{os.getpid()}-{int(began) - 1}")
 
 
 PARTS = {
@@ -108,9 +114,9 @@ def test_of_a_process_elsewhere_nothing_is_believed(part: int) -> None:
     parts = ended().split("/")
     parts[part] = "1"
 
-    assert not is_dead("/".join(parts))
+    assert not is_process_dead("/".join(parts))
 
 
 @pytest.mark.parametrize("mark", ["", "4711", "4711-1", "/4711-1", "nonsense/4711-1"])
 def test_of_a_worker_that_does_not_say_what_its_process_is_nothing_is_believed(mark: str) -> None:
-    assert not is_dead(mark)
+    assert not is_process_dead(mark)

@@ -13,8 +13,8 @@ import pytest
 from support.run_processes import COOKIE, PATH, descriptors, outcome, python, ready, run, shell, shut, start, when
 from support.run_processes import nobody_left as nobody_left
 
-from agentq.worker import tree
-from agentq.worker.process import Exit, SpawnFailed
+from agentq.worker.process import process_tree
+from agentq.worker.process.run_process import ProcessExit, SpawnFailed
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("nobody_left")
     ],
 )
 def test_it_tells_the_exit_code_or_the_signal(text: str, code: int | None, number: int | None) -> None:
-    async def test() -> Exit:
+    async def test() -> ProcessExit:
         return (await outcome(await shell(text)))[1]
 
     ended = run(test())
@@ -45,7 +45,7 @@ def test_the_environment_is_what_was_given_and_the_marks_of_the_run() -> None:
     said = os.fsdecode(run(test()))
     seen = dict(pair.split("=", 1) for pair in said.rstrip("\0").split("\0"))
 
-    marks = {"AGENTQ_RUN": COOKIE, "AGENTQ_KEEPER": tree.keeper(os.getpid())}
+    marks = {"AGENTQ_RUN": COOKIE, "AGENTQ_KEEPER": process_tree.get_process_name(os.getpid())}
     assert seen == {"A": "1", "LONG": "x" * 100_000, "É": "ü\n", **marks}
 
 
@@ -54,7 +54,7 @@ def test_the_marks_cannot_be_set_by_the_run() -> None:
         env = {**PATH, "AGENTQ_RUN": "another", "AGENTQ_KEEPER": "1-1"}
         return (await outcome(await shell("echo $AGENTQ_RUN $AGENTQ_KEEPER", env=env)))[0]
 
-    assert run(test()).decode() == f"{COOKIE} {tree.keeper(os.getpid())}\n"
+    assert run(test()).decode() == f"{COOKIE} {process_tree.get_process_name(os.getpid())}\n"
 
 
 def test_it_has_a_session_of_its_own_and_no_descriptor_but_what_was_passed(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_without_stdin_it_reads_the_end_at_once() -> None:
 
 
 def test_stdin_that_nobody_reads_holds_up_nothing() -> None:
-    async def test() -> tuple[int, Exit]:
+    async def test() -> tuple[int, ProcessExit]:
         process = await shell("echo ready; exec sleep 1000", stdin=b"x" * 10_000_000)
         await ready(process)
         others = await asyncio.gather(*(start("true") for _ in range(3)))
@@ -162,7 +162,7 @@ def test_stdin_that_nobody_reads_holds_up_nothing() -> None:
 
 
 def test_stdin_that_is_closed_early_is_no_fault() -> None:
-    async def test() -> tuple[bytes, Exit]:
+    async def test() -> tuple[bytes, ProcessExit]:
         return await outcome(await shell("head -c 3; exec <&-; echo; echo over", stdin=b"x" * 10_000_000))
 
     said, ended = run(test())
@@ -171,7 +171,7 @@ def test_stdin_that_is_closed_early_is_no_fault() -> None:
 
 
 def test_wait_returns_at_once_when_a_grandchild_holds_the_pipes() -> None:
-    async def test() -> tuple[Exit, int]:
+    async def test() -> tuple[ProcessExit, int]:
         process = await shell("sleep 1000 & exit 4")
         ended = await asyncio.wait_for(process.wait(), 20)
         return ended, await shut(process)
@@ -182,7 +182,7 @@ def test_wait_returns_at_once_when_a_grandchild_holds_the_pipes() -> None:
 
 
 def test_many_may_wait_and_any_of_them_may_give_up() -> None:
-    async def test() -> list[Exit]:
+    async def test() -> list[ProcessExit]:
         process = await shell("echo ready; read line; exit 5", pass_fds=())
         waits = [asyncio.ensure_future(process.wait()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -197,7 +197,7 @@ def test_many_may_wait_and_any_of_them_may_give_up() -> None:
 
 
 def test_a_status_that_somebody_else_took_is_said_to_be_unknown() -> None:
-    async def test() -> Exit:
+    async def test() -> ProcessExit:
         process = await start("true")
         os.waitpid(process.pid, 0)
         await shut(process)
@@ -209,10 +209,10 @@ def test_a_status_that_somebody_else_took_is_said_to_be_unknown() -> None:
 
 
 def test_two_hundred_at_once_are_all_told_apart() -> None:
-    async def one(number: int) -> tuple[bytes, Exit]:
+    async def one(number: int) -> tuple[bytes, ProcessExit]:
         return await outcome(await shell(f"echo {number}; exit {number % 100}"))
 
-    async def test() -> list[tuple[bytes, Exit]]:
+    async def test() -> list[tuple[bytes, ProcessExit]]:
         return await asyncio.gather(*map(one, range(200)))
 
     ends = [(said, ended.code) for said, ended in run(test())]
@@ -221,7 +221,7 @@ def test_two_hundred_at_once_are_all_told_apart() -> None:
 
 
 def test_time_and_memory_are_told() -> None:
-    async def test() -> Exit:
+    async def test() -> ProcessExit:
         busy = "import time; x = b'x' * (300 << 20)\nwhile time.process_time() < 0.5: pass"
         return (await outcome(await python(busy)))[1]
 
@@ -234,14 +234,14 @@ def test_time_and_memory_are_told() -> None:
 def test_a_small_process_is_not_said_to_have_had_the_workers_memory() -> None:
     ballast = b"x" * (100 << 20)
 
-    async def test() -> list[Exit]:
+    async def test() -> list[ProcessExit]:
         return [(await outcome(await start("true")))[1] for _ in range(20)]
 
     assert {ended.peak_memory_bytes for ended in run(test())} == {0}, len(ballast)
 
 
 def test_end_lets_it_go_in_its_own_way_first() -> None:
-    async def test() -> tuple[int, Exit]:
+    async def test() -> tuple[int, ProcessExit]:
         process = await shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")
         await ready(process)
         return await shut(process, 20_000), await process.wait()
@@ -252,7 +252,7 @@ def test_end_lets_it_go_in_its_own_way_first() -> None:
 
 
 def test_end_does_not_wait_longer_than_the_grace_for_one_that_ignores_it() -> None:
-    async def test() -> Exit:
+    async def test() -> ProcessExit:
         process = await shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")
         await ready(process)
         await shut(process, 50)
@@ -264,7 +264,7 @@ def test_end_does_not_wait_longer_than_the_grace_for_one_that_ignores_it() -> No
 def test_the_rest_of_the_group_has_the_grace_when_the_first_process_goes_at_once(tmp_path: Path) -> None:
     slow = f"trap 'sleep 0.2; echo saved > {tmp_path}/state; exit' TERM; echo ready; while :; do sleep 0.01; done"
 
-    async def test() -> Exit:
+    async def test() -> ProcessExit:
         process = await shell(f"sh -c '{slow.replace(chr(39), chr(34))}' & wait")
         await ready(process)
         await shut(process, 20_000)
@@ -288,7 +288,7 @@ def test_what_is_left_of_the_group_after_a_normal_end_has_the_grace_too(tmp_path
 
 
 def test_a_stopped_process_can_be_ended() -> None:
-    async def test() -> Exit:
+    async def test() -> ProcessExit:
         process = await shell("trap 'exit 8' TERM; echo ready; kill -STOP $$; while :; do sleep 0.01; done")
         await ready(process)
         await when(lambda: b") T" in Path(f"/proc/{process.pid}/stat").read_bytes(), "it to stop")

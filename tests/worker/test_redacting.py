@@ -11,14 +11,14 @@ from urllib.parse import quote, quote_plus
 import pytest
 from pydantic import JsonValue
 
-from agentq.coordinator import secret_shapes
-from agentq.coordinator.secret_shapes import HELD_BYTES
-from agentq.worker import redacting
-from agentq.worker.redacting import Redactor
-from agentq.worker.secrets import Secrets
+from agentq.coordinator.security import secret_patterns
+from agentq.coordinator.security.secret_patterns import PATTERN_BYTES_MAX
+from agentq.worker.output import redaction
+from agentq.worker.output.redaction import Redactor
+from agentq.worker.output.secret_values import SecretValues
 
 KEY = 'pa"ss/w\u00f6rd+with spaces&more'
-SECRETS = Secrets.of({"SERVICE_API_KEY": KEY, "PATH": "/usr/bin:/usr/local/bin"})
+SECRETS = SecretValues.of({"SERVICE_API_KEY": KEY, "PATH": "/usr/bin:/usr/local/bin"})
 TOKENS = (
     "sk-ant-api03-abcDEF123_abcDEF123-abcDEF123",
     "sk-proj-abcDEF123abcDEF123abcDEF123",
@@ -33,7 +33,7 @@ TOKENS = (
 )
 
 
-def shown(pieces: list[bytes], secrets: Secrets = SECRETS) -> tuple[str, int]:
+def shown(pieces: list[bytes], secrets: SecretValues = SECRETS) -> tuple[str, int]:
     redactor = Redactor(secrets)
     out = b"".join(map(redactor.feed, pieces)) + redactor.flush()
     return out.decode(), redactor.count
@@ -77,7 +77,7 @@ def test_it_is_found_in_lines_of_base64() -> None:
     key = "a-long-key-" * 12
     encoded = base64.encodebytes(key.encode())
 
-    text, _ = shown([encoded], Secrets.of({"KEY": key}))
+    text, _ = shown([encoded], SecretValues.of({"KEY": key}))
 
     assert text.startswith("[redacted]\n[redacted]\n")
 
@@ -85,7 +85,7 @@ def test_it_is_found_in_lines_of_base64() -> None:
 def test_each_line_of_a_key_that_has_several_is_secret() -> None:
     lines = [f"{number}" * 40 for number in range(5)]
     pem = "\n".join(["-----BEGIN KEY-----", *lines, "-----END KEY-----", ""])
-    secrets = Secrets.of({"DEPLOY_KEY": pem})
+    secrets = SecretValues.of({"DEPLOY_KEY": pem})
 
     assert shown([f"| {line}\n".encode() for line in lines], secrets) == ("| [redacted]\n" * 5, 5)
     assert "00000000" not in shown([json.dumps(pem).encode()], secrets)[0]
@@ -157,17 +157,17 @@ def test_what_only_resembles_a_secret_stays_wherever_it_is_cut(text: str) -> Non
 def test_a_variable_is_secret_by_its_name(name: str, value: str, secret: bool) -> None:
     text = "abcdefgh /dev/null abcdefg"
 
-    assert (shown([text.encode()], Secrets.of({name: value}))[1] == 1) is secret
+    assert (shown([text.encode()], SecretValues.of({name: value}))[1] == 1) is secret
 
 
 def test_a_run_can_name_more() -> None:
-    secrets = Secrets.of({"AGENTQ_SECRETS": "FIRST, SECOND", "FIRST": "abcdefgh", "SECOND": "ijklmnop"})
+    secrets = SecretValues.of({"AGENTQ_SECRETS": "FIRST, SECOND", "FIRST": "abcdefgh", "SECOND": "ijklmnop"})
 
     assert shown([b"abcdefgh ijklmnop"], secrets) == ("[redacted] [redacted]", 2)
 
 
 def test_of_two_that_begin_alike_the_longer_is_replaced() -> None:
-    secrets = Secrets.of({"A_KEY": "abcdefgh", "B_KEY": "abcdefghijkl"})
+    secrets = SecretValues.of({"A_KEY": "abcdefgh", "B_KEY": "abcdefghijkl"})
 
     for at in range(12):
         assert shown(cut(b"abcdefghijkl", at), secrets) == ("[redacted]", 1)
@@ -186,7 +186,7 @@ def test_little_is_held_of_a_flood_that_may_be_a_secret() -> None:
     redactor, size = Redactor(SECRETS), 0
     for _ in range(1000):
         size += len(redactor.feed(b"eyJ" + b"a" * 97))
-        assert len(redactor._held) <= HELD_BYTES
+        assert len(redactor._held) <= PATTERN_BYTES_MAX
 
     assert size + len(redactor.flush()) == 100_000
 
@@ -242,10 +242,10 @@ def test_letters_in_which_many_tokens_could_begin_are_followed_once(
     rest: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To follow each to the end of the letters takes the worker's loop away for a tenth of a second."""
-    whole, goes_on = Counting(secret_shapes._WHOLE[b"eyJ"]), Counting(redacting._GOES_ON[b"eyJ"])
-    monkeypatch.setitem(secret_shapes._WHOLE, b"eyJ", whole)
-    monkeypatch.setitem(redacting._GOES_ON, b"eyJ", goes_on)
-    piece = b"_eyJ" * (HELD_BYTES // 5) + rest
+    whole, goes_on = Counting(secret_patterns._PATTERNS_BY_PREFIX[b"eyJ"]), Counting(redaction._SECRET_LETTERS[b"eyJ"])
+    monkeypatch.setitem(secret_patterns._PATTERNS_BY_PREFIX, b"eyJ", whole)
+    monkeypatch.setitem(redaction._SECRET_LETTERS, b"eyJ", goes_on)
+    piece = b"_eyJ" * (PATTERN_BYTES_MAX // 5) + rest
 
     assert shown([piece]) == (piece.decode(), 0)
     assert whole.tries == 0

@@ -13,13 +13,13 @@ from support.crew import Crew
 from support.servers import Server, until
 
 from agentq.coordinator.errors import Fenced
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.tidings import Ended
-from agentq.worker.hands import Hands
-from agentq.worker.reports import Report
-from agentq.worker.run_log import RunLog, log
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.messages import FunctionOutcome
+from agentq.worker.reporting.report_sender import AttemptReport
+from agentq.worker.reporting.run_log import RunLog, log
+from agentq.worker.slots import WorkerSlots
 
 CLAIMS = [Claim(f"run_{number}", "2-nonce", "default:5:", "") for number in range(2)]
 
@@ -48,10 +48,10 @@ def kept() -> Iterator[Kept]:
 
 def test_each_run_has_a_line_when_it_starts_and_one_when_it_has_ended(kept: Kept) -> None:
     run_log = RunLog()
-    hands = Hands(2, log=run_log)
+    hands = WorkerSlots(2, log=run_log)
     for claim in CLAIMS:
         hands.take(claim)
-    run_log.ended(Report("fail", CLAIMS[0], Outcome(class_=OutcomeClass.EXIT, exit_code=3, error="it broke")))
+    run_log.ended(AttemptReport("fail", CLAIMS[0], Outcome(class_=OutcomeClass.EXIT, exit_code=3, error="it broke")))
     hands.drop(CLAIMS[0])
     hands.drop(CLAIMS[1])
 
@@ -65,8 +65,8 @@ def test_each_run_has_a_line_when_it_starts_and_one_when_it_has_ended(kept: Kept
 
 def test_the_ends_of_function_runs_are_written_with_what_the_server_refused(kept: Kept) -> None:
     run_log = RunLog()
-    Hands(2, log=run_log).take_calls(CLAIMS)
-    ended = [Ended(claim, "ok", '{"class":"ok","result":1}', None) for claim in CLAIMS]
+    WorkerSlots(2, log=run_log).take_calls(CLAIMS)
+    ended = [FunctionOutcome(claim, "ok", '{"class":"ok","result":1}', None) for claim in CLAIMS]
     run_log.calls_ended(ended, [None, Fenced("It has another attempt.")])
 
     assert [line["event"] for line in kept.lines] == ["run started"] * 2 + ["run ended"] * 2
@@ -76,7 +76,7 @@ def test_the_ends_of_function_runs_are_written_with_what_the_server_refused(kept
 def test_below_the_level_nothing_is_kept_of_runs(kept: Kept) -> None:
     log.setLevel(logging.WARNING)
     run_log = RunLog()
-    hands = Hands(2, log=run_log)
+    hands = WorkerSlots(2, log=run_log)
     hands.take(CLAIMS[0])
     log.setLevel(logging.INFO)
     hands.drop(CLAIMS[0])

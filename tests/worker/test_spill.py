@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agentq.coordinator.logs import Chunk
-from agentq.worker.spill import Piece, Spill
-from agentq.worker.tale import KEPT_CHARACTERS, Tale, packed, unpacked
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.worker.reporting.spill import SpilledPiece, SpillFile
+from agentq.worker.reporting.upload_buffer import BUFFER_CHARACTERS, UploadBuffer, pack_chunks, unpack_chunks
 
 
 def test_pieces_come_back_as_they_were_and_the_file_is_emptied_by_the_last(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "spill")
+    spill = SpillFile(tmp_path / "spill")
     bodies = [os.urandom(size) for size in (0, 1, 4096, 1 << 20)]
     pieces = [spill.put(body) for body in bodies]
 
@@ -26,16 +26,16 @@ def test_pieces_come_back_as_they_were_and_the_file_is_emptied_by_the_last(tmp_p
         assert piece is not None
         spill.drop(piece)
     assert pieces[0] is not None
-    assert spill.put(b"more") == Piece(sum(map(len, bodies)), 4), "while one is left, nothing moves"
+    assert spill.put(b"more") == SpilledPiece(sum(map(len, bodies)), 4), "while one is left, nothing moves"
     spill.drop(pieces[0])
-    spill.drop(Piece(sum(map(len, bodies)), 4))
-    assert spill.put(b"again") == Piece(0, 5)
+    spill.drop(SpilledPiece(sum(map(len, bodies)), 4))
+    assert spill.put(b"again") == SpilledPiece(0, 5)
     spill.close()
 
 
 def test_nothing_of_it_can_be_seen_in_the_folder(tmp_path: Path) -> None:
     """So nothing is left of a worker that was killed, and nobody else reads what its runs wrote."""
-    spill = Spill(tmp_path / "spill")
+    spill = SpillFile(tmp_path / "spill")
     assert spill.put(b"secret")
 
     assert list((tmp_path / "spill").iterdir()) == []
@@ -44,7 +44,7 @@ def test_nothing_of_it_can_be_seen_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_spill_that_is_full_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:
-    spill = Spill(tmp_path, 10)
+    spill = SpillFile(tmp_path, 10)
     kept = spill.put(b"12345678")
 
     assert spill.put(b"123") is None
@@ -57,7 +57,7 @@ def test_a_spill_that_is_full_says_so_and_keeps_what_it_has(tmp_path: Path) -> N
 def test_a_folder_that_cannot_be_written_to_is_full(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    assert Spill(tmp_path / "file" / "spill").put(b"x") is None
+    assert SpillFile(tmp_path / "file" / "spill").put(b"x") is None
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_piece_costs_only_that_piece(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_disk_that_is_full_in_the_middle_of_a_piece_costs_only_that_piece(tmp_
     program = f"""
 import resource
 from pathlib import Path
-from agentq.worker.spill import Spill
+from agentq.worker.reporting.spill import SpillFile
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, {resource.getrlimit(resource.RLIMIT_FSIZE)[1]}))
-spill = Spill(Path({str(tmp_path)!r}))
+spill = SpillFile(Path({str(tmp_path)!r}))
 first = spill.put(b"a" * 60_000)
 assert spill.put(b"b" * 60_000) is None
 second = spill.put(b"c" * 30_000)
@@ -79,18 +79,18 @@ assert spill.get(second) == b"c" * 30_000
 
 
 def test_chunks_are_read_back_with_every_character() -> None:
-    chunks = [Chunk("out", "käse\n\0�\U0001f9c0"), Chunk("note", 'a "word"'), Chunk("err", "\ud800")]
+    chunks = [LogChunk("out", "käse\n\0�\U0001f9c0"), LogChunk("note", 'a "word"'), LogChunk("err", "\ud800")]
 
-    assert unpacked(packed(chunks)) == chunks
+    assert unpack_chunks(pack_chunks(chunks)) == chunks
 
 
-def said(tale: Tale, spill: Spill) -> list[Chunk]:
+def said(tale: UploadBuffer, spill: SpillFile) -> list[LogChunk]:
     """All that it sends, as the narration does it."""
-    chunks: list[Chunk] = []
+    chunks: list[LogChunk] = []
     while not tale.empty():
         if tale.parts:
             assert tale.parts[0].piece is not None
-            tale.read(unpacked(spill.get(tale.parts[0].piece)))
+            tale.read(unpack_chunks(spill.get(tale.parts[0].piece)))
         chunks += tale.to_send()
         tale.sending = []
     return chunks
@@ -100,23 +100,23 @@ def said(tale: Tale, spill: Spill) -> list[Chunk]:
 def test_a_tale_is_told_in_order_and_what_is_missing_is_counted_where_it_is_missing(tmp_path: Path, seed: int) -> None:
     """Numbered lines go in, some to the disk, some to one that is full; what comes out has its gaps told exactly."""
     dice = random.Random(seed)
-    tale, spill = Tale(), Spill(tmp_path)
+    tale, spill = UploadBuffer(), SpillFile(tmp_path)
     written = 0
     for _ in range(dice.randrange(1, 60)):
         lines = [f"{written + place:09}\n" for place in range(dice.randrange(1, 20_000))]
         written += len(lines)
-        tale.add([Chunk("out", "".join(lines[at : at + 800])) for at in range(0, len(lines), 800)])
+        tale.add([LogChunk("out", "".join(lines[at : at + 800])) for at in range(0, len(lines), 800)])
         while tale.chunks and dice.random() < 0.6:
             part, chunks = tale.set_apart()
             if dice.random() < 0.3:
-                tale.add([Chunk("out", "".join(f"{written + place:09}\n" for place in range(800)))])
+                tale.add([LogChunk("out", "".join(f"{written + place:09}\n" for place in range(800)))])
                 written += 800
-            piece = spill.put(packed(chunks)) if dice.random() < 0.7 else None
+            piece = spill.put(pack_chunks(chunks)) if dice.random() < 0.7 else None
             if piece is None:
                 tale.missed(part)
             else:
                 tale.put(part, piece)
-        assert tale.in_memory + tale.on_disk <= KEPT_CHARACTERS
+        assert tale.in_memory + tale.on_disk <= BUFFER_CHARACTERS
 
     expected = 0
     for chunk in said(tale, spill):
@@ -130,5 +130,5 @@ def test_a_tale_is_told_in_order_and_what_is_missing_is_counted_where_it_is_miss
     assert expected == written
     for piece in tale.dropped:
         spill.drop(piece)
-    assert spill.put(b"") == Piece(0, 0), "nothing is left on the disk"
+    assert spill.put(b"") == SpilledPiece(0, 0), "nothing is left on the disk"
     spill.close()

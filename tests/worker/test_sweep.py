@@ -12,7 +12,7 @@ from support.run_processes import DETACH, FOREVER, NAMESPACE, PATH, READY, WORKE
 from support.run_processes import nobody_left as nobody_left
 from support.run_processes import workers as workers
 
-from agentq.worker import proc, tree
+from agentq.worker.process import process_tree, procfs
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
@@ -28,18 +28,19 @@ def test_what_a_killed_worker_left_is_swept_by_another_process(workers: list[sub
     count = len(runs_of(f"{NAMESPACE}dead"))
     assert count == 4
 
-    assert asyncio.run(tree.sweep(f"{NAMESPACE}dead")) == 0  # it still lives
+    assert asyncio.run(process_tree.end_dead_trees(f"{NAMESPACE}dead")) == 0  # it still lives
     dead.kill()
     dead.wait()
-    assert asyncio.run(tree.sweep(f"{NAMESPACE}dea")) == 0  # no part of a name
-    assert asyncio.run(tree.sweep([f"{NAMESPACE}dead/run_0/2-a"])) == 0
-    assert asyncio.run(tree.sweep([f"{NAMESPACE}dead/run_0/1-a"])) == 1
-    assert asyncio.run(tree.sweep(f"{NAMESPACE}live")) == 0
+    assert asyncio.run(process_tree.end_dead_trees(f"{NAMESPACE}dea")) == 0  # no part of a name
+    assert asyncio.run(process_tree.end_dead_trees([f"{NAMESPACE}dead/run_0/2-a"])) == 0
+    assert asyncio.run(process_tree.end_dead_trees([f"{NAMESPACE}dead/run_0/1-a"])) == 1
+    assert asyncio.run(process_tree.end_dead_trees(f"{NAMESPACE}live")) == 0
     swept = subprocess.run(
         [
             sys.executable,
             "-c",
-            f"import asyncio\nfrom agentq.worker.tree import sweep\nprint(asyncio.run(sweep('{NAMESPACE}dead')))",
+            f"import asyncio\nfrom agentq.worker.process.process_tree import "
+            f"end_dead_trees\nprint(asyncio.run(end_dead_trees('{NAMESPACE}dead')))",
         ],
         capture_output=True,
         text=True,
@@ -55,10 +56,13 @@ def test_what_a_killed_worker_left_is_swept_by_another_process(workers: list[sub
 def test_a_sweeper_that_carries_the_mark_of_a_dead_run_spares_itself(workers: list[subprocess.Popen[bytes]]) -> None:
     dead = worker(workers, f"{NAMESPACE}dead", "ready()\n")
     (left,) = runs_of(f"{NAMESPACE}dead")
-    marks = proc.environment(left, tree.COOKIE, tree.KEEPER)
+    marks = procfs.read_environment(left, process_tree.COOKIE_VARIABLE, process_tree.STARTER_VARIABLE)
     dead.kill()
     dead.wait()
-    text = f"import asyncio\nfrom agentq.worker.tree import sweep\nprint(asyncio.run(sweep('{NAMESPACE}dead')))"
+    text = (
+        f"import asyncio\nfrom agentq.worker.process.process_tree import "
+        f"end_dead_trees\nprint(asyncio.run(end_dead_trees('{NAMESPACE}dead')))"
+    )
     swept = subprocess.run(
         ["sh", "-c", '"$0" "$@"; echo over', sys.executable, "-c", text], env={**PATH, **marks}, capture_output=True
     )
@@ -77,7 +81,7 @@ def test_a_container_whose_processes_are_seen_from_here_is_not_swept(workers: li
     assert workers[-1].stdout.readline() == b"ready\n"
     (boxed,) = runs_of(f"{NAMESPACE}box")
 
-    assert asyncio.run(tree.sweep(f"{NAMESPACE}box")) == 0
+    assert asyncio.run(process_tree.end_dead_trees(f"{NAMESPACE}box")) == 0
     assert runs_of(f"{NAMESPACE}box") == {boxed}
 
 
@@ -87,10 +91,10 @@ def test_a_keeper_whose_number_is_anothers_by_now_is_gone(workers: list[subproce
     (left,) = runs_of(f"{NAMESPACE}dead")
     dead.kill()
     dead.wait()
-    keeper = proc.environment(left, tree.KEEPER)[tree.KEEPER]
+    keeper = procfs.read_environment(left, process_tree.STARTER_VARIABLE)[process_tree.STARTER_VARIABLE]
     pid, _, began = keeper.partition("-")
-    successor = proc.Stat(int(pid), 1, 1, 1, int(began) + 5, True)
+    successor = procfs.ProcessStat(int(pid), 1, 1, 1, int(began) + 5, True)
 
-    assert proc.stat(successor.pid) is None
-    assert tree.keeper(os.getpid()) != keeper
-    assert asyncio.run(tree.sweep(f"{NAMESPACE}dead")) == 1
+    assert procfs.read_stat(successor.pid) is None
+    assert process_tree.get_process_name(os.getpid()) != keeper
+    assert asyncio.run(process_tree.end_dead_trees(f"{NAMESPACE}dead")) == 1

@@ -16,8 +16,8 @@ from support.servers import Server
 from support.trace_collector import Collector
 
 from agentq.coordinator import tracing
-from agentq.coordinator.identity import new_nonce, new_run_id
-from agentq.coordinator.run import RunSpec, spec_from_wire
+from agentq.coordinator.model.ids import new_nonce, new_run_id
+from agentq.coordinator.model.spec import RunSpec, parse_spec
 from agentq.sdk import connect
 
 MakeCrew = Callable[..., Crew]
@@ -178,7 +178,7 @@ def test_a_request_is_a_span_between_its_client_and_what_it_submits(
 def test_the_same_run_submitted_again_in_another_trace_is_the_same_run(crew: Crew, fields: dict[str, object]) -> None:
     run = new_run_id()
     specs = [RunSpec.checked(**fields, **({"traceparent": trace} if trace else {})) for trace in (None, HERE)]
-    read = [spec_from_wire(spec.to_wire().decode(), spec.lane) for spec in specs]
+    read = [parse_spec(spec.to_wire().decode(), spec.lane) for spec in specs]
 
     assert [spec.traceparent for spec in read] == [None, HERE]
     assert {crew.queue.submit(spec, run_id=run).id for spec in [*specs, *reversed(specs)]} == {run}
@@ -188,13 +188,14 @@ def test_the_same_run_submitted_again_in_another_trace_is_the_same_run(crew: Cre
 def test_without_a_trace_nothing_is_added_to_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACEPARENT", raising=False)
     program = (
-        "import sys; from agentq.coordinator import queue, tracing; import agentq.worker.worker\n"
-        "assert not tracing.is_on(); assert not tracing.wanted()\n"
+        "import sys; from agentq.coordinator.runs import verbs; from agentq.coordinator import tracing; import "
+        "agentq.worker.worker\n"
+        "assert not tracing.is_enabled(); assert not tracing.is_export_configured()\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry.exporter')]"
     )
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-    assert tracing.valid(f"00-{'0' * 32}-b7ad6b7169203331-01") is None
+    assert tracing.validate_traceparent(f"00-{'0' * 32}-b7ad6b7169203331-01") is None
 
 
 def test_without_opentelemetry_the_command_that_adds_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +203,7 @@ def test_without_opentelemetry_the_command_that_adds_it_is_named(monkeypatch: py
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     notes: list[str] = []
 
-    tracing.export("worker", note=notes.append)
+    tracing.start_export("worker", note=notes.append)
 
     (note,) = notes
     assert note.endswith("pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http")

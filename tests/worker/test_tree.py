@@ -32,11 +32,11 @@ from support.run_processes import (
 from support.run_processes import nobody_left as nobody_left
 from support.servers import until
 
-from agentq.coordinator.embedded import Embedded
-from agentq.worker import pidfd, proc, tree
-from agentq.worker.adoption import NOBODY, orphans
-from agentq.worker.ending import gone, send
-from agentq.worker.process import Process
+from agentq.coordinator.storage.embedded import EmbeddedServer
+from agentq.worker.process import pidfd, process_tree, procfs
+from agentq.worker.process.run_process import RunProcess
+from agentq.worker.process.subreaper import NO_ORPHANS, reap_orphans
+from agentq.worker.process.termination import send_signal, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("nobody_left")
 
@@ -83,12 +83,12 @@ def test_a_run_that_leaves_nothing_is_found_clean_without_a_look_at_all_processe
     async def test() -> int:
         process = await start("true")
         await process.wait()
-        orphans()  # what the kernel can tell is found out once, where there is something to find
-        proc.FOLDER, folder = "/nowhere/but/children", proc.FOLDER
+        reap_orphans()  # what the kernel can tell is found out once, where there is something to find
+        procfs.PROC_FOLDER, folder = "/nowhere/but/children", procfs.PROC_FOLDER
         try:
-            assert orphans() == NOBODY
+            assert reap_orphans() == NO_ORPHANS
         finally:
-            proc.FOLDER = folder
+            procfs.PROC_FOLDER = folder
         return await shut(process)
 
     assert run(test()) == 0
@@ -105,11 +105,11 @@ def test_a_run_ends_alone_with_others_beside_it() -> None:
         others = [await python(text, cookie=f"{NAMESPACE}/run_2/{n}-b") for n, text in enumerate(texts)]
         for other in others:
             await ready(other)
-        before = {one.pid for one in proc.everything() if marked(one.pid)}
+        before = {one.pid for one in procfs.list_own_processes() if marked(one.pid)}
         process = await python(READY + DETACH + "ready()\n" + FOREVER)
         await ready(process)
         ended = [await shut(process)]
-        assert {one.pid for one in proc.everything() if marked(one.pid)} == before
+        assert {one.pid for one in procfs.list_own_processes() if marked(one.pid)} == before
         return [*ended, *[await shut(other) for other in others]]
 
     assert run(test()) == [1, 1, 0]
@@ -133,7 +133,7 @@ def test_a_helper_of_the_worker_itself_is_left_alone() -> None:
     helper = subprocess.Popen(["sleep", "1000"])
     daemon = subprocess.Popen(
         ["sh", "-c", "setsid sh -c 'echo ready; exec sleep 1000' &"],
-        env={**PATH, tree.WORKER: "this one"},
+        env={**PATH, process_tree.WORKER_VARIABLE: "this one"},
         stdout=subprocess.PIPE,
     )
     assert daemon.stdout is not None
@@ -144,7 +144,7 @@ def test_a_helper_of_the_worker_itself_is_left_alone() -> None:
         process = await python(READY + DETACH + "ready()\n" + FOREVER)
         await ready(process)
         ended = await shut(process)
-        seen = orphans()
+        seen = reap_orphans()
         assert seen is not None
         return [ended, *seen.left]
 
@@ -154,7 +154,7 @@ def test_a_helper_of_the_worker_itself_is_left_alone() -> None:
     assert alive(other)
 
     os.kill(other, signal.SIGKILL)
-    until(lambda: orphans() == NOBODY, "the daemon to be reaped")
+    until(lambda: reap_orphans() == NO_ORPHANS, "the daemon to be reaped")
     daemon.stdout.close()
     helper.kill()
     assert helper.wait() == -signal.SIGKILL
@@ -184,27 +184,29 @@ def test_orphans_that_end_by_themselves_leave_no_zombies() -> None:
         process = await shell("setsid sh -c 'exit 3' & setsid true & exit 0")
         await process.wait()
         await shut(process)
-        await when(lambda: orphans() == NOBODY, "the orphans to be reaped")
+        await when(lambda: reap_orphans() == NO_ORPHANS, "the orphans to be reaped")
 
     run(test())
 
-    assert proc.children(os.getpid()) == []
+    assert procfs.list_child_pids(os.getpid()) == []
 
 
 def test_the_dead_do_not_pile_up_while_a_run_goes_on() -> None:
     async def test() -> int:
         process = await shell("for n in $(seq 300); do (true &); done; echo ready; exec sleep 1000")
         await ready(process)
-        await when(lambda: proc.children(os.getpid()) == [process.pid], "the orphans to be reaped")
+        await when(lambda: procfs.list_child_pids(os.getpid()) == [process.pid], "the orphans to be reaped")
         return await shut(process)
 
     assert run(test()) == 0
 
 
 def test_the_embedded_server_that_a_run_was_the_first_to_need_lives_on(folder: Path) -> None:
-    server = Embedded(folder)
+    server = EmbeddedServer(folder)
     text = f"import sys; sys.path = {sys.path!r}\nfrom pathlib import Path\n"
-    text += f"from agentq.coordinator.embedded import Embedded\nEmbedded(Path({str(folder)!r})).start()"
+    text += (
+        f"from agentq.coordinator.storage.embedded import EmbeddedServer\nEmbeddedServer(Path({str(folder)!r})).start()"
+    )
 
     async def test() -> int:
         process = await python(text)
@@ -216,7 +218,7 @@ def test_the_embedded_server_that_a_run_was_the_first_to_need_lives_on(folder: P
         assert server.find() is not None
     finally:
         assert server.stop()
-    until(lambda: orphans() == NOBODY, "the server to be reaped")
+    until(lambda: reap_orphans() == NO_ORPHANS, "the server to be reaped")
 
 
 BOMBS = {
@@ -255,7 +257,7 @@ def test_a_fork_bomb_is_ended(bomb: str) -> None:
         return await shut(process)
 
     assert run(test()) >= 1
-    until(lambda: orphans() == NOBODY, "the orphans to be reaped")
+    until(lambda: reap_orphans() == NO_ORPHANS, "the orphans to be reaped")
 
 
 @pytest.mark.needs("root")
@@ -265,12 +267,12 @@ def test_a_process_of_another_user_is_not_touched() -> None:
         process = await shell(f'setsid sh -c "{program}" & exec sleep 1000')
         await ready(process)
         ended = await process.end(0)
-        seen = orphans()
+        seen = reap_orphans()
         assert seen is not None
         (other,) = seen.left
         spared = alive(other)
         os.kill(other, signal.SIGKILL)
-        await when(lambda: orphans() == NOBODY, "it to be reaped")
+        await when(lambda: reap_orphans() == NO_ORPHANS, "it to be reaped")
         os.close(process.stdout)
         os.close(process.stderr)
         return ended, spared
@@ -294,21 +296,21 @@ def test_a_run_with_a_worker_in_it_takes_that_workers_runs_along() -> None:
 
 def test_a_signal_never_reaches_a_later_process_of_the_same_number() -> None:
     other = subprocess.Popen(["sleep", "1000"])
-    now = proc.stat(other.pid)
+    now = procfs.read_stat(other.pid)
     assert now is not None
-    earlier = proc.Stat(now.pid, now.parent, now.group, now.session, now.began - 1, True)
+    earlier = procfs.ProcessStat(now.pid, now.parent, now.group, now.session, now.began - 1, True)
 
-    assert not send(earlier, signal.SIGKILL)
-    assert asyncio.run(gone([earlier], 10_000))
-    assert not asyncio.run(gone([now], 1))
+    assert not send_signal(earlier, signal.SIGKILL)
+    assert asyncio.run(wait_until_gone([earlier], 10_000))
+    assert not asyncio.run(wait_until_gone([now], 1))
     assert other.poll() is None
 
-    end = pidfd.opened(other.pid)
-    assert send(now, signal.SIGKILL)
+    end = pidfd.open_pidfd(other.pid)
+    assert send_signal(now, signal.SIGKILL)
     assert other.wait() == -signal.SIGKILL
-    assert not send(now, signal.SIGKILL)
+    assert not send_signal(now, signal.SIGKILL)
     with pytest.raises(ProcessLookupError):
-        pidfd.send(end, signal.SIGKILL)
+        pidfd.send_signal(end, signal.SIGKILL)
     os.close(end)
 
 
@@ -316,18 +318,18 @@ def test_a_process_that_is_gone_is_read_as_nothing() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
 
-    assert proc.stat(gone.pid) is None
-    assert proc.children(gone.pid) == []
-    assert proc.environment(gone.pid, tree.COOKIE) == {}
-    assert proc.words(gone.pid) == [b""]
-    assert proc.above(gone.pid) == []
-    assert not proc.is_ours(gone.pid)
-    assert not proc.is_near(gone.pid)
+    assert procfs.read_stat(gone.pid) is None
+    assert procfs.list_child_pids(gone.pid) == []
+    assert procfs.read_environment(gone.pid, process_tree.COOKIE_VARIABLE) == {}
+    assert procfs.read_command_line(gone.pid) == [b""]
+    assert procfs.list_ancestors(gone.pid) == []
+    assert not procfs.is_own_user(gone.pid)
+    assert not procfs.is_same_namespace(gone.pid)
 
 
 def test_a_hundred_runs_with_daemons_end_at_the_same_time() -> None:
     async def one(number: int) -> int:
-        process: Process = await shell(
+        process: RunProcess = await shell(
             "setsid sh -c 'echo ready; exec sleep 1000' & exec sleep 1000", cookie=f"{NAMESPACE}/run_{number}/1-a"
         )
         await ready(process)
@@ -341,13 +343,13 @@ def test_a_hundred_runs_with_daemons_end_at_the_same_time() -> None:
 
 def test_nothing_unrelated_is_touched_by_any_of_this() -> None:
     near = subprocess.Popen(["sleep", "1000"], start_new_session=False)
-    marked_otherwise = subprocess.Popen(["sleep", "1000"], env={**PATH, tree.COOKIE: f"{COOKIE}0"})
+    marked_otherwise = subprocess.Popen(["sleep", "1000"], env={**PATH, process_tree.COOKIE_VARIABLE: f"{COOKIE}0"})
     try:
 
         async def test() -> tuple[int, int]:
             process = await shell("setsid sh -c 'echo ready; exec sleep 1000' & exec sleep 1000")
             await ready(process)
-            return await shut(process), await tree.sweep(NAMESPACE)
+            return await shut(process), await process_tree.end_dead_trees(NAMESPACE)
 
         assert asyncio.run(test()) == (1, 0)
         assert (near.poll(), marked_otherwise.poll()) == (None, None)

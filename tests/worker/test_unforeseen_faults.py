@@ -44,7 +44,13 @@ def poke(crew: Crew, worker: subprocess.Popen[bytes]) -> str:
 
 @pytest.mark.full("takes 1 s")
 @pytest.mark.parametrize(
-    "place", ["lease.Lease.heartbeat", "lease.Lease.claim", "queue.Queue.log", "queue.Queue.start"]
+    "place",
+    [
+        "workers.lease.WorkerLease.heartbeat",
+        "workers.lease.WorkerLease.claim",
+        "runs.verbs.RunVerbs.log",
+        "runs.verbs.RunVerbs.start",
+    ],
 )
 def test_a_worker_in_which_a_thread_fails_hands_back_and_ends_with_an_exit_code(
     valkey: Server, make_crew: Callable[..., Crew], folder: Path, place: str

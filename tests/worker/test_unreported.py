@@ -14,12 +14,12 @@ from support.network_line import Line
 from support.servers import Server, until
 from support.world import World
 
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.run import Outcome
-from agentq.coordinator.waiting import Wait
-from agentq.worker.reports import Report
-from agentq.worker.unreported import Unreported
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.runs.wait import RunWait
+from agentq.worker.reporting.report_sender import AttemptReport
+from agentq.worker.reporting.unsent_reports import UnsentReports
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def report(home: Path, world: World, said: list[str]) -> None:
     """What the next worker does at its start."""
 
     @contextmanager
-    def queue_of(_: str) -> Iterator[Queue]:
+    def queue_of(_: str) -> Iterator[RunVerbs]:
         yield world.queue
 
-    Unreported(home, world.store.keyspace.namespace).report_all(queue_of, said.append)
+    UnsentReports(home, world.store.keyspace.namespace).report_all(queue_of, said.append)
 
 
-def keep(home: Path, world: World, *reports: Report) -> str:
-    return Unreported(home, world.store.keyspace.namespace).keep("w1", reports)
+def keep(home: Path, world: World, *reports: AttemptReport) -> str:
+    return UnsentReports(home, world.store.keyspace.namespace).keep("w1", reports)
 
 
 def test_every_kind_of_end_is_kept_and_reported(world: World, tmp_path: Path, said: list[str]) -> None:
@@ -47,10 +47,10 @@ def test_every_kind_of_end_is_kept_and_reported(world: World, tmp_path: Path, sa
     sentence = keep(
         tmp_path,
         world,
-        Report("finish", done, Outcome(result={"answer": 42})),
-        Report("fail", failed, Outcome(class_=OutcomeClass.EXIT, exit_code=3)),
-        Report("park", parked, wait=Wait(signals=("go",), for_ms=1000)),
-        Report("release", released, reason="its worker is leaving"),
+        AttemptReport("finish", done, Outcome(result={"answer": 42})),
+        AttemptReport("fail", failed, Outcome(class_=OutcomeClass.EXIT, exit_code=3)),
+        AttemptReport("park", parked, wait=RunWait(signals=("go",), for_ms=1000)),
+        AttemptReport("release", released, reason="its worker is leaving"),
     )
     report(tmp_path, world, said)
 
@@ -67,7 +67,7 @@ def test_an_end_of_a_run_that_has_gone_on_meanwhile_does_not_count(
     world: World, tmp_path: Path, said: list[str]
 ) -> None:
     claim = world.held(started=True)
-    keep(tmp_path, world, Report("finish", claim, Outcome()))
+    keep(tmp_path, world, AttemptReport("finish", claim, Outcome()))
     world.queue.release(claim)
 
     report(tmp_path, world, said)
@@ -81,7 +81,7 @@ def test_what_the_server_does_not_know_and_what_cannot_be_read_hold_up_nothing(
 ) -> None:
     """It may be another server of the same namespace: what is of a run that it does not know is kept."""
     claim, unknown = world.held(started=True), world.held("w2")._replace(id="run_1m7t2dw6z008fvnyt0yjank")
-    keep(tmp_path, world, Report("finish", unknown, Outcome()), Report("finish", claim, Outcome()))
+    keep(tmp_path, world, AttemptReport("finish", unknown, Outcome()), AttemptReport("finish", claim, Outcome()))
     (file,) = (file for file in tmp_path.rglob("*") if file.is_file())
     file.write_text("rubbish\n" + file.read_text())
 

@@ -19,12 +19,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from agentq.cli.command_lines import CLASSES, UsageError, is_command, name_settings, prepared
-from agentq.cli.options import STYLE
-from agentq.coordinator.environment_memory import hide_environment
+from agentq.cli.options import TYPER_SETTINGS
+from agentq.cli.parse.command_line import COMMAND_CLASSES, UsageError, is_command_line, prepare_command, set_config_file
 from agentq.coordinator.errors import AgentqError, Unreachable
+from agentq.coordinator.security.environment_memory import hide_environment
 
-IN_OUR_WORDS = {
+PARSER_MESSAGES = {
     "Input should be a valid integer.*": "it should be a whole number",
     "Input should be a valid number.*": "it should be a number",
     "Input should": "it should",
@@ -89,19 +89,19 @@ COMMANDS = {
 }
 
 
-def load(name: str) -> Any:
+def load_command(name: str) -> Any:
     """A command, imported now: the function that its file is named by, or the commands below it."""
-    found = getattr(import_module(f"agentq.cli.{name}"), name)
+    found = getattr(import_module(f"agentq.cli.commands.{name}"), name)
     if isinstance(found, typer.Typer):
-        return prepared(typer.main.get_command(found))
-    made = typer.Typer(**STYLE)
+        return prepare_command(typer.main.get_command(found))
+    made = typer.Typer(**TYPER_SETTINGS)
     # What follows a command to be run is the command's, not ours.
-    settings = {**STYLE["context_settings"], "allow_interspersed_args": name != "submit"}
-    made.command(name, cls=CLASSES.get(name, TyperCommand), context_settings=settings)(found)
-    return prepared(typer.main.get_command(made))
+    settings = {**TYPER_SETTINGS["context_settings"], "allow_interspersed_args": name != "submit"}
+    made.command(name, cls=COMMAND_CLASSES.get(name, TyperCommand), context_settings=settings)(found)
+    return prepare_command(typer.main.get_command(made))
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """All commands, of which only the one that is called gets imported."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -111,10 +111,10 @@ class Commands(TyperGroup):
                 self.add_command(TyperCommand(name, help=line, rich_markup_mode=None))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        if args[0] == "run" and is_command(args[1:]):
+        if args[0] == "run" and is_command_line(args[1:]):
             args = ["submit", "--follow", *args[1:]]
         name, known, rest = super().resolve_command(ctx, args)
-        loaded = known and load(name or "")
+        loaded = known and load_command(name or "")
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # see `entry`: from here on a command tidies up
         if not gc.isenabled():
@@ -128,7 +128,7 @@ class Commands(TyperGroup):
                 formatter.write_dl([(f"{name:10}", line) for name, line in section.items()])
 
 
-commands = typer.Typer(cls=Commands, invoke_without_command=True, **STYLE)
+commands = typer.Typer(cls=CommandGroup, invoke_without_command=True, **TYPER_SETTINGS)
 
 
 @commands.callback(epilog="`agentq COMMAND --help` tells more of each. Begin with `agentq demo`.")
@@ -143,9 +143,9 @@ def agentq(
 ) -> None:
     """Run commands, functions and agents on any number of machines, and lose none of them."""
     ctx.obj = {"url": url, "namespace": namespace}
-    name_settings(ctx, config)
+    set_config_file(ctx, config)
     if version:
-        typer.echo(f"agentq {import_module('agentq.coordinator.release').installed_version()}")
+        typer.echo(f"agentq {import_module('agentq.coordinator.package_version').installed_version()}")
     elif ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
@@ -155,13 +155,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if "_AGENTQ_COMPLETE" in os.environ:
             typer.main.get_install_completion_arguments()  # which registers the shells
-        code = _call(typer.main.get_command(commands), sys.argv[1:] if argv is None else argv)
+        code = _run_command(typer.main.get_command(commands), sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except AgentqError as error:
-        why = _death_of_own_server() if isinstance(error, Unreachable) else ""
-        return _say(f"{error}{why}", error.exit_code, "" if error.by_place else "agentq: ")
+        why = _describe_server_death() if isinstance(error, Unreachable) else ""
+        return _print_error(f"{error}{why}", error.exit_code, "" if error.by_place else "agentq: ")
     except UsageError as error:
-        return _say(_usage(error), 2)
+        return _print_error(_usage_message(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _call(root: Any, argv: Sequence[str]) -> Any:
+def _run_command(root: Any, argv: Sequence[str]) -> Any:
     """Parse and call. The parser's own `main` would make exit code 1 of a closed pipe, so it only completes words."""
     if "_AGENTQ_COMPLETE" in os.environ:
         return root.main(argv, prog_name="agentq", standalone_mode=False)
@@ -191,23 +191,23 @@ def _is_interrupt(error: Exception) -> bool:
     return type(error).__name__ == "SchemaError" and "KeyboardInterrupt" in str(error)
 
 
-def _death_of_own_server() -> str:
+def _describe_server_death() -> str:
     """Only a command that has looked for a server can have met it."""
-    server = sys.modules.get("agentq.cli.server")
-    return server.death_of_own() if server is not None else ""
+    server = sys.modules.get("agentq.cli.connect")
+    return server.describe_server_death() if server is not None else ""
 
 
-def _say(sentence: str, code: int, who: str = "agentq: ") -> int:
+def _print_error(sentence: str, code: int, who: str = "agentq: ") -> int:
     """Some of it may be a coordinator's words, which the terminal must not obey."""
     render = import_module("agentq.cli.render")
     print(f"{who}{(render.clean if who else render.clean_lines)(sentence)}", file=sys.stderr)
     return code
 
 
-def _usage(error: Any) -> str:
+def _usage_message(error: Any) -> str:
     """What is wrong with the command line, and where to read how it is meant."""
     text = " ".join(error.format_message().split()).rstrip(".")
-    for pattern, words in IN_OUR_WORDS.items():
+    for pattern, words in PARSER_MESSAGES.items():
         text = re.sub(pattern, words, text)
     path = error.ctx.command_path if error.ctx is not None else "agentq"
     below = getattr(error.ctx and error.ctx.command, "commands", {})

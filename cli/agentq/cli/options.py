@@ -10,7 +10,7 @@ import typer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-STYLE: dict[str, Any] = {
+TYPER_SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
@@ -19,12 +19,12 @@ STYLE: dict[str, Any] = {
 """Every command is made so. Help without rich costs a quarter of what it costs with it."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: one object, or one on each line.")]
-RUN = "An id, its beginning or its end, or PLAN/TASK"
-NEWEST = f"{RUN}; the newest if not given."
-RunId = Annotated[str, typer.Argument(metavar="RUN", help=f"{RUN}.")]
-RunIds = Annotated[list[str], typer.Argument(metavar="RUN", help=f"{RUN}. Several may be given.")]
-RunOrNewest = Annotated[str | None, typer.Argument(metavar="RUN", help=NEWEST)]
-RunsOrNewest = Annotated[list[str] | None, typer.Argument(metavar="RUN", help=NEWEST)]
+RUN_HELP = "An id, its beginning or its end, or PLAN/TASK"
+NEWEST_RUN_HELP = f"{RUN_HELP}; the newest if not given."
+RunId = Annotated[str, typer.Argument(metavar="RUN", help=f"{RUN_HELP}.")]
+RunIds = Annotated[list[str], typer.Argument(metavar="RUN", help=f"{RUN_HELP}. Several may be given.")]
+RunOrNewest = Annotated[str | None, typer.Argument(metavar="RUN", help=NEWEST_RUN_HELP)]
+RunsOrNewest = Annotated[list[str] | None, typer.Argument(metavar="RUN", help=NEWEST_RUN_HELP)]
 
 
 def with_options_of(command: Callable[..., Any], *, without: Set[str]) -> Callable[[F], F]:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL_BUT_LINES = re.compile("(?![\t\n])" + _CONTROL.pattern)
 
-GAP = 2
+COLUMN_GAP = 2
 """Blanks between the columns of a table."""
-CUT_TO = 12
-CUT_TO_AT_LEAST = 4
+CUT_WIDTH = 12
+CUT_WIDTH_MIN = 4
 """So short a column is cut before another one is left out, and when there is none that could be."""
 COLOURS = {
     "completed": "green",
@@ -68,13 +68,15 @@ def print_table(
         for row in cleaned:
             print("\t".join(row))
     elif cleaned:
-        widths = _fitted(heads, cleaned, cut or {heads[-1]}, spare)
-        print(bold(_line(widths, [head.upper() for head in heads], paint=str)))
+        widths = _fit_columns(heads, cleaned, cut or {heads[-1]}, spare)
+        print(bold(_format_line(widths, [head.upper() for head in heads], paint=str)))
         for row in cleaned:
-            print(_line(widths, row, paint=paint))
+            print(_format_line(widths, row, paint=paint))
 
 
-def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], cut: Set[str], spare: Sequence[str]) -> dict[int, int]:
+def _fit_columns(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], cut: Set[str], spare: Sequence[str]
+) -> dict[int, int]:
     """The columns that are shown, by place, and how wide each is."""
     from shutil import get_terminal_size
 
@@ -84,8 +86,8 @@ def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], cut: Set[str], 
     filled = [at for at in range(len(heads)) if any(row[at] for row in rows)]
     widths = {at: max(map(cell_len, (heads[at], *(row[at] for row in rows)))) for at in filled}
     natural = dict(widths)
-    for least, left_out in [*((CUT_TO, head) for head in spare), (CUT_TO_AT_LEAST, "")]:
-        while (excess := sum(widths.values()) + GAP * (len(widths) - 1) - room) > 0:
+    for least, left_out in [*((CUT_WIDTH, head) for head in spare), (CUT_WIDTH_MIN, "")]:
+        while (excess := sum(widths.values()) + COLUMN_GAP * (len(widths) - 1) - room) > 0:
             widest = max((at for at in widths if heads[at] in cut), key=lambda at: widths[at], default=None)
             if widest is None or widths[widest] <= least:
                 break
@@ -97,7 +99,7 @@ def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], cut: Set[str], 
     return widths
 
 
-def _line(widths: Mapping[int, int], cells: Sequence[str], paint: Callable[[str], str]) -> str:
+def _format_line(widths: Mapping[int, int], cells: Sequence[str], paint: Callable[[str], str]) -> str:
     """One line of a table. Characters that take two columns on a terminal count as two."""
     from rich.cells import cell_len, set_cell_size
 
@@ -108,12 +110,12 @@ def _line(widths: Mapping[int, int], cells: Sequence[str], paint: Callable[[str]
         if taken > width:
             cell, taken = f"{set_cell_size(cell, width - 1)}…", width
         shown.append(paint(cell) + " " * (width - taken))
-    return (" " * GAP).join(shown).rstrip()
+    return (" " * COLUMN_GAP).join(shown).rstrip()
 
 
 def print_row(*cells: str) -> None:
     """One line about one thing, with columns between tabs in a pipe, as tables have them, else between blanks."""
-    gap, shown = (" " * GAP, paint) if on_terminal() else ("\t", str)
+    gap, shown = (" " * COLUMN_GAP, paint) if on_terminal() else ("\t", str)
     cleaned = [clean(cell) for cell in cells]
     while cleaned and not cleaned[-1]:
         cleaned.pop()
@@ -135,21 +137,21 @@ def print_sentence(text: str) -> None:
 def paint(word: str, *, like: str = "") -> str:
     """A word in the colour of what it says, on a terminal."""
     colour = COLOURS.get(like or word)
-    if colour is None or not _colourful():
+    if colour is None or not _uses_colour():
         return word
     number = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}[colour]
     return f"\x1b[{number}m{word}\x1b[0m"
 
 
 def bold(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m" if _colourful() else text
+    return f"\x1b[1m{text}\x1b[0m" if _uses_colour() else text
 
 
 def dim(text: str) -> str:
-    return f"\x1b[2m{text}\x1b[0m" if _colourful() else text
+    return f"\x1b[2m{text}\x1b[0m" if _uses_colour() else text
 
 
-def _colourful() -> bool:
+def _uses_colour() -> bool:
     import os
 
     return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

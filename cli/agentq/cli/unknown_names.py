@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from agentq.cli.server import Server, note
+from agentq.cli.connect import ServerConnection, print_note
 
 if TYPE_CHECKING:
-    from agentq.coordinator.run import RunSpec
+    from agentq.coordinator.model.spec import RunSpec
 
 
-def note_unknown_limits(server: Server, specs: Iterable[RunSpec], *, but: Collection[str] = ()) -> None:
+def note_unknown_limits(server: ServerConnection, specs: Iterable[RunSpec], *, but: Collection[str] = ()) -> None:
     """Name the limits of runs that nobody has set, each once; `but` are those that are about to be set."""
     keys = {key for spec in specs for key in spec.limits} - set(but)
     if not keys:
         return
-    from agentq.coordinator.flow import Flow, notes_on_limits
+    from agentq.coordinator.queues.controls import QueueControls, warn_unset_limits
 
-    for sentence in notes_on_limits(Flow(server.store), keys):
-        note(sentence)
+    for sentence in warn_unset_limits(QueueControls(server.store), keys):
+        print_note(sentence)
 
 
-def note_unknown_queues(server: Server, names: Iterable[str]) -> None:
+def note_unknown_queues(server: ServerConnection, names: Iterable[str]) -> None:
     """Name the queues that have had no run yet and that no worker serves."""
-    from agentq.coordinator.flow import Flow
+    from agentq.coordinator.queues.controls import QueueControls
 
-    flow, wanted = Flow(server.store), list(names)
+    flow, wanted = QueueControls(server.store), list(names)
     known = {*server.records.queues(), *flow.paused(), *flow.drained()}
     if not known.issuperset(wanted):
         known |= {queue for worker in server.records.workers() for queue in worker.identity.queues}
     for name in wanted:
         if name not in known:
-            meant = _nearest(name, known)
-            note(f"no queue is called {name}{f'; {meant}' if meant else ' yet.'}")
+            meant = _suggest_name(name, known)
+            print_note(f"no queue is called {name}{f'; {meant}' if meant else ' yet.'}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _suggest_name(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     return next((f"did you mean {close}?" for close in get_close_matches(name, list(known), n=1)), "")

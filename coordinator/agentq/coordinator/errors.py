@@ -136,7 +136,7 @@ class WaitTimedOut(AgentqError):
     exit_code = 124
 
 
-WORDS: dict[str, tuple[type[AgentqError], str]] = {
+REFUSALS: dict[str, tuple[type[AgentqError], str]] = {
     "not_found": (NotFound, "There is no {subject}; it may have been forgotten after its time."),
     "wrong_state": (WrongState, "The {subject} is {detail}, where this verb does nothing."),
     "fenced": (Fenced, "The {subject} has gone on without this attempt; stop its processes and write nothing more."),
@@ -231,10 +231,10 @@ WORDS: dict[str, tuple[type[AgentqError], str]] = {
 }
 
 
-def refusal(reply: str, subject: str) -> AgentqError | None:
+def refusal_error(reply: str, subject: str) -> AgentqError | None:
     """The exception that a script's word stands for; None for one that is no refusal."""
     word, _, detail = reply.partition(" ")
-    if word not in WORDS:
+    if word not in REFUSALS:
         return None
-    kind, sentence = WORDS[word]
+    kind, sentence = REFUSALS[word]
     return kind(sentence.format(subject=subject, detail=detail or "another one"))

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.planning.model import CHECK, Plan, Step
+from agentq.planning.model import CHECK_SCHEMA, CommandStep, PlanDefinition
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-EXPRESSION = {"type": "string", "pattern": r"\{\{.*\}\}"}
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+EXPRESSION_SCHEMA = {"type": "string", "pattern": r"\{\{.*\}\}"}
 """What may stand in the place of anything else: it is known when it is filled in."""
-_BY_NAME = ("check", "setup")
+_CHECK_KEYS = ("check", "setup")
 
 
 def plan_schema() -> dict[str, Any]:
     """The schema, as `agentq plan schema` prints it."""
-    schema = Plan.model_json_schema(ref_template="#/$defs/{model}")
-    step = Step.model_json_schema()
+    schema = PlanDefinition.model_json_schema(ref_template="#/$defs/{model}")
+    step = CommandStep.model_json_schema()
     definitions = schema["$defs"]
     definitions["Step"] = {key: value for key, value in step.items() if key != "title"}
-    definitions["Check"] = {"anyOf": [*CHECK["anyOf"], {"$ref": "#/$defs/Step"}]}
+    definitions["Check"] = {"anyOf": [*CHECK_SCHEMA["anyOf"], {"$ref": "#/$defs/Step"}]}
     for part in (schema, *definitions.values()):
         part.pop("title", None)
-        part["properties"] = {name: _loose(name, said) for name, said in part.get("properties", {}).items()}
+        part["properties"] = {name: _allow_expression(name, said) for name, said in part.get("properties", {}).items()}
         if not part["properties"]:
             del part["properties"]
     schema["properties"]["$schema"] = {"type": "string", "description": "Where this schema is, for editors."}
-    return {"$schema": DIALECT, "title": "A plan of agentq", **schema}
+    return {"$schema": SCHEMA_DIALECT, "title": "A plan of agentq", **schema}
 
 
-def _loose(name: str, said: dict[str, Any]) -> dict[str, Any]:
+def _allow_expression(name: str, said: dict[str, Any]) -> dict[str, Any]:
     """One key: what it takes, or an expression that becomes that."""
     description = {"description": said["description"]} if "description" in said else {}
-    if name in _BY_NAME:
+    if name in _CHECK_KEYS:
         return {**description, "$ref": "#/$defs/Check"}
     body = {key: value for key, value in said.items() if key not in ("title", "default", "description")}
     choices = [each for each in body.pop("anyOf", [body]) if each and each != {"type": "null"}]
     if not any(_takes_text(each) for each in choices):
-        choices.append(EXPRESSION)
+        choices.append(EXPRESSION_SCHEMA)
     return {**description, **(choices[0] if len(choices) == 1 else {"anyOf": choices})}
 
 

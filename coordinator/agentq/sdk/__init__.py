@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator.errors import AgentqError, Invalid
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.policy import RetryPolicy
-from agentq.sdk.context import Approval, Parked, RunContext, current_run
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.retry_policy import RetryPolicy
 from agentq.sdk.errors import (
     Cancelled,
     Fail,
@@ -23,18 +22,19 @@ from agentq.sdk.errors import (
     SoftTimeout,
     StillGoing,
 )
-from agentq.sdk.folder import Folder
+from agentq.sdk.functions.folder_store import Folder
+from agentq.sdk.functions.result_store import Store, register_store
 from agentq.sdk.options import Options
-from agentq.sdk.stores import Store, register_store
+from agentq.sdk.run_context import Approval, Parked, RunContext, current_run
 
 if TYPE_CHECKING:
-    from agentq.sdk.agents import AgentOptions
-    from agentq.sdk.aio import AsyncClient, AsyncRun, connect_async
+    from agentq.sdk.agent_options import AgentOptions
+    from agentq.sdk.async_client import AsyncClient, AsyncRun, connect_async
     from agentq.sdk.client import Client, connect, default_client, set_default_client
-    from agentq.sdk.gathering import as_completed, gather, gather_async
-    from agentq.sdk.handles import Run
+    from agentq.sdk.functions.task import Task, task
+    from agentq.sdk.run_handle import Run
     from agentq.sdk.sessions import AsyncSession, Session
-    from agentq.sdk.tasks import Task, task
+    from agentq.sdk.wait.gather import as_completed, gather, gather_async
 
 __all__ = [
     "AgentOptions",
@@ -78,19 +78,19 @@ __all__ = [
     "task",
 ]
 
-_LATER = {
-    "agents": ("AgentOptions",),
-    "aio": ("AsyncClient", "AsyncRun", "connect_async"),
+_LAZY_EXPORTS = {
+    "agent_options": ("AgentOptions",),
+    "async_client": ("AsyncClient", "AsyncRun", "connect_async"),
     "client": ("Client", "connect", "default_client", "set_default_client"),
-    "gathering": ("as_completed", "gather", "gather_async"),
-    "handles": ("Run",),
+    "wait.gather": ("as_completed", "gather", "gather_async"),
+    "run_handle": ("Run",),
     "sessions": ("AsyncSession", "Session"),
-    "tasks": ("Task", "task"),
+    "functions.task": ("Task", "task"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _LATER.items():
+    for module, names in _LAZY_EXPORTS.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f"agentq.sdk.{module}"), name)
             return value

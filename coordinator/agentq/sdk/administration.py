@@ -10,63 +10,65 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.schedules import Overlap, Schedules, rule_of
-from agentq.coordinator.shapes import limit_record, queue_record, schedule_record
-from agentq.sdk.options import Span, span_ms
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.public_json import limit_json, queue_json, schedule_json
+from agentq.coordinator.schedules.verbs import OverlapPolicy, Schedules, make_schedule_rule
+from agentq.sdk.options import Duration, to_duration_ms
 
 if TYPE_CHECKING:
-    from agentq.coordinator.flow import Flow
-    from agentq.coordinator.rule import Rule
-    from agentq.coordinator.store import Store
+    from agentq.coordinator.queues.controls import QueueControls
+    from agentq.coordinator.schedules.cron import ScheduleRule
+    from agentq.coordinator.storage.store import NamespaceStore
 
-Record = dict[str, Any]
+JsonRecord = dict[str, Any]
 WhenFull = Literal["queue", "cancel_newest", "cancel_running", "keep_latest"]
 
 
-class Timing(TypedDict, total=False):
+class ScheduleTiming(TypedDict, total=False):
     """When a schedule makes runs: by one of `cron`, `every` and `at`; and what it does about ticks that it missed."""
 
     cron: str
     tz: str
-    every: Span
+    every: Duration
     at: datetime
     until: datetime
-    jitter: Span
+    jitter: Duration
     missed: Literal["latest", "all"]
-    catch_up: Span
+    catch_up: Duration
     overlap: Literal["skip", "queue", "cancel_old", "allow"]
 
 
-_SPANS, _TIMES = ("every", "jitter", "catch_up"), ("at", "until")
+_DURATION_OPTIONS, _TIME_OPTIONS = ("every", "jitter", "catch_up"), ("at", "until")
 
 
-def rule_in(timing: Timing) -> tuple[Rule, Overlap]:
+def build_schedule_rule(timing: ScheduleTiming) -> tuple[ScheduleRule, OverlapPolicy]:
     """The rule of a schedule, and what becomes of a tick whose last run has not ended."""
     given: dict[str, Any] = dict(timing)
-    unknown = given.keys() - Timing.__annotations__.keys()
+    unknown = given.keys() - ScheduleTiming.__annotations__.keys()
     if unknown:
-        raise Invalid(f"There is no option {sorted(unknown)[0]!r}; there are {', '.join(Timing.__annotations__)}.")
+        raise Invalid(
+            f"There is no option {sorted(unknown)[0]!r}; there are {', '.join(ScheduleTiming.__annotations__)}."
+        )
     if sum(kind in given for kind in ("cron", "every", "at")) != 1:
         raise Invalid("A schedule needs one of cron, every and at, as in task.schedule('nightly', cron='30 2 * * *').")
     overlap = given.pop("overlap", "skip")
-    if overlap not in list(Overlap):
-        raise Invalid(f"overlap: {overlap!r} is not a policy; there are {', '.join(Overlap)}.")
-    fields = {f"{name}_ms": span_ms(given.pop(name)) for name in _SPANS if name in given}
-    fields |= {f"{name}_ms": round(given.pop(name).timestamp() * 1000) for name in _TIMES if name in given}
-    return rule_of(**fields, **given), Overlap(overlap)
+    if overlap not in list(OverlapPolicy):
+        raise Invalid(f"overlap: {overlap!r} is not a policy; there are {', '.join(OverlapPolicy)}.")
+    fields = {f"{name}_ms": to_duration_ms(given.pop(name)) for name in _DURATION_OPTIONS if name in given}
+    fields |= {f"{name}_ms": round(given.pop(name).timestamp() * 1000) for name in _TIME_OPTIONS if name in given}
+    return make_schedule_rule(**fields, **given), OverlapPolicy(overlap)
 
 
 class ScheduleVerbs(Protocol):
     """The schedules of a namespace."""
 
-    def put(self, name: str, spec: RunSpec, rule: Rule, overlap: Overlap) -> Record: ...
-    def all(self) -> list[Record]: ...
-    def get(self, name: str) -> Record: ...
-    def pause(self, name: str, why: str = "") -> Record:
+    def put(self, name: str, spec: RunSpec, rule: ScheduleRule, overlap: OverlapPolicy) -> JsonRecord: ...
+    def all(self) -> list[JsonRecord]: ...
+    def get(self, name: str) -> JsonRecord: ...
+    def pause(self, name: str, why: str = "") -> JsonRecord:
         """No tick comes until it is resumed; the runs that it made go on."""
 
-    def resume(self, name: str) -> Record: ...
+    def resume(self, name: str) -> JsonRecord: ...
     def run(self, name: str) -> str:
         """Make a run of it now, whatever its rule says; returns its id."""
 
@@ -79,17 +81,17 @@ class LimitVerbs(Protocol):
 
     def set(
         self, key: str, most: int | None = None, *, rate: str | None = None, when_full: WhenFull = "queue"
-    ) -> Record:
+    ) -> JsonRecord:
         """So many runs at once, a rate such as `100/1m`, or both."""
 
-    def all(self) -> list[Record]: ...
+    def all(self) -> list[JsonRecord]: ...
     def remove(self, key: str) -> None: ...
 
 
 class QueueVerbs(Protocol):
     """The queues of a namespace."""
 
-    def all(self) -> list[Record]: ...
+    def all(self) -> list[JsonRecord]: ...
     def pause(self, queue: str, why: str = "") -> None:
         """Let workers claim nothing from it; what runs goes on."""
 
@@ -117,43 +119,43 @@ class Administration(Protocol):
         """The ids of the runs that failed for good, newest first."""
 
 
-class DirectAdministration:
+class RedisAdministration:
     """All of it, on Redis."""
 
-    def __init__(self, store: Store) -> None:
-        from agentq.coordinator.flow import Flow
+    def __init__(self, store: NamespaceStore) -> None:
+        from agentq.coordinator.queues.controls import QueueControls
 
         self._store = store
-        self.schedules = _Schedules(store)
-        self.limits = _Limits(Flow(store))
-        self.queues = _Queues(store, Flow(store))
+        self.schedules = _RedisSchedules(store)
+        self.limits = _RedisLimits(QueueControls(store))
+        self.queues = _RedisQueues(store, QueueControls(store))
 
     def dead(self, queue: str | None) -> Iterator[str]:
-        from agentq.coordinator.lifecycle import State
-        from agentq.coordinator.records import Filter, Records
+        from agentq.coordinator.model.lifecycle import State
+        from agentq.coordinator.runs.queries import RunFilter, RunQueries
 
-        for run in Records(self._store).all(Filter((State.FAILED,), queue)):
+        for run in RunQueries(self._store).all(RunFilter((State.FAILED,), queue)):
             yield run.id
 
 
-class _Schedules:
-    def __init__(self, store: Store) -> None:
+class _RedisSchedules:
+    def __init__(self, store: NamespaceStore) -> None:
         self._all = Schedules(store)
 
-    def put(self, name: str, spec: RunSpec, rule: Rule, overlap: Overlap) -> Record:
-        return schedule_record(self._all.add(name, rule, spec, overlap=overlap, replace=True))
+    def put(self, name: str, spec: RunSpec, rule: ScheduleRule, overlap: OverlapPolicy) -> JsonRecord:
+        return schedule_json(self._all.add(name, rule, spec, overlap=overlap, replace=True))
 
-    def all(self) -> list[Record]:
-        return [schedule_record(each) for each in self._all.all()]
+    def all(self) -> list[JsonRecord]:
+        return [schedule_json(each) for each in self._all.all()]
 
-    def get(self, name: str) -> Record:
-        return schedule_record(self._all.get(name))
+    def get(self, name: str) -> JsonRecord:
+        return schedule_json(self._all.get(name))
 
-    def pause(self, name: str, why: str = "") -> Record:
-        return schedule_record(self._all.pause(name, why))
+    def pause(self, name: str, why: str = "") -> JsonRecord:
+        return schedule_json(self._all.pause(name, why))
 
-    def resume(self, name: str) -> Record:
-        return schedule_record(self._all.resume(name))
+    def resume(self, name: str) -> JsonRecord:
+        return schedule_json(self._all.resume(name))
 
     def run(self, name: str) -> str:
         return self._all.run(name).id
@@ -162,36 +164,37 @@ class _Schedules:
         self._all.remove(name)
 
 
-class _Limits:
-    def __init__(self, flow: Flow) -> None:
+class _RedisLimits:
+    def __init__(self, flow: QueueControls) -> None:
         self._flow = flow
 
     def set(
         self, key: str, most: int | None = None, *, rate: str | None = None, when_full: WhenFull = "queue"
-    ) -> Record:
-        from agentq.coordinator import flow, tokens
+    ) -> JsonRecord:
+        from agentq.coordinator.queues import controls
+        from agentq.coordinator.security import tokens
 
-        if when_full not in list(flow.WhenFull):
-            raise Invalid(f"when_full: {when_full!r} is not a choice; there are {', '.join(flow.WhenFull)}.")
-        bucket = None if rate is None else flow.Rate(**tokens.rate_of(rate)._asdict())
-        self._flow.limit(key, most=most, rate=bucket, when_full=flow.WhenFull(when_full))
-        return limit_record(self._flow.limits([key])[0])
+        if when_full not in list(controls.LimitFullPolicy):
+            raise Invalid(f"when_full: {when_full!r} is not a choice; there are {', '.join(controls.LimitFullPolicy)}.")
+        bucket = None if rate is None else controls.LimitRate(**tokens.parse_rate(rate)._asdict())
+        self._flow.limit(key, most=most, rate=bucket, when_full=controls.LimitFullPolicy(when_full))
+        return limit_json(self._flow.limits([key])[0])
 
-    def all(self) -> list[Record]:
-        return [limit_record(each) for each in self._flow.limits()]
+    def all(self) -> list[JsonRecord]:
+        return [limit_json(each) for each in self._flow.limits()]
 
     def remove(self, key: str) -> None:
         self._flow.unlimit(key)
 
 
-class _Queues:
-    def __init__(self, store: Store, flow: Flow) -> None:
+class _RedisQueues:
+    def __init__(self, store: NamespaceStore, flow: QueueControls) -> None:
         self._store, self._flow = store, flow
 
-    def all(self) -> list[Record]:
-        from agentq.coordinator.overview import Overview
+    def all(self) -> list[JsonRecord]:
+        from agentq.coordinator.queues.stats import QueueStatsReader
 
-        return [queue_record(each) for each in Overview(self._store).queues()]
+        return [queue_json(each) for each in QueueStatsReader(self._store).queues()]
 
     def pause(self, queue: str, why: str = "") -> None:
         self._flow.pause(queue, why)

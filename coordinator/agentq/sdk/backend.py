@@ -1,5 +1,5 @@
-"""What a client needs of a server, however it reaches it: Redis itself (`direct.py`) or the coordinator over HTTP
-(`remote/`)."""
+"""What a client needs of a server, however it reaches it: Redis itself (`redis_backend.py`) or the coordinator over
+HTTP (`remote/`)."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import JsonValue
 
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.life import Run
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.outcomes import Bell
-from agentq.coordinator.queue import Receipt
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.end_waiter import WakeFlag
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import SubmitReceipt
 
 if TYPE_CHECKING:
-    from agentq.coordinator.events import Event
-    from agentq.coordinator.logs import LogEntry
-    from agentq.coordinator.records import Filter, Page
-    from agentq.coordinator.sessions import Session
-    from agentq.coordinator.turn import Budgets
+    from agentq.coordinator.events.stream import Event
+    from agentq.coordinator.model.agent_options import AgentBudgets
+    from agentq.coordinator.runs.logs import RunLogEntry
+    from agentq.coordinator.runs.queries import RunFilter, RunListPage
+    from agentq.coordinator.sessions.verbs import SessionRecord
     from agentq.sdk.administration import Administration
-    from agentq.sdk.endings import Endings
-    from agentq.sdk.following import Placed
-    from agentq.sdk.streaming import Stream
+    from agentq.sdk.wait.event_streams import PositionedEvent
+    from agentq.sdk.wait.run_ends import RunWaiters
+    from agentq.sdk.wait.stream import Stream
 
 
-class Submitter(Protocol):
+class CallSubmitter(Protocol):
     """Submits calls of one function, given the texts of their arguments."""
 
-    def submit(self, arguments: str, *, durable: bool = False) -> Receipt: ...
+    def submit(self, arguments: str, *, durable: bool = False) -> SubmitReceipt: ...
 
-    def submit_many(self, arguments: Sequence[str]) -> list[Receipt]: ...
+    def submit_many(self, arguments: Sequence[str]) -> list[SubmitReceipt]: ...
 
 
-class Runs(Protocol):
+class RunWatcher(Protocol):
     """Looks at runs, and is rung when one may have ended."""
 
-    def get(self, run_id: str) -> Run:
+    def get(self, run_id: str) -> RunRecord:
         """A run, whole."""
 
-    def looked_at(self, run_ids: Sequence[str], *, likely: bool) -> dict[str, Run | AgentqError | None]:
+    def looked_at(self, run_ids: Sequence[str], *, likely: bool) -> dict[str, RunRecord | AgentqError | None]:
         """Those of these runs that have ended, or what keeps us from knowing it of one; None for one that has not.
 
         `likely` says that they probably have.
         """
 
-    def enter(self, run_id: str, bell: Bell) -> None:
+    def enter(self, run_id: str, bell: WakeFlag) -> None:
         """Have a bell rung from now on whenever it is time to look at a run."""
 
-    def leave(self, run_id: str, bell: Bell) -> None:
+    def leave(self, run_id: str, bell: WakeFlag) -> None:
         """Do not ring it any more."""
 
     def close(self) -> None: ...
@@ -66,22 +66,22 @@ class SessionVerbs(Protocol):
         *,
         cwd: str | None = None,
         model: str | None = None,
-        budgets: Budgets | None = None,
+        budgets: AgentBudgets | None = None,
         fork: str | None = None,
-    ) -> Session: ...
+    ) -> SessionRecord: ...
 
-    def get(self, name: str) -> Session: ...
+    def get(self, name: str) -> SessionRecord: ...
 
-    def turns(self, name: str, *, limit: int = 100, cursor: str | None = None) -> Page: ...
+    def turns(self, name: str, *, limit: int = 100, cursor: str | None = None) -> RunListPage: ...
 
-    def close(self, name: str, *, cancel: bool = False) -> Session: ...
+    def close(self, name: str, *, cancel: bool = False) -> SessionRecord: ...
 
 
 class Backend(Protocol):
     """One server, reached by one process."""
 
     @property
-    def endings(self) -> Endings:
+    def endings(self) -> RunWaiters:
         """Who waits for which run."""
 
     @property
@@ -91,20 +91,20 @@ class Backend(Protocol):
     def administration(self) -> Administration:
         """What is set and looked up beside runs."""
 
-    def submitter(self, template: RunSpec) -> Submitter:
+    def submitter(self, template: RunSpec) -> CallSubmitter:
         """What submits calls of one function, of which the template has all but the arguments."""
 
-    def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> Receipt: ...
+    def submit(self, spec: RunSpec, *, run_id: str | None = None, durable: bool = False) -> SubmitReceipt: ...
 
-    def submit_many(self, specs: Iterable[RunSpec]) -> list[Receipt]: ...
+    def submit_many(self, specs: Iterable[RunSpec]) -> list[SubmitReceipt]: ...
 
     def find(self, text: str | None, *, live: bool = False) -> str:
         """The id of the run that was typed, or of the newest; see `coordinator/references.py`."""
 
-    def get(self, run_id: str, *, given_to: str | None = None) -> Run:
+    def get(self, run_id: str, *, given_to: str | None = None) -> RunRecord:
         """A run, whole. One that another has among its arguments is refused where that may not read it."""
 
-    def matching(self, which: Filter) -> Iterator[str]:
+    def matching(self, which: RunFilter) -> Iterator[str]:
         """The ids of the runs that a filter takes, newest first."""
 
     def cancel(self, run_id: str, reason: str) -> State: ...
@@ -119,9 +119,9 @@ class Backend(Protocol):
 
     def requeue(self, run_id: str) -> State: ...
 
-    def logs(self, run_id: str, after: str, *, follow: bool) -> Stream[LogEntry]: ...
+    def logs(self, run_id: str, after: str, *, follow: bool) -> Stream[RunLogEntry]: ...
 
-    def events(self, after: str | None, *, follow: bool) -> Stream[Placed]: ...
+    def events(self, after: str | None, *, follow: bool) -> Stream[PositionedEvent]: ...
 
     def events_of(self, run_id: str, after: str | None, *, follow: bool) -> Stream[Event]: ...
 

@@ -18,29 +18,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from agentq.coordinator.embedded import Embedded, home
+from agentq.coordinator.config.settings import DEFAULT_SOURCE, Settings, is_server_hidden, load_settings
 from agentq.coordinator.errors import Invalid, NotAllowed
-from agentq.coordinator.identity import check_run_id, created_ms, partition_of, tick_run_id
-from agentq.coordinator.queue import Queue
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.settings import DEFAULT, Settings, is_without_server, layered
-from agentq.coordinator.url import is_coordinator
-from agentq.sdk.calls import Function, Packed
-from agentq.sdk.direct import Direct
+from agentq.coordinator.model.ids import check_run_id, id_created_ms, make_tick_run_id, partition_of
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.storage.embedded import EmbeddedServer, data_folder
+from agentq.coordinator.storage.url import is_coordinator_url
 from agentq.sdk.errors import PartlyRefused
-from agentq.sdk.handles import Run, value_of
-from agentq.sdk.tasks import Task, task_of
+from agentq.sdk.functions.codec import Function, PackedArguments
+from agentq.sdk.functions.task import Task, to_task
+from agentq.sdk.redis_backend import RedisBackend
+from agentq.sdk.run_handle import Run, parse_result
 
 if TYPE_CHECKING:
-    from agentq.coordinator.records import Records
-    from agentq.sdk.administration import LimitVerbs, QueueVerbs, Record, ScheduleVerbs, Timing
-    from agentq.sdk.agents import AgentOptions, SessionOptions
-    from agentq.sdk.aio import AsyncClient
+    from agentq.coordinator.runs.queries import RunQueries
+    from agentq.sdk.administration import JsonRecord, LimitVerbs, QueueVerbs, ScheduleTiming, ScheduleVerbs
+    from agentq.sdk.agent_options import AgentOptions, SessionOptions
+    from agentq.sdk.async_client import AsyncClient
     from agentq.sdk.backend import Backend
-    from agentq.sdk.endings import Endings
-    from agentq.sdk.following import Placed
     from agentq.sdk.sessions import Session
-    from agentq.sdk.streaming import Stream
+    from agentq.sdk.wait.event_streams import PositionedEvent
+    from agentq.sdk.wait.run_ends import RunWaiters
+    from agentq.sdk.wait.stream import Stream
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,10 +52,10 @@ class Client:
     _blocks = True
     """Whether a call waits for a server."""
 
-    def __init__(self, open_it: Callable[[], Queue | Backend]) -> None:
+    def __init__(self, open_it: Callable[[], RunVerbs | Backend]) -> None:
         self._open = open_it
         self._lock = threading.Lock()
-        self._link: _Link | None = None
+        self._link: _Connection | None = None
         self._tasks: dict[Any, Task[..., Any]] = {}
 
     # ---- submitting
@@ -75,7 +75,7 @@ class Client:
         if packed.text is not None and not packed.after:
             receipt = task.calls(self.backend).submit(packed.text, durable=task.durable)
         else:
-            receipt = self.backend.submit(_whole(task.spec, packed), durable=task.durable)
+            receipt = self.backend.submit(_build_spec(task.spec, packed), durable=task.durable)
         return Run(self, receipt.id, task.function)
 
     @overload
@@ -95,14 +95,14 @@ class Client:
         function, rows = task.function, list(calls)
         texts = function.texts(rows) if rows else []
         if texts is None:
-            packed = [_packed(function, call) for call in rows]
+            packed = [_pack_call(function, call) for call in rows]
             texts = [each.text for each in packed if each.text is not None and not each.after]
         if task.durable:
             raise Invalid("Many runs at once cannot be durable each; submit them one by one, or without durable=True.")
         if len(texts) == len(rows):
             receipts = task.calls(self.backend).submit_many(texts)
         else:
-            receipts = self.backend.submit_many([_whole(task.spec, each) for each in packed])
+            receipts = self.backend.submit_many([_build_spec(task.spec, each) for each in packed])
         runs: list[Run[Any]] = [Run(self, receipt.id, function) for receipt in receipts]
         refused = [(receipt.id, receipt.refused) for receipt in receipts if receipt.refused is not None]
         if refused:
@@ -111,9 +111,9 @@ class Client:
 
     def submit_agent(self, agent: str, prompt: str, **options: Unpack[AgentOptions]) -> Run[Any]:
         """Have an agent do what the prompt asks for. The names of the options are those of `agentq submit --agent`."""
-        from agentq.sdk.agents import agent_spec
+        from agentq.sdk.agent_options import build_agent_spec
 
-        spec = agent_spec(agent, prompt, options)
+        spec = build_agent_spec(agent, prompt, options)
         return Run(self, self.backend.submit(spec, durable=options.get("durable", False)).id, None)
 
     def submit_child(
@@ -122,24 +122,24 @@ class Client:
         """Submit a child of a run. The same call of the same parent is the same child, however often it is asked for;
         `seen` counts the calls that are meant to be several."""
         task = func if isinstance(func, Task) else self._task(func)
-        spec = _whole(task.spec, task.function.packed(args, dict(kwargs)), parent=parent)
+        spec = _build_spec(task.spec, task.function.packed(args, dict(kwargs)), parent=parent)
         call = f"{spec.lane} {spec.to_wire().decode()}"
         seen[call] += 1
-        run_id = tick_run_id(partition_of(parent), created_ms(parent), f"{parent} {seen[call]} {call}")
+        run_id = make_tick_run_id(partition_of(parent), id_created_ms(parent), f"{parent} {seen[call]} {call}")
         return Run(self, self.backend.submit(spec, run_id=run_id, durable=task.durable).id, task.function)
 
     def _task(self, func: Any) -> Task[..., Any]:
         found = self._tasks.get(func)
         if found is None:
-            found = self._tasks[func] = task_of(func)
+            found = self._tasks[func] = to_task(func)
         return found
 
     def session(self, name: str | None, **options: Unpack[SessionOptions]) -> Session:
         """A conversation with an agent, by its name. With `agent`, or `fork`, it begins if there is none of that name,
         and only then the rest counts."""
-        from agentq.sdk.sessions import opened
+        from agentq.sdk.sessions import open_session
 
-        return opened(self, name, options)
+        return open_session(self, name, options)
 
     # ---- what is set beside runs
 
@@ -149,15 +149,15 @@ class Client:
         func: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        **timing: Unpack[Timing],
-    ) -> Record:
+        **timing: Unpack[ScheduleTiming],
+    ) -> JsonRecord:
         """Have a call submitted again and again, or at a time. A schedule of that name is replaced, and keeps its
         history and its pause."""
-        from agentq.sdk.administration import rule_in
+        from agentq.sdk.administration import build_schedule_rule
 
-        rule, overlap = rule_in(timing)
+        rule, overlap = build_schedule_rule(timing)
         task = func if isinstance(func, Task) else self._task(func)
-        spec = _whole(task.spec, task.function.packed(tuple(args), dict(kwargs or {})))
+        spec = _build_spec(task.spec, task.function.packed(tuple(args), dict(kwargs or {})))
         return self.schedules.put(name, spec, rule, overlap)
 
     @property
@@ -186,13 +186,13 @@ class Client:
         check_run_id(run_id)
         return Run(self, run_id, None)
 
-    def events(self, *, after: str | None = None, follow: bool = True) -> Stream[Placed]:
+    def events(self, *, after: str | None = None, follow: bool = True) -> Stream[PositionedEvent]:
         """What happens to all runs, from now on, or after an event: `after` takes the `place` of the last one seen."""
         return self.backend.events(after, follow=follow)
 
     def result_value(self, run_id: str, *, given_to: str | None = None) -> Any:
         """The result of a completed run as JSON values; `given_to` a run that has it as an argument, if that may."""
-        return value_of(self.backend.get(run_id, given_to=given_to))
+        return parse_result(self.backend.get(run_id, given_to=given_to))
 
     # ---- the server
 
@@ -207,32 +207,32 @@ class Client:
         return link.backend
 
     @property
-    def queue(self) -> Queue:
+    def queue(self) -> RunVerbs:
         """The verbs of the namespace, for what the SDK has no word for. Not over HTTP."""
         return self._direct.queue
 
     @property
-    def records(self) -> Records:
+    def records(self) -> RunQueries:
         """The reading side of the namespace. Not over HTTP."""
         return self._direct.records
 
     @property
-    def _direct(self) -> Direct:
+    def _direct(self) -> RedisBackend:
         backend = self.backend
-        if not isinstance(backend, Direct):
+        if not isinstance(backend, RedisBackend):
             raise Invalid("This client reaches its server over HTTP; `queue` and `records` are of one that uses Redis.")
         return backend
 
     @property
-    def endings(self) -> Endings:
+    def endings(self) -> RunWaiters:
         """Who waits for which run."""
         return self.backend.endings
 
-    def connect_endings(self) -> Endings:
+    def connect_endings(self) -> RunWaiters:
         """The same, as a call."""
         return self.endings
 
-    def peek_endings(self) -> Endings | None:
+    def peek_endings(self) -> RunWaiters | None:
         """The same, if the client is connected already."""
         link = self._link
         return link.backend.endings if link is not None and link.pid == os.getpid() else None
@@ -240,17 +240,17 @@ class Client:
     @cached_property
     def aio(self) -> AsyncClient:
         """The same client, for event loops."""
-        from agentq.sdk.aio import AsyncClient
+        from agentq.sdk.async_client import AsyncClient
 
         return AsyncClient(self)
 
-    def _connect(self) -> _Link:
+    def _connect(self) -> _Connection:
         if self._link is not None and self._link.pid != os.getpid():
             # The parent may have been forked while it held the lock, and its threads are not here.
             self._link, self._lock = None, threading.Lock()
         with self._lock:
             if self._link is None:
-                self._link = _Link(self._open())
+                self._link = _Connection(self._open())
             return self._link
 
     def close(self) -> None:
@@ -266,12 +266,12 @@ class Client:
         self.close()
 
 
-class _Link:
+class _Connection:
     """What a client has in one process while it is connected."""
 
-    def __init__(self, opened: Queue | Backend) -> None:
+    def __init__(self, opened: RunVerbs | Backend) -> None:
         self.pid = os.getpid()
-        self.backend: Backend = Direct(opened) if isinstance(opened, Queue) else opened
+        self.backend: Backend = RedisBackend(opened) if isinstance(opened, RunVerbs) else opened
 
 
 def connect(
@@ -288,32 +288,32 @@ def connect(
     one, that of `AGENTQ_TOKEN` or in the file that `AGENTQ_TOKEN_FILE` names, or on loopback that of this machine.
     """
     flags = {"url": url, "namespace": namespace, "partitions": None if partitions is None else str(partitions)}
-    return Client(lambda: _opened(flags, token))
+    return Client(lambda: _open_backend(flags, token))
 
 
-def _opened(flags: Mapping[str, str | None], token: str | Path | None) -> Queue | Backend:
-    found = layered(flags)
+def _open_backend(flags: Mapping[str, str | None], token: str | Path | None) -> RunVerbs | Backend:
+    found = load_settings(flags)
     settings = found.settings
-    for each in found.ignored if found.sources["url"] == DEFAULT else ():
+    for each in found.ignored if found.sources["url"] == DEFAULT_SOURCE else ():
         if each.name in ("", "url"):
             warnings.warn(f"{each.name or 'All'} in {each.source} does not count: {each.why}.", stacklevel=2)
-    if not is_coordinator(settings.url):
+    if not is_coordinator_url(settings.url):
         if token is not None:
             raise Invalid("A token is for a coordinator, whose address begins with https://.")
-        return Queue.open(_located(settings), client_name="agentq-sdk")
+        return RunVerbs.open(_with_url(settings), client_name="agentq-sdk")
     if flags["namespace"] is not None or flags["partitions"] is not None:
         raise Invalid("A coordinator serves one namespace, and knows its partitions; leave both out.")
-    from agentq.sdk.remote import Remote
+    from agentq.sdk.http_backend import HttpBackend
 
-    return Remote(settings.url.strip(), token, home=settings.home)
+    return HttpBackend(settings.url.strip(), token, home=settings.home)
 
 
-def _located(settings: Settings) -> Settings:
+def _with_url(settings: Settings) -> Settings:
     if settings.url:
         return settings
-    if is_without_server():
+    if is_server_hidden():
         raise NotAllowed("This run knows no server: its worker's server_queues decide which queues' functions do.")
-    return settings.model_copy(update={"url": Embedded(home(settings.home) / "server").start()})
+    return settings.model_copy(update={"url": EmbeddedServer(data_folder(settings.home) / "server").start()})
 
 
 def default_client() -> Client:
@@ -354,7 +354,7 @@ def _warn_in_event_loop() -> None:
     )
 
 
-def _packed(function: Function, call: Any) -> Packed:
+def _pack_call(function: Function, call: Any) -> PackedArguments:
     if isinstance(call, dict):
         return function.packed((), call)
     if not isinstance(call, tuple | list):
@@ -362,7 +362,7 @@ def _packed(function: Function, call: Any) -> Packed:
     return function.packed(tuple(call), {})
 
 
-def _whole(template: RunSpec, packed: Packed, **more: Any) -> RunSpec:
+def _build_spec(template: RunSpec, packed: PackedArguments, **more: Any) -> RunSpec:
     """The spec of one call, which the template is of many."""
     if packed.long is not None:
         args, kwargs = packed.long

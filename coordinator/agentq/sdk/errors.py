@@ -14,7 +14,7 @@ raised in a function, and obeyed by whoever executes it
 ├── Fail, Retry                its own decision
 ├── SoftTimeout                raised in it when its time is over
 ├── Cancelled                  raised in it when it is to stop
-└── Parked                     leaves it when it goes to sleep (agentq.sdk.context)
+└── Parked                     leaves it when it goes to sleep (agentq.sdk.run_context)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from datetime import timedelta
 from typing import Any
 
 from agentq.coordinator.errors import AgentqError, Invalid, WaitTimedOut
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.model.lifecycle import OutcomeClass
 
 
 class ImportFailed(Invalid):
@@ -87,10 +87,10 @@ class Retry(Exception):
     """Raised in a function: this attempt has failed; if its policy allows one more, try again after this time."""
 
     def __init__(self, message: str = "", *, after: str | timedelta | None = None) -> None:
-        from agentq.sdk.options import span_ms
+        from agentq.sdk.options import to_duration_ms
 
         super().__init__(message)
-        self.delay_ms = None if after is None else span_ms(after)
+        self.delay_ms = None if after is None else to_duration_ms(after)
         """None for the wait of its policy."""
 
 

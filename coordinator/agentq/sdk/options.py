@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from pydantic import ValidationError
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.fields import one_sentence
-from agentq.coordinator.moments import duration_ms
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.run import RunSpec
+from agentq.coordinator.model.durations import parse_duration_ms
+from agentq.coordinator.model.field_types import describe_error
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.model.spec import RunSpec
 
 if TYPE_CHECKING:
-    from agentq.sdk.aio import AsyncRun
-    from agentq.sdk.handles import Run
+    from agentq.sdk.async_client import AsyncRun
+    from agentq.sdk.run_handle import Run
 
-Span = str | timedelta
+Duration = str | timedelta
 """A duration: `"90s"`, `"5m"`, `"1h30m"`, or a timedelta."""
 
 
@@ -35,27 +35,27 @@ class Options(TypedDict, total=False):
     retries: int
     """How often it is tried again after it has failed: the `failures` of a RetryPolicy."""
     retry: RetryPolicy
-    timeout: Span
-    stop_grace: Span
-    delay: Span
+    timeout: Duration
+    stop_grace: Duration
+    delay: Duration
     due_at: datetime
-    expires: Span
+    expires: Duration
     after: Run[Any] | AsyncRun[Any] | str | Sequence[Run[Any] | AsyncRun[Any] | str]
     on_failed: Literal["skip", "run", "fail"]
     dedupe_key: str
     if_live: Literal["return", "reject", "replace", "debounce", "follow"]
-    dedupe_ttl: Span
-    debounce_max: Span
+    dedupe_ttl: Duration
+    debounce_max: Duration
     plan: str
     session: str
     children: Literal["cancel", "leave"]
-    result_ttl: Span
+    result_ttl: Duration
     """How long it can be looked up after its end."""
     durable: bool
     """Whether the submit returns only when the run is on the server's disk."""
 
 
-_SPANS = {
+_DURATION_FIELDS = {
     "timeout": "timeout_ms",
     "silence_timeout": "silence_timeout_ms",
     "startup_timeout": "startup_timeout_ms",
@@ -67,69 +67,73 @@ _SPANS = {
     "debounce_max": "debounce_max_ms",
     "result_ttl": "keep_ms",
 }
-_MAPPINGS = ("labels", "demands", "limits", "env")
+_MAPPING_FIELDS = ("labels", "demands", "limits", "env")
 
 
-def spec_of(path: str, options: Options, **more: Any) -> RunSpec:
+def build_function_spec(path: str, options: Options, **more: Any) -> RunSpec:
     """The spec of a run of this function, without arguments."""
-    return RunSpec.checked(kind="function", function=path, **fields_of(options, Options.__annotations__), **more)
+    return RunSpec.checked(
+        kind="function", function=path, **build_spec_fields(options, Options.__annotations__), **more
+    )
 
 
-def fields_of(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def build_spec_fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a spec that options fill. One that is not known is refused; `durable` concerns the submit alone."""
     unknown = options.keys() - known.keys()
     if unknown:
         raise Invalid(f"There is no option {sorted(unknown)[0]!r}; there are {', '.join(known)}.")
     given: dict[str, Any] = dict(options)
     retries, due_at, after, _ = (given.pop(name, None) for name in ("retries", "due_at", "after", "durable"))
-    fields: dict[str, Any] = {_SPANS.get(name, name): _field(name, value) for name, value in given.items()}
+    fields: dict[str, Any] = {
+        _DURATION_FIELDS.get(name, name): _field_value(name, value) for name, value in given.items()
+    }
     if retries is not None:
-        fields["retry"] = _policy(retries, given.get("retry"))
+        fields["retry"] = _retry_policy(retries, given.get("retry"))
     if due_at is not None:
         fields["due_at_ms"] = round(due_at.timestamp() * 1000)
     if after is not None:
-        fields["after"] = ids_of(after)
+        fields["after"] = resolve_run_ids(after)
     return fields
 
 
-def ids_of(runs: Any) -> tuple[str, ...]:
+def resolve_run_ids(runs: Any) -> tuple[str, ...]:
     """The ids of runs, or of one, given as handles or as ids."""
     several = (runs,) if isinstance(runs, str) or hasattr(runs, "__agentq_run__") else runs
     return tuple(each if isinstance(each, str) else str(each.__agentq_run__) for each in several)
 
 
-def span_ms(span: Span) -> int:
+def to_duration_ms(span: Duration) -> int:
     """A duration in milliseconds. A bare number would have no unit, and is refused."""
     if isinstance(span, timedelta):
         if span < timedelta():
             raise Invalid(f"A duration cannot be negative, as {span} is.")
         return round(span.total_seconds() * 1000)
     if isinstance(span, str):
-        return duration_ms(span)
+        return parse_duration_ms(span)
     raise Invalid(f"{span!r} is not a duration; write one like '90s' or '1h30m', or give a timedelta.")
 
 
-def patience_ms(timeout: float | Span | None) -> int | None:
+def to_timeout_ms(timeout: float | Duration | None) -> int | None:
     """How long to wait here: seconds, as everywhere in Python, or a duration."""
     if timeout is None or isinstance(timeout, str | timedelta):
-        return None if timeout is None else span_ms(timeout)
+        return None if timeout is None else to_duration_ms(timeout)
     return max(0, round(timeout * 1000))
 
 
-def _field(name: str, value: Any) -> Any:
-    if name in _SPANS:
+def _field_value(name: str, value: Any) -> Any:
+    if name in _DURATION_FIELDS:
         try:
-            return span_ms(value)
+            return to_duration_ms(value)
         except Invalid as invalid:
             raise Invalid(f"The option {name!r}: {invalid}") from invalid
-    return dict(value) if name in _MAPPINGS else value
+    return dict(value) if name in _MAPPING_FIELDS else value
 
 
-def _policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy:
+def _retry_policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy:
     if policy is not None:
         raise Invalid("Give either retries or retry, whose `failures` is the same number.")
     try:
         return RetryPolicy(failures=retries)
     except ValidationError as error:
-        fault = one_sentence(error).removeprefix("failures: ")
+        fault = describe_error(error).removeprefix("failures: ")
         raise Invalid(f"The option 'retries': {fault}") from error

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from agentq.coordinator import sessions as state
+from agentq.coordinator.bounds import LIST_A_CALL
 from agentq.coordinator.errors import Duplicate, Invalid
-from agentq.coordinator.limits import LIST_A_CALL
-from agentq.sdk.agents import AgentOptions, SessionOptions, agent_spec, budgets_of
-from agentq.sdk.handles import Run
+from agentq.coordinator.sessions import verbs as state
+from agentq.sdk.agent_options import AgentOptions, SessionOptions, build_agent_spec, take_budgets
+from agentq.sdk.run_handle import Run
 
 if TYPE_CHECKING:
-    from agentq.sdk.aio import AsyncClient, AsyncRun
+    from agentq.sdk.async_client import AsyncClient, AsyncRun
     from agentq.sdk.backend import SessionVerbs
     from agentq.sdk.client import Client
 
@@ -34,7 +34,7 @@ class Session:
         if self._agent is None:
             self._agent = self.record().agent
         given: dict[str, Any] = {**options, "session": self.name}
-        spec = agent_spec(self._agent, prompt, given)
+        spec = build_agent_spec(self._agent, prompt, given)
         return Run(self._client, self._client.backend.submit(spec, durable=options.get("durable", False)).id, None)
 
     def turns(self) -> list[Run[Any]]:
@@ -48,7 +48,7 @@ class Session:
             if cursor is None:
                 return [Run(self._client, run_id, None) for run_id in reversed(ids)]
 
-    def record(self) -> state.Session:
+    def record(self) -> state.SessionRecord:
         """Everything that is known of it: its state, what it has spent, which turn goes on."""
         return self._sessions.get(self.name)
 
@@ -87,17 +87,17 @@ class AsyncSession:
 
     async def send(self, prompt: str, **options: Unpack[AgentOptions]) -> AsyncRun[Any]:
         """Say something. The turn is a run; if another one goes on, it begins when that has ended."""
-        from agentq.sdk.aio import AsyncRun
+        from agentq.sdk.async_client import AsyncRun
 
         return AsyncRun(self._client, await self._client.call(self.sync.send, prompt, **options))
 
     async def turns(self) -> list[AsyncRun[Any]]:
         """Its turns that are kept, the first first."""
-        from agentq.sdk.aio import AsyncRun
+        from agentq.sdk.async_client import AsyncRun
 
         return [AsyncRun(self._client, run) for run in await self._client.call(self.sync.turns)]
 
-    async def record(self) -> state.Session:
+    async def record(self) -> state.SessionRecord:
         """Everything that is known of it."""
         return await self._client.call(self.sync.record)
 
@@ -119,7 +119,7 @@ class AsyncSession:
         return f"<session {self.name}>"
 
 
-def opened(client: Client, name: str | None, options: SessionOptions) -> Session:
+def open_session(client: Client, name: str | None, options: SessionOptions) -> Session:
     """The session of that name; begun, if an agent is named and there is none yet."""
     unknown = options.keys() - SessionOptions.__annotations__.keys()
     if unknown:
@@ -134,7 +134,7 @@ def opened(client: Client, name: str | None, options: SessionOptions) -> Session
     sessions = client.backend.sessions
     agent = agent or sessions.get(fork).agent
     try:
-        made = sessions.new(name, agent, budgets=budgets_of(given), fork=fork, **given)
+        made = sessions.new(name, agent, budgets=take_budgets(given), fork=fork, **given)
     except Duplicate:
         made = sessions.get(name or "")
         if made.agent != agent:

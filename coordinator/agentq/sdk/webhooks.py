@@ -20,9 +20,9 @@ from typing import Any
 
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.signing import VERSION, new_secret, signature
+from agentq.coordinator.webhooks.signature import SIGNATURE_VERSION, make_secret, sign_message
 
-__all__ = ["BadSignature", "Message", "new_secret", "verify"]
+__all__ = ["BadSignature", "VerifiedMessage", "make_secret", "verify"]
 
 TOLERANCE_S = 300
 
@@ -32,7 +32,7 @@ class BadSignature(AgentqError):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class VerifiedMessage:
     """What was sent: `type` such as `run.failed`, and in `facts` the event."""
 
     id: str
@@ -48,7 +48,7 @@ def verify(
     *,
     tolerance_s: int = TOLERANCE_S,
     now_s: Callable[[], float] = lambda: wall_ms() / 1000,
-) -> Message:
+) -> VerifiedMessage:
     """The message, if one of the secrets has signed it; BadSignature if not."""
     given = {name.lower(): value for name, value in headers.items()}
     try:
@@ -61,11 +61,11 @@ def verify(
     if abs(now_s() - at_s) > tolerance_s:
         raise BadSignature(f"The message was sent more than {tolerance_s} s ago, or will be.")
     secrets = [secret] if isinstance(secret, str) else list(secret)
-    good = [signature(each, message, at_s, body) for each in secrets]
-    shown = [each for each in told.split() if each.startswith(f"{VERSION},")]
+    good = [sign_message(each, message, at_s, body) for each in secrets]
+    shown = [each for each in told.split() if each.startswith(f"{SIGNATURE_VERSION},")]
     # All are compared, so that the time it takes tells nothing.
     fits = [hmac.compare_digest(each.encode(), mine.encode()) for each in shown for mine in good]
     if not any(fits):
         raise BadSignature("None of its signatures fits.")
     content = json.loads(body)
-    return Message(message, content["type"], at_s, content["data"])
+    return VerifiedMessage(message, content["type"], at_s, content["data"])

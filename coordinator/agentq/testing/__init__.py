@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentq.testing.assertions import assert_nothing_submitted, assert_submitted, submitted
     from agentq.testing.clock import Clock
-    from agentq.testing.eagerness import eager
-    from agentq.testing.memory import MemoryClient, MemoryQueue
+    from agentq.testing.eager_mode import eager
+    from agentq.testing.memory_queue import MemoryClient, MemoryQueue
     from agentq.testing.worker import Worker
 
 __all__ = [
@@ -30,21 +30,21 @@ __all__ = [
     "submitted",
 ]
 
-_HOMES = {
+_LAZY_EXPORTS = {
     "Clock": "clock",
-    "MemoryClient": "memory",
-    "MemoryQueue": "memory",
+    "MemoryClient": "memory_queue",
+    "MemoryQueue": "memory_queue",
     "Worker": "worker",
     "assert_nothing_submitted": "assertions",
     "assert_submitted": "assertions",
-    "eager": "eagerness",
+    "eager": "eager_mode",
     "submitted": "assertions",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    found = getattr(import_module(f"{__name__}.{_LAZY_EXPORTS[name]}"), name)
     globals()[name] = found
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from agentq.coordinator.clock import wall_ms
-from agentq.sdk.options import Span, span_ms
+from agentq.sdk.options import Duration, to_duration_ms
 
 
 class Clock:
@@ -18,6 +18,6 @@ class Clock:
         """The time, in UTC."""
         return datetime.fromtimestamp(self.now_ms / 1000, UTC)
 
-    def advance(self, span: Span) -> None:
+    def advance(self, span: Duration) -> None:
         """Let time pass: `"90s"`, `"1h"` or a timedelta. Nothing happens by itself; run the worker."""
-        self.now_ms += span_ms(span)
+        self.now_ms += to_duration_ms(span)

@@ -18,26 +18,26 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
-from agentq.coordinator import limits
+from agentq.coordinator import bounds
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.duties.promoter import Promoter
 from agentq.coordinator.errors import AgentqError, Invalid
-from agentq.coordinator.lease import Identity, Lease
-from agentq.coordinator.lifecycle import OutcomeClass, State
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim, Queue
-from agentq.coordinator.run import Outcome, RunSpec, is_function_lane, spec_from_wire
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.waiting import Resumption
-from agentq.sdk.calls import Function, load
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import Outcome, RunSpec, is_function_lane, parse_spec
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.coordinator.runs.wait import Resumption
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
 from agentq.sdk.client import Client
-from agentq.sdk.context import Parked, RunContext, entered
 from agentq.sdk.errors import Cancelled, Fail, ImportFailed, Retry, SoftTimeout
-from agentq.sdk.options import Span, span_ms
-from agentq.testing.memory import MemoryClient
+from agentq.sdk.functions.codec import Function, load_function
+from agentq.sdk.options import Duration, to_duration_ms
+from agentq.sdk.run_context import Parked, RunContext, use_run_context
+from agentq.testing.memory_queue import MemoryClient
 
 ROUNDS_MAX = 10_000
 """Rounds after which runs that make each other anew are taken to do so for ever."""
-AT_MOST = timedelta(days=31)
+IDLE_ADVANCE_MAX = timedelta(days=31)
 
 
 class Worker:
@@ -51,7 +51,7 @@ class Worker:
         self._settings = Settings()
 
     @property
-    def _queue(self) -> Queue:
+    def _queue(self) -> RunVerbs:
         return self.client.queue
 
     def run_all(self) -> int:
@@ -64,12 +64,12 @@ class Worker:
             done += attempts
         raise Invalid(f"Runs were still pending after {ROUNDS_MAX} rounds; do they submit each other for ever?")
 
-    def run_until_idle(self, at_most: Span = AT_MOST) -> int:
+    def run_until_idle(self, at_most: Duration = IDLE_ADVANCE_MAX) -> int:
         """The same, and move the clock to whatever is due within `at_most`, until nothing is. Returns the attempts."""
         if not isinstance(self.client, MemoryClient):
             raise Invalid("The clock of a server cannot be moved; run_until_idle is for a queue in memory.")
         clock, done = self.client.clock, 0
-        end_ms = clock.now_ms + span_ms(at_most)
+        end_ms = clock.now_ms + to_duration_ms(at_most)
         for _ in range(ROUNDS_MAX):
             done += self.run_all()
             due_ms = self._next_due_ms()
@@ -104,8 +104,8 @@ class Worker:
         queues = [name for name in self.client.records.count() if name]
         if not queues:
             return 0
-        identity = Identity(id=f"testing-{self._queue.store.nonce()}", queues=tuple(queues), labels=self.labels)
-        lease = Lease(self._queue.store, identity, self._settings)
+        identity = WorkerIdentity(id=f"testing-{self._queue.store.nonce()}", queues=tuple(queues), labels=self.labels)
+        lease = WorkerLease(self._queue.store, identity, self._settings)
         lease.register()
         try:
             claims = [claim for claim in lease.claim(0, 1) if is_function_lane(claim.lane)]
@@ -116,13 +116,13 @@ class Worker:
         return len(claims)
 
     def _attempt(self, claim: Claim) -> None:
-        spec = spec_from_wire(claim.spec, claim.lane)
+        spec = parse_spec(claim.spec, claim.lane)
         if self._queue.start([claim])[0] is not None:
             # Somebody has cancelled it between claim and start.
             self._queue.fail(claim, Outcome(class_=OutcomeClass.CANCELLED))
             return
         self.raised.pop(claim.id, None)
-        step = _Step(OutcomeClass.REJECTED)
+        step = _CallProgress(OutcomeClass.REJECTED)
         try:
             value = self._called(claim, spec, step)
         except Parked as parked:
@@ -130,33 +130,35 @@ class Worker:
         except (Exception, Cancelled) as error:  # noqa: BLE001 - whatever a function raises is its outcome
             self.raised[claim.id] = error
             delay_ms = error.delay_ms if isinstance(error, Retry) else None
-            self._queue.fail(claim, outcome_of(error, step.class_), delay_ms=delay_ms)
+            self._queue.fail(claim, error_outcome(error, step.class_), delay_ms=delay_ms)
         else:
             self._queue.finish([(claim, Outcome(result=value))])
 
-    def _called(self, claim: Claim, spec: RunSpec, step: _Step) -> Any:
+    def _called(self, claim: Claim, spec: RunSpec, step: _CallProgress) -> Any:
         """The result as JSON values."""
         assert spec.function is not None
-        function = load(spec.function)
-        context = RunContext(claim.id, int(claim.fence.partition("-")[0]), _Host(self, claim), client=self.client)
-        with entered(context):
-            args, kwargs = _arguments(function, claim, spec)
+        function = load_function(spec.function)
+        context = RunContext(
+            claim.id, int(claim.fence.partition("-")[0]), _FunctionHost(self, claim), client=self.client
+        )
+        with use_run_context(context):
+            args, kwargs = _parse_arguments(function, claim, spec)
             step.class_ = OutcomeClass.EXIT
             value = function.run(*args, **kwargs)
             if asyncio.iscoroutine(value):
-                value = _awaited(value)
+                value = _run_coroutine(value)
             step.class_ = OutcomeClass.CHECK
             return json.loads(function.result(value))
 
 
 @dataclass(slots=True)
-class _Step:
+class _CallProgress:
     """How far a call has come: the class of an outcome that ends it here."""
 
     class_: OutcomeClass
 
 
-class _Host:
+class _FunctionHost:
     """What the functions of this worker say, straight to the queue."""
 
     def __init__(self, worker: Worker, claim: Claim) -> None:
@@ -168,8 +170,8 @@ class _Host:
         self._queue.report(self._claim, next(self._reports), progress)
 
     def log(self, run_id: str, text: str) -> None:  # noqa: ARG002
-        size = limits.LOG_CHUNK_CHARACTERS
-        chunks = [Chunk("out", text[at : at + size]) for at in range(0, len(text), size)]
+        size = bounds.LOG_CHUNK_CHARACTERS
+        chunks = [LogChunk("out", text[at : at + size]) for at in range(0, len(text), size)]
         self._queue.log(self._claim, next(self._logs), chunks)
 
     def is_cancelled(self, run_id: str) -> bool:
@@ -179,7 +181,7 @@ class _Host:
         return self._queue.receive(self._claim)
 
 
-def outcome_of(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT) -> Outcome:
+def error_outcome(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT) -> Outcome:
     """How an attempt ended that raised this; the class is that of any exception which says nothing by itself."""
     if isinstance(error, ImportFailed):
         class_ = OutcomeClass.SPAWN
@@ -193,23 +195,23 @@ def outcome_of(error: BaseException, class_: OutcomeClass = OutcomeClass.EXIT) -
         if isinstance(error, Fail):
             class_ = OutcomeClass.CHECK if error.class_ is OutcomeClass.OK else error.class_
     said = str(error) if isinstance(error, AgentqError | Fail) else f"{type(error).__name__}: {error}"
-    tail = "".join(traceback.format_exception(error))[-limits.TAIL_CHARACTERS :]
-    return Outcome(class_=class_, error=said[: limits.ERROR_CHARACTERS], tail=tail)
+    tail = "".join(traceback.format_exception(error))[-bounds.TAIL_CHARACTERS :]
+    return Outcome(class_=class_, error=said[: bounds.ERROR_CHARACTERS], tail=tail)
 
 
-_CLASSES: tuple[tuple[type[BaseException], OutcomeClass], ...] = (
+_CLASSES_BY_ERROR: tuple[tuple[type[BaseException], OutcomeClass], ...] = (
     (SoftTimeout, OutcomeClass.TIMEOUT),
     (Cancelled, OutcomeClass.CANCELLED),
     (MemoryError, OutcomeClass.OOM),
 )
 
 
-def _arguments(function: Function, claim: Claim, spec: RunSpec) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _parse_arguments(function: Function, claim: Claim, spec: RunSpec) -> tuple[tuple[Any, ...], dict[str, Any]]:
     text = claim.spec.removeprefix(function.path)
     return function.arguments_of(spec.args, spec.kwargs) if text == claim.spec else function.arguments(text)
 
 
-def _awaited(coroutine: Any) -> Any:
+def _run_coroutine(coroutine: Any) -> Any:
     """What a coroutine returns; in a thread of its own if the test itself runs in an event loop."""
     try:
         asyncio.get_running_loop()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentq.coordinator.errors import Invalid
-from agentq.worker.agents import accounts
-from agentq.worker.agents.profile import Profile
+from agentq.worker.agents.accounts import billing
+from agentq.worker.agents.profiles.profile import Profile
 
 WORKER = {"HOME": "/home/me", "WORK_KEY": "k-1", "EMPTY": "", "AGENTQ_TOKEN": "secret", "SLY": "$WORK_KEY"}
 
@@ -27,18 +27,18 @@ def profile(**of_accounts: dict[str, Any]) -> Profile:
 def test_accounts_take_turns_in_the_order_in_which_they_stand() -> None:
     three = profile(work={}, home={}, beach={})
 
-    assert accounts.in_order(three) == ["work", "home", "beach"]
-    assert accounts.in_order(three, "home") == ["home"]
-    assert accounts.in_order(profile()) == accounts.in_order(profile(), "default") == ["default"]
+    assert billing.order_accounts(three) == ["work", "home", "beach"]
+    assert billing.order_accounts(three, "home") == ["home"]
+    assert billing.order_accounts(profile()) == billing.order_accounts(profile(), "default") == ["default"]
 
 
 def test_an_unknown_account_is_answered_with_the_nearest() -> None:
     with pytest.raises(Invalid, match=r"There is no account 'wrok' on this worker; did you mean work\?"):
-        accounts.in_order(profile(work={}, home={}), "wrok")
+        billing.order_accounts(profile(work={}, home={}), "wrok")
 
 
 def test_each_account_of_each_agent_has_a_gate_of_its_own() -> None:
-    assert accounts.gate("claude", "work") == "account:claude:work"
+    assert billing.build_gate_key("claude", "work") == "account:claude:work"
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_each_account_of_each_agent_has_a_gate_of_its_own() -> None:
     ],
 )
 def test_an_accounts_variables_are_filled_in_once_from_the_workers(value: str, filled: str) -> None:
-    assert accounts.variables(profile(work={"K": value}), "work", WORKER) == {"K": filled}
+    assert billing.build_account_variables(profile(work={"K": value}), "work", WORKER) == {"K": filled}
 
 
 @pytest.mark.parametrize("name", ["MISSING", "EMPTY", "AGENTQ_TOKEN"])
 def test_an_account_whose_variable_is_not_there_cannot_be_used(name: str) -> None:
     with pytest.raises(Invalid, match=rf"The account work cannot be used, for its K: \${name} is not set"):
-        accounts.variables(profile(work={"K": f"${name}"}), "work", WORKER)
+        billing.build_account_variables(profile(work={"K": f"${name}"}), "work", WORKER)

@@ -13,9 +13,9 @@ import pytest
 from support.acp_bridge import Scene, nobody_is_left, scene, told
 from support.servers import until
 
-from agentq.coordinator.doings import Doing
-from agentq.worker.agents.acp.rpc import message_of
-from agentq.worker.agents.acp.updates import Updates
+from agentq.coordinator.model.agent_events import AgentEvent
+from agentq.worker.agents.acp.json_rpc import parse_message
+from agentq.worker.agents.acp.updates import AcpUpdates
 
 pytestmark = pytest.mark.full("forty bridges and agents are started")
 
@@ -179,8 +179,8 @@ def test_whoever_stops_reading_ends_it(stage: Scene) -> None:
 
 
 def test_messages_that_are_told_apart_stay_apart_and_the_last_is_the_answer() -> None:
-    said = list[Doing]()
-    updates = Updates(said.append)
+    said = list[AgentEvent]()
+    updates = AcpUpdates(said.append)
     updates.live = True
     for name, text in (("1", "Let me"), ("1", " look."), ("2", "It is done."), (None, " All of it.")):
         content = {"type": "text", "text": text}
@@ -204,15 +204,15 @@ SAMPLES = (
 @pytest.mark.parametrize("seed", range(20))
 def test_no_update_can_break_the_reader(seed: int) -> None:
     """Whatever is told in return can be written as UTF-8."""
-    chance, said = random.Random(seed), list[Doing]()
-    updates = Updates(said.append)
+    chance, said = random.Random(seed), list[AgentEvent]()
+    updates = AcpUpdates(said.append)
     updates.live = True
     for _ in range(500):
         sample = bytearray(chance.choice(SAMPLES))
         for _ in range(chance.randrange(4)):
             at = chance.randrange(len(sample))
             sample[at : at + chance.randrange(8)] = chance.choice((b"", b"null", b"[]", b"{}", b"7", b'"', b"\xff"))
-        updates.take(message_of(bytes(sample)))
+        updates.take(parse_message(bytes(sample)))
     updates.flush()
 
     assert said

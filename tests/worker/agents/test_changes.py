@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentq.worker.agents import changes
-from agentq.worker.agents.changes import Fingerprint
+from agentq.worker.agents import tree_fingerprint
+from agentq.worker.agents.tree_fingerprint import Fingerprint
 
 AS = ("-c", "user.name=T", "-c", "user.email=t@example.com", "-c", "init.defaultBranch=main")
 
@@ -283,7 +283,7 @@ def test_a_git_that_does_not_answer_is_left(repository: Path, tmp_path: Path, mo
 
 
 def test_more_changes_than_are_kept_are_still_told_apart(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "ENTRIES", 3)
+    monkeypatch.setattr(tree_fingerprint, "ENTRIES_MAX", 3)
     for number in range(9):
         (repository / f"n{number}").write_text("x")
     before = look(repository)
@@ -294,7 +294,7 @@ def test_more_changes_than_are_kept_are_still_told_apart(repository: Path, monke
 
 
 def test_a_large_file_is_known_by_its_size_and_time(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "HASHED_BYTES", 10)
+    monkeypatch.setattr(tree_fingerprint, "HASHED_BYTES_MAX", 10)
     (repository / "large").write_text("x" * 100)
     before = look(repository)
     assert look(repository) == before

@@ -8,7 +8,7 @@ import pytest
 from support.agent_output import read
 from worker.agents.test_format_claude import GOOD, INIT, failed, text
 
-from agentq.worker.agents.reading import Before
+from agentq.worker.agents.reader import PriorConversation
 
 
 def billed(cost: float, read: int, wrote: int, id_: str = "m1") -> list[dict[str, Any]]:
@@ -25,7 +25,9 @@ def test_every_turn_of_a_conversation_costs_what_it_costs_whichever_totals_the_v
     costs, tokens, sums = [], [], []
     for turn in (1, 2, 3, 4):
         whole = turn if bills == "the conversation" or (turn == 4 and bills != "each process") else 1
-        reading = read("claude", billed(0.006 * whole, 1_000 * whole, 100 * whole), before=Before(totals=totals))
+        reading = read(
+            "claude", billed(0.006 * whole, 1_000 * whole, 100 * whole), before=PriorConversation(totals=totals)
+        )
         totals = dict(reading.facts.totals)
         costs.append(reading.facts.spent.cost_usd)
         tokens.append(reading.facts.spent.input_tokens)
@@ -39,7 +41,7 @@ def test_every_turn_of_a_conversation_costs_what_it_costs_whichever_totals_the_v
 
 def test_a_bill_of_a_process_that_fails_before_it_asks_its_model_is_nothing() -> None:
     models = {"claude-opus-5-5": {"inputTokens": 0, "outputTokens": 0}}
-    before = Before(totals={"cost_usd": 0.5, "input_tokens": 900, "cached_tokens": 0, "output_tokens": 90})
+    before = PriorConversation(totals={"cost_usd": 0.5, "input_tokens": 900, "cached_tokens": 0, "output_tokens": 90})
     reading = read("claude", [INIT, {**failed("no"), "total_cost_usd": 0, "modelUsage": models}], before=before)
 
     assert (reading.facts.spent.cost_usd, reading.facts.spent.input_tokens) == (0, 0)

@@ -12,9 +12,9 @@ import pytest
 from support.agent_output import read
 from support.generated_docs import ROOT
 
-from agentq.coordinator.doings import Called, Other, Said, Spent
-from agentq.worker.agents.profiles import Profiles
-from agentq.worker.agents.reading import Before
+from agentq.coordinator.model.agent_events import SpendingEvent, TextEvent, ToolCallEvent, UnknownEvent
+from agentq.worker.agents.profiles.registry import ProfileRegistry
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
 RESULT = {"type": "result", "ok": True, "text": "Done."}
@@ -40,9 +40,9 @@ def test_each_line_is_a_doing() -> None:
     reading = read("agentq", lines)
 
     assert reading.types == [line["type"] for line in lines]
-    assert reading.of(Called)[0].input == {"a": [1]}
+    assert reading.of(ToolCallEvent)[0].input == {"a": [1]}
     assert (reading.facts.session, reading.facts.model, reading.facts.text) == ("s1", "m", "Done.")
-    assert reading.facts.spent == Spent(cost_usd=0.5, input_tokens=10, output_tokens=2, turns=1)
+    assert reading.facts.spent == SpendingEvent(cost_usd=0.5, input_tokens=10, output_tokens=2, turns=1)
     assert reading.judged(0).kind is Kind.OK
 
 
@@ -70,11 +70,11 @@ def test_facts_say_how_it_went_and_are_not_told() -> None:
 
 
 def test_totals_are_of_the_conversation_and_what_was_before_is_taken_off() -> None:
-    before = Before(totals={"cost_usd": 2.0, "input_tokens": 100})
+    before = PriorConversation(totals={"cost_usd": 2.0, "input_tokens": 100})
     spent = {"type": "spent", "input_tokens": 1, "output_tokens": 7, "turns": 1}
     reading = read("agentq", [spent, facts(totals={"cost_usd": 2.5, "input_tokens": 150})], before=before)
 
-    assert reading.of(Spent)[-1] == Spent(cost_usd=0.5, input_tokens=50, output_tokens=7, turns=1)
+    assert reading.of(SpendingEvent)[-1] == SpendingEvent(cost_usd=0.5, input_tokens=50, output_tokens=7, turns=1)
 
 
 def test_what_is_left_out_of_facts_stays_as_it_was() -> None:
@@ -97,10 +97,10 @@ def test_a_wish_to_be_woken_and_denials_are_facts() -> None:
 
 
 def test_tokens_without_a_cost_are_priced() -> None:
-    before = Before(prices={"m": {"input": 1.0, "output": 1.0}}, model="m")
+    before = PriorConversation(prices={"m": {"input": 1.0, "output": 1.0}}, model="m")
     reading = read("agentq", [{"type": "spent", "input_tokens": 10, "output_tokens": 2}], before=before)
 
-    assert reading.of(Spent)[0].cost_usd == pytest.approx(12e-6)
+    assert reading.of(SpendingEvent)[0].cost_usd == pytest.approx(12e-6)
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_tokens_without_a_cost_are_priced() -> None:
 def test_what_is_not_of_the_language_passes_through_and_changes_nothing(line: dict[str, Any]) -> None:
     reading = read("agentq", [line])
 
-    assert reading.of(Other)[0].raw == line
+    assert reading.of(UnknownEvent)[0].raw == line
     assert reading.facts.kind is None
 
 
 def test_texts_are_cut_and_lines_of_no_json_are_passed_over() -> None:
     reading = read("agentq", ["hello", {"type": "text", "text": "x" * 100_000}, {"type": "began", "model": "a\nb"}])
 
-    assert len(reading.of(Said)[0].text) < 5_000
+    assert len(reading.of(TextEvent)[0].text) < 5_000
     assert reading.facts.model == "a b"
 
 
@@ -145,5 +145,5 @@ def test_the_agent_of_the_readme_is_a_whole_one(tmp_path: Path) -> None:
     (profile,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "agentq.toml").write_text(profile)
     settings = {"HOME": str(tmp_path), "AGENTQ_CONFIG": str(tmp_path / "agentq.toml")}
-    mine = Profiles.found(settings, tmp_path).get("mine")
+    mine = ProfileRegistry.found(settings, tmp_path).get("mine")
     assert (mine.command, mine.format) == (str(tmp_path / "my-agent"), "agentq")

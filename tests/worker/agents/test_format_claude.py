@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from support.agent_output import NOW_MS, captured, read
 
-from agentq.coordinator.doings import (
-    Called,
-    Changed,
-    Concluded,
-    Denied,
-    Held,
-    Limited,
-    Planned,
-    Returned,
-    Said,
-    Sleeps,
-    Spent,
-    Turned,
+from agentq.coordinator.model.agent_events import (
+    AccountLimitEvent,
+    FileChangeEvent,
+    ModelTurnEvent,
+    ResultEvent,
+    SleepRequestEvent,
+    SpendingEvent,
+    TextEvent,
+    ThrottledEvent,
+    TodoListEvent,
+    ToolCallEvent,
+    ToolDeniedEvent,
+    ToolResultEvent,
 )
-from agentq.worker.agents.reading import Before
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
 INIT = {
@@ -62,9 +62,9 @@ def test_a_real_turn_with_a_tool_is_told_from_its_beginning_to_its_end() -> None
     assert reading.types == [
         *("began", "turn", "spent", "tool", "tool_end", "file", "turn", "spent", "text", "spent", "result")
     ]
-    assert reading.of(Changed)[0].path == "made.txt"
+    assert reading.of(FileChangeEvent)[0].path == "made.txt"
     assert reading.facts.session == "0c1f7e5a-8a52-4b5e-9c1e-2f6d3b7a9e10"
-    assert reading.facts.spent == Spent(cost_usd=0.012, input_tokens=2000, output_tokens=200, turns=2)
+    assert reading.facts.spent == SpendingEvent(cost_usd=0.012, input_tokens=2000, output_tokens=200, turns=2)
     assert reading.facts.text == "I wrote made.txt."
     assert reading.judged(0).kind is Kind.OK
 
@@ -80,7 +80,7 @@ def test_a_success_that_is_marked_as_an_error_is_none() -> None:
 
 def test_what_is_billed_is_what_the_conversation_has_cost_more_than_before() -> None:
     first = captured("claude-tool")
-    second = captured("claude-resumed", Before(totals=first.facts.totals))
+    second = captured("claude-resumed", PriorConversation(totals=first.facts.totals))
 
     assert second.facts.spent.cost_usd == pytest.approx(0.006)
     assert (second.facts.spent.input_tokens, second.facts.spent.output_tokens) == (1000, 100)
@@ -88,14 +88,16 @@ def test_what_is_billed_is_what_the_conversation_has_cost_more_than_before() -> 
 
 
 def test_a_fork_is_billed_for_what_it_cost_more_than_its_parent() -> None:
-    parent = captured("claude-resumed", Before(totals=captured("claude-tool").facts.totals))
-    fork = captured("claude-forked", Before(totals=parent.facts.totals))
+    parent = captured("claude-resumed", PriorConversation(totals=captured("claude-tool").facts.totals))
+    fork = captured("claude-forked", PriorConversation(totals=parent.facts.totals))
 
     assert fork.facts.spent.cost_usd == pytest.approx(0.006)
 
 
 def test_a_total_that_is_smaller_than_before_has_begun_anew() -> None:
-    reading = read("claude", [INIT, {**GOOD, "total_cost_usd": 0.5}], before=Before(totals={"cost_usd": 2.0}))
+    reading = read(
+        "claude", [INIT, {**GOOD, "total_cost_usd": 0.5}], before=PriorConversation(totals={"cost_usd": 2.0})
+    )
 
     assert reading.facts.spent.cost_usd == 0.5
     assert reading.facts.totals == {"cost_usd": 0.5}
@@ -121,8 +123,10 @@ def test_what_follows_a_result_and_is_not_the_agents_work_leaves_it_the_end() ->
 def test_a_wish_to_be_woken_is_kept_with_its_prompt() -> None:
     reading = captured("claude-wakeup")
 
-    (sleep,) = reading.of(Sleeps)
-    assert sleep == Sleeps(for_ms=60_000, prompt="Go on: SCN:text It is done.", why="the build needs a while")
+    (sleep,) = reading.of(SleepRequestEvent)
+    assert sleep == SleepRequestEvent(
+        for_ms=60_000, prompt="Go on: SCN:text It is done.", why="the build needs a while"
+    )
     assert reading.facts.sleep == sleep
     assert reading.judged(-9, why="sleep").kind is Kind.SLEEPS
     assert reading.judged(0).kind is Kind.SLEEPS
@@ -146,9 +150,9 @@ def test_a_wish_without_a_time_is_none(seconds: Any) -> None:
 def test_tools_that_were_not_allowed_are_a_warning() -> None:
     reading = captured("claude-denied")
 
-    assert [denied.tool for denied in reading.of(Denied)] == ["Write"]
+    assert [denied.tool for denied in reading.of(ToolDeniedEvent)] == ["Write"]
     assert reading.facts.denials == ["Write"]
-    assert reading.of(Changed) == []
+    assert reading.of(FileChangeEvent) == []
     assert reading.judged(0).kind is Kind.OK_WITH_DENIALS
 
 
@@ -161,7 +165,9 @@ def test_denials_that_only_the_result_tells_are_told() -> None:
 def test_a_limit_of_the_account_comes_with_its_reset() -> None:
     reading = captured("claude-quota")
 
-    assert reading.of(Limited) == [Limited(reached=True, until_ms=1_795_049_782_000, what="five_hour")]
+    assert reading.of(AccountLimitEvent) == [
+        AccountLimitEvent(reached=True, until_ms=1_795_049_782_000, what="five_hour")
+    ]
     verdict = reading.judged(1)
     assert verdict.kind is Kind.LIMITED
     assert verdict.reset_at_ms == 1_795_049_782_000
@@ -181,7 +187,7 @@ def test_a_rejected_request_that_is_paid_for_otherwise_is_no_limit() -> None:
     info = {"status": "rejected", "resetsAt": 1_795_049_782, "overageStatus": "allowed", "isUsingOverage": True}
     reading = read("claude", [INIT, {"type": "rate_limit_event", "rate_limit_info": info}, assistant(text("Hi")), GOOD])
 
-    assert reading.of(Limited) == []
+    assert reading.of(AccountLimitEvent) == []
     assert reading.judged(0).kind is Kind.OK
 
 
@@ -262,7 +268,7 @@ def test_requests_that_are_tried_again_are_told_and_explain_a_silence() -> None:
     retry = {"type": "system", "subtype": "api_retry", "error_status": 401, "error": "x", "retry_delay_ms": 900}
     reading = read("claude", [INIT, retry])
 
-    assert reading.of(Held) == [Held(why="x", for_ms=900)]
+    assert reading.of(ThrottledEvent) == [ThrottledEvent(why="x", for_ms=900)]
     assert reading.judged(143, why="silence").kind is Kind.AUTH
     assert reading.judged(143).kind is Kind.KILLED
     assert read("claude", [INIT, retry, assistant(text("Hi"))]).judged(143, why="silence").kind is Kind.SILENCE
@@ -273,13 +279,13 @@ def test_a_message_in_several_events_is_one_turn_and_is_counted_once() -> None:
     again["message"]["usage"] = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 9}
     reading = read("claude", [INIT, assistant(text("A")), again, assistant(text("C"), id_="m2")])
 
-    assert [turned.number for turned in reading.of(Turned)] == [1, 2]
-    assert [said.text for said in reading.of(Said)] == ["A", "B", "C"]
-    assert reading.facts.spent == Spent(input_tokens=200, cached_tokens=180, output_tokens=14, turns=2)
+    assert [turned.number for turned in reading.of(ModelTurnEvent)] == [1, 2]
+    assert [said.text for said in reading.of(TextEvent)] == ["A", "B", "C"]
+    assert reading.facts.spent == SpendingEvent(input_tokens=200, cached_tokens=180, output_tokens=14, turns=2)
 
 
 def test_tokens_are_priced_until_the_bill_comes() -> None:
-    before = Before(prices={"claude-opus": {"input": 10.0, "cached": 1.0, "output": 100.0}})
+    before = PriorConversation(prices={"claude-opus": {"input": 10.0, "cached": 1.0, "output": 100.0}})
     reading = read("claude", [INIT, assistant(text("A"))], before=before)
     assert reading.facts.spent.cost_usd == pytest.approx((10 * 10 + 90 * 1 + 5 * 100) / 1e6)
 
@@ -290,9 +296,9 @@ def test_tokens_are_priced_until_the_bill_comes() -> None:
 def test_what_a_helper_of_the_agent_says_is_not_its_answer() -> None:
     reading = read("claude", [INIT, assistant(text("Aside"), tool("Bash", command="ls"), parent_tool_use_id="t0")])
 
-    assert reading.of(Said) == []
-    assert [called.about for called in reading.of(Called)] == ["ls"]
-    assert reading.of(Turned) == []
+    assert reading.of(TextEvent) == []
+    assert [called.about for called in reading.of(ToolCallEvent)] == ["ls"]
+    assert reading.of(ModelTurnEvent) == []
     assert reading.facts.spent.input_tokens == 100, "it costs, though"
 
 
@@ -300,15 +306,15 @@ def test_a_plan_is_told_as_a_whole() -> None:
     todos = [{"content": "a", "status": "completed"}, {"content": "b", "status": "in_progress"}, {"content": "c"}]
     reading = read("claude", [INIT, assistant(tool("TodoWrite", todos=todos))])
 
-    assert reading.of(Planned)[0].items == [("a", "done"), ("b", "doing"), ("c", "todo")]
+    assert reading.of(TodoListEvent)[0].items == [("a", "done"), ("b", "doing"), ("c", "todo")]
 
 
 def test_a_tool_that_failed_is_told_and_changes_no_file() -> None:
     lines = [INIT, assistant(tool("Edit", file_path="a.py")), returned(content=[text("No such file")], is_error=True)]
     reading = read("claude", lines)
 
-    assert reading.of(Returned) == [Returned(id="t1", tool="Edit", ok=False, text="No such file")]
-    assert reading.of(Changed) == []
+    assert reading.of(ToolResultEvent) == [ToolResultEvent(id="t1", tool="Edit", ok=False, text="No such file")]
+    assert reading.of(FileChangeEvent) == []
 
 
 def test_structured_output_is_kept() -> None:
@@ -350,8 +356,8 @@ def test_cursor_tells_its_tools_beside_its_messages() -> None:
         ],
     )
 
-    assert [changed.path for changed in reading.of(Changed)] == ["a.txt"]
-    assert [denied.tool for denied in reading.of(Denied)] == ["Bash"]
+    assert [changed.path for changed in reading.of(FileChangeEvent)] == ["a.txt"]
+    assert [denied.tool for denied in reading.of(ToolDeniedEvent)] == ["Bash"]
     assert reading.judged(0).kind is Kind.OK_WITH_DENIALS
 
 
@@ -371,4 +377,4 @@ def test_what_it_does_not_know_passes_through() -> None:
 
 
 def test_a_result_is_told_with_its_words() -> None:
-    assert read("claude", [INIT, GOOD]).of(Concluded) == [Concluded(ok=True, text="Done.")]
+    assert read("claude", [INIT, GOOD]).of(ResultEvent) == [ResultEvent(ok=True, text="Done.")]

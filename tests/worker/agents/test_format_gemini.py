@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 from support.agent_output import captured, read
 
-from agentq.coordinator.doings import Called, Changed, Denied, Held, Returned, Said, Turned
-from agentq.worker.agents.formats.events import REFUSALS
-from agentq.worker.agents.reading import Before
+from agentq.coordinator.model.agent_events import (
+    FileChangeEvent,
+    ModelTurnEvent,
+    TextEvent,
+    ThrottledEvent,
+    ToolCallEvent,
+    ToolDeniedEvent,
+    ToolResultEvent,
+)
+from agentq.worker.agents.formats.json_lines import REFUSALS_MAX
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
 INIT = {"type": "init", "session_id": "s1", "model": "gemini-2.5-pro"}
@@ -26,7 +34,7 @@ def test_a_real_turn_with_a_tool_is_told() -> None:
 
     assert reading.types == ["began", "turn", "tool", "tool_end", "file", "turn", "text", "spent", "result"]
     assert reading.facts.text == "I wrote made.txt."
-    assert reading.of(Changed)[0].path.endswith("made.txt")
+    assert reading.of(FileChangeEvent)[0].path.endswith("made.txt")
     assert (reading.facts.spent.input_tokens, reading.facts.spent.cached_tokens) == (2000, 800)
     assert reading.judged(0).kind is Kind.OK
 
@@ -35,9 +43,9 @@ def test_an_answer_in_pieces_is_told_as_one() -> None:
     call = {"type": "tool_use", "tool_name": "read_file", "tool_id": "t", "parameters": {"absolute_path": "/a"}}
     reading = read("gemini", [INIT, piece("Let me"), piece(" look."), call, piece("It "), piece("is so."), DONE])
 
-    assert [said.text for said in reading.of(Said)] == ["Let me look.", "It is so."]
+    assert [said.text for said in reading.of(TextEvent)] == ["Let me look.", "It is so."]
     assert reading.facts.text == "It is so."
-    assert reading.of(Called)[0].about == "/a"
+    assert reading.of(ToolCallEvent)[0].about == "/a"
 
 
 def test_the_model_is_asked_again_when_tools_have_ended() -> None:
@@ -46,7 +54,7 @@ def test_the_model_is_asked_again_when_tools_have_ended() -> None:
     ]
     ends = [{"type": "tool_result", "tool_id": name, "status": "success", "output": "."} for name in ("a", "b")]
 
-    assert len(read("gemini", [INIT, *two, *ends, piece("Hm"), DONE]).of(Turned)) == 2
+    assert len(read("gemini", [INIT, *two, *ends, piece("Hm"), DONE]).of(ModelTurnEvent)) == 2
 
 
 @pytest.mark.parametrize(
@@ -106,9 +114,9 @@ def test_a_silence_after_failed_requests_is_a_throttle() -> None:
 def test_requests_that_are_refused_one_after_the_other_are_told_and_end_it() -> None:
     told = '{"error":{"code":503,"status":"UNAVAILABLE","message":"The model is overloaded."}}'
     line = f"Attempt 1 failed with status 503. Retrying with backoff... _ApiError: {told}"
-    reading = read("gemini", [INIT], [line] * REFUSALS)
+    reading = read("gemini", [INIT], [line] * REFUSALS_MAX)
 
-    assert [held.why for held in reading.of(Held)] == ["The model is overloaded."] * REFUSALS
+    assert [held.why for held in reading.of(ThrottledEvent)] == ["The model is overloaded."] * REFUSALS_MAX
     assert reading.facts.refused
     verdict = reading.judged(None, why="refused")
     assert (verdict.kind, verdict.error) == (Kind.THROTTLED, "The model is overloaded.")
@@ -147,12 +155,12 @@ def test_a_tool_that_policy_forbids_is_a_denial() -> None:
         ],
     )
 
-    assert [denied.tool for denied in reading.of(Denied)] == ["write_file"]
-    assert reading.of(Returned)[0].text == "no"
-    assert reading.of(Changed) == []
+    assert [denied.tool for denied in reading.of(ToolDeniedEvent)] == ["write_file"]
+    assert reading.of(ToolResultEvent)[0].text == "no"
+    assert reading.of(FileChangeEvent) == []
 
 
 def test_its_tokens_are_priced() -> None:
-    before = Before(prices={"gemini-2.5": {"input": 1.0, "cached": 0.0, "output": 10.0}})
+    before = PriorConversation(prices={"gemini-2.5": {"input": 1.0, "cached": 0.0, "output": 10.0}})
 
     assert read("gemini", [INIT, DONE], before=before).facts.spent.cost_usd == pytest.approx((6 * 1 + 2 * 10) / 1e6)

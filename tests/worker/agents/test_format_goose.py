@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from support.agent_output import read
 
-from agentq.coordinator.doings import Called, Changed, Denied, Returned, Said, Turned
+from agentq.coordinator.model.agent_events import (
+    FileChangeEvent,
+    ModelTurnEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolDeniedEvent,
+    ToolResultEvent,
+)
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
 DONE = {"type": "complete", "total_tokens": 120}
@@ -36,10 +43,10 @@ def test_a_turn_with_a_tool_is_told_in_whole_messages() -> None:
     reading = read("goose", [says("Let "), says("me."), writes, gives("ok"), says("Done."), DONE])
 
     assert reading.types == ["turn", "text", "tool", "tool_end", "file", "turn", "text", "spent", "result"]
-    assert [said.text for said in reading.of(Said)] == ["Let me.", "Done."]
+    assert [said.text for said in reading.of(TextEvent)] == ["Let me.", "Done."]
     assert reading.facts.text == "Done."
     assert reading.facts.spent.input_tokens == 120
-    assert len(reading.of(Turned)) == 2
+    assert len(reading.of(ModelTurnEvent)) == 2
     assert reading.judged(0).kind is Kind.OK
 
 
@@ -74,15 +81,15 @@ def test_an_error_is_not_made_good_by_the_end(error: str, kind: Kind) -> None:
 def test_a_tool_that_was_declined_is_a_denial() -> None:
     reading = read("goose", [uses("shell", command="rm x"), gives("The user has declined to run this tool.", "error")])
 
-    assert reading.of(Called)[0].about == "rm x"
-    assert [denied.tool for denied in reading.of(Denied)] == ["shell"]
-    assert reading.of(Returned)[0].ok is False
+    assert reading.of(ToolCallEvent)[0].about == "rm x"
+    assert [denied.tool for denied in reading.of(ToolDeniedEvent)] == ["shell"]
+    assert reading.of(ToolResultEvent)[0].ok is False
 
 
 def test_looking_at_a_file_changes_nothing() -> None:
     reading = read("goose", [uses("developer__text_editor", command="view", path="a.txt"), gives("x")])
 
-    assert reading.of(Changed) == []
+    assert reading.of(FileChangeEvent) == []
 
 
 def test_a_session_that_it_does_not_know_is_called_so() -> None:

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 from support.agent_output import captured, read
 
-from agentq.coordinator.doings import (
-    Called,
-    Changed,
-    Concluded,
-    Denied,
-    Held,
-    Limited,
-    Planned,
-    Returned,
-    Said,
-    Spent,
-    Turned,
+from agentq.coordinator.model.agent_events import (
+    AccountLimitEvent,
+    FileChangeEvent,
+    ModelTurnEvent,
+    ResultEvent,
+    SpendingEvent,
+    TextEvent,
+    ThrottledEvent,
+    TodoListEvent,
+    ToolCallEvent,
+    ToolDeniedEvent,
+    ToolResultEvent,
 )
-from agentq.worker.agents.formats.events import REFUSALS
-from agentq.worker.agents.formats.readers import reader_of
-from agentq.worker.agents.reading import Before
+from agentq.worker.agents.formats.json_lines import REFUSALS_MAX
+from agentq.worker.agents.formats.registry import create_reader
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
 
@@ -53,7 +53,9 @@ def test_a_turn_of_two_steps_is_told_and_its_costs_are_added() -> None:
     reading = read("opencode", [START, writes, finish("tool-calls"), START, said, finish("stop")])
 
     assert reading.types == [*("began", "turn", "tool", "tool_end", "file", "spent", "turn", "text", "spent", "result")]
-    assert reading.of(Spent)[-1] == Spent(cost_usd=0.02, input_tokens=340, cached_tokens=100, output_tokens=30, turns=2)
+    assert reading.of(SpendingEvent)[-1] == SpendingEvent(
+        cost_usd=0.02, input_tokens=340, cached_tokens=100, output_tokens=30, turns=2
+    )
     assert reading.facts.session == "ses_1"
     assert reading.facts.text == "Done."
     assert reading.judged(0).kind is Kind.OK
@@ -119,7 +121,7 @@ def test_an_error_is_called_by_its_status_and_its_name(error: dict[str, Any], ki
 def test_a_step_that_ended_badly_is_no_good_last_word(reason: str, kind: Kind) -> None:
     reading = read("opencode", [START, event("text", text="I ca"), finish(reason)])
 
-    assert reading.of(Concluded) == [Concluded(ok=False, text="I ca")]
+    assert reading.of(ResultEvent) == [ResultEvent(ok=False, text="I ca")]
     assert reading.judged(0).kind is kind
 
 
@@ -137,24 +139,24 @@ def test_a_limit_that_only_its_log_tells_is_known_at_once() -> None:
     reading = read("opencode", [], [logged("AI_APICallError: The usage limit has been reached")])
 
     assert reading.facts.refused
-    assert [limited.reached for limited in reading.of(Limited)] == [True]
+    assert [limited.reached for limited in reading.of(AccountLimitEvent)] == [True]
     verdict = reading.judged(None, why="refused")
     assert (verdict.kind, verdict.error) == (Kind.LIMITED, "The usage limit has been reached")
 
 
 def test_an_outage_is_told_each_time_and_ends_the_agent_that_never_gives_up() -> None:
     line = logged('AI_APICallError: He said \\"no\\"')
-    few, many = read("opencode", [], [line] * (REFUSALS - 1)), read("opencode", [], [line] * REFUSALS)
+    few, many = read("opencode", [], [line] * (REFUSALS_MAX - 1)), read("opencode", [], [line] * REFUSALS_MAX)
 
-    assert [held.why for held in few.of(Held)] == ['He said "no"'] * (REFUSALS - 1)
+    assert [held.why for held in few.of(ThrottledEvent)] == ['He said "no"'] * (REFUSALS_MAX - 1)
     assert not few.facts.refused
     assert many.facts.refused
     assert many.judged(None, why="refused").kind is Kind.THROTTLED
 
 
 def test_an_answer_ends_the_refusals_before_it() -> None:
-    reader = reader_of("opencode", Before())
-    for _ in range(REFUSALS):
+    reader = create_reader("opencode", PriorConversation())
+    for _ in range(REFUSALS_MAX):
         list(reader.read_error(logged("AI_APICallError: Overloaded")))
         list(reader.read(json.dumps(START)))
 
@@ -163,7 +165,7 @@ def test_an_answer_ends_the_refusals_before_it() -> None:
 
 def test_a_title_that_is_refused_is_nothing() -> None:
     reading = read(
-        "opencode", [], [logged("AI_RetryError: Failed after 3 attempts. Last error: No", "true")] * REFUSALS
+        "opencode", [], [logged("AI_RetryError: Failed after 3 attempts. Last error: No", "true")] * REFUSALS_MAX
     )
 
     assert reading.doings == []
@@ -174,14 +176,16 @@ def test_a_permission_that_was_rejected_is_a_denial() -> None:
     error = "The user rejected permission to use this specific tool call."
     reading = read("opencode", [START, used("bash", status="error", input={"command": "rm x"}, error=error)])
 
-    assert [denied.tool for denied in reading.of(Denied)] == ["bash"]
-    assert reading.of(Returned)[0].ok is False
-    assert reading.of(Called)[0].about == "rm x"
+    assert [denied.tool for denied in reading.of(ToolDeniedEvent)] == ["bash"]
+    assert reading.of(ToolResultEvent)[0].ok is False
+    assert reading.of(ToolCallEvent)[0].about == "rm x"
 
 
 def test_a_model_without_a_price_costs_what_the_profile_says() -> None:
     prices = {"big": {"input": 1.0, "cached": 0.0, "output": 0.0}}
-    priced = read("opencode", [START, finish("stop", cost=0)], before=Before(prices=prices, model="maker/big-1"))
+    priced = read(
+        "opencode", [START, finish("stop", cost=0)], before=PriorConversation(prices=prices, model="maker/big-1")
+    )
     unknown = read("opencode", [START, finish("stop", cost=0)])
 
     assert priced.facts.spent.cost_usd == pytest.approx(120 / 1e6)
@@ -192,13 +196,13 @@ def test_plans_and_words_are_told() -> None:
     plan = used("todowrite", input={"todos": [{"content": "a", "status": "in_progress"}]})
     reading = read("opencode", [START, plan, event("text", text="Hm")])
 
-    assert reading.of(Planned)[0].items == [("a", "doing")]
-    assert reading.of(Said)[0].text == "Hm"
-    assert [turned.number for turned in reading.of(Turned)] == [1]
+    assert reading.of(TodoListEvent)[0].items == [("a", "doing")]
+    assert reading.of(TextEvent)[0].text == "Hm"
+    assert [turned.number for turned in reading.of(ModelTurnEvent)] == [1]
 
 
 def test_a_read_changes_no_file() -> None:
-    assert read("opencode", [START, used("read", input={"filePath": "a.txt"})]).of(Changed) == []
+    assert read("opencode", [START, used("read", input={"filePath": "a.txt"})]).of(FileChangeEvent) == []
 
 
 def test_a_session_that_it_does_not_know_is_called_so() -> None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from support.agent_output import read
 
-from agentq.coordinator.doings import Began, Changed, Held, Said, Spent
-from agentq.worker.agents.reading import Before
+from agentq.coordinator.model.agent_events import (
+    FileChangeEvent,
+    SpendingEvent,
+    StartedEvent,
+    TextEvent,
+    ThrottledEvent,
+)
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind as Kind
 
 TOKENS = "Tokens: 1.2k sent, 2.0k cache hit, 300 received. Cost: $0.0040 message, $0.01 session."
@@ -15,7 +21,7 @@ TOKENS = "Tokens: 1.2k sent, 2.0k cache hit, 300 received. Cost: $0.0040 message
 def test_each_line_is_said_and_the_exit_code_is_the_last_word() -> None:
     reading = read("text", ["one", "", "two  "])
 
-    assert [said.text for said in reading.of(Said)] == ["one", "two"]
+    assert [said.text for said in reading.of(TextEvent)] == ["one", "two"]
     assert reading.facts.text == "one\ntwo"
     assert reading.judged(0).kind is Kind.OK
     assert reading.judged(3).kind is Kind.AGENT_ERROR
@@ -45,9 +51,9 @@ def test_aider_tells_what_it_does_and_what_it_costs() -> None:
     lines = ["Aider v0.86.2", "Main model: openai/gpt-5 with diff edit format", "I change it.", TOKENS]
     reading = read("aider", [*lines, "Applied edit to src/a b.py", "Tokens: 100 sent, 5 received."])
 
-    assert reading.of(Began) == [Began(model="openai/gpt-5")]
-    assert [changed.path for changed in reading.of(Changed)] == ["src/a b.py"]
-    assert reading.of(Spent)[0] == Spent(
+    assert reading.of(StartedEvent) == [StartedEvent(model="openai/gpt-5")]
+    assert [changed.path for changed in reading.of(FileChangeEvent)] == ["src/a b.py"]
+    assert reading.of(SpendingEvent)[0] == SpendingEvent(
         cost_usd=0.01, input_tokens=3200, cached_tokens=2000, output_tokens=300, turns=1
     )
     assert reading.facts.spent.input_tokens == 3300
@@ -90,10 +96,10 @@ def test_an_error_that_an_answer_followed_was_none(lines: list[str]) -> None:
 def test_aider_waits_before_it_asks_again() -> None:
     reading = read("aider", ["litellm.RateLimitError: slow", "Retrying in 0.2 seconds..."])
 
-    assert reading.of(Held) == [Held(why="litellm.RateLimitError: slow", for_ms=200)]
+    assert reading.of(ThrottledEvent) == [ThrottledEvent(why="litellm.RateLimitError: slow", for_ms=200)]
 
 
 def test_a_model_without_a_price_of_aiders_is_priced_by_the_profile() -> None:
-    before = Before(prices={"gpt": {"input": 1.0, "output": 2.0}}, model="openai/gpt-9")
+    before = PriorConversation(prices={"gpt": {"input": 1.0, "output": 2.0}}, model="openai/gpt-9")
 
     assert read("aider", ["Tokens: 100 sent, 5 received."], before=before).facts.spent.cost_usd == pytest.approx(11e-5)

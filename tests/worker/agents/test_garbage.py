@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from support.agent_output import CAPTURED
 
-from agentq.coordinator.doings import doing_of
 from agentq.coordinator.errors import Invalid
-from agentq.worker.agents.formats.readers import READERS, reader_of
-from agentq.worker.agents.judge import End, judged
-from agentq.worker.agents.reading import Before
+from agentq.coordinator.model.agent_events import parse_agent_event
+from agentq.worker.agents.formats.registry import READERS_BY_FORMAT, create_reader
+from agentq.worker.agents.reader import PriorConversation
+from agentq.worker.agents.verdict_rules import AgentEnd, judge_end
 
 LINES = [line for path in sorted(CAPTURED.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
 ODD: list[Any] = [
@@ -70,26 +70,28 @@ def twist(value: Any, dice: random.Random) -> None:
         value = value[place]
 
 
-@pytest.mark.parametrize("format_", READERS)
+@pytest.mark.parametrize("format_", READERS_BY_FORMAT)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_line_makes_a_reader_raise_or_say_what_cannot_be_written(format_: str, seed: int) -> None:
-    reader = reader_of(format_, Before(totals={"cost_usd": 1.0, "input_tokens": 5}, prices={"": {}}, model="m"))
+    reader = create_reader(
+        format_, PriorConversation(totals={"cost_usd": 1.0, "input_tokens": 5}, prices={"": {}}, model="m")
+    )
     for line in [*LINES_OF_TEXT, *mutants(seed, 400)]:
         for doing in reader.read(line):
             written = doing.model_dump_json()
             assert len(written.encode()) < 40_000
-            doing_of(written)
+            parse_agent_event(written)
         list(reader.read_error(line))
-        json.dumps(judged(reader.facts, End(exit_code=1, now_ms=1)).error).encode()
+        json.dumps(judge_end(reader.facts, AgentEnd(exit_code=1, now_ms=1)).error).encode()
     reader.ended()
     assert len(reader.facts.text) < 70_000
     assert len(reader.facts.error) < 5_000
 
 
-@pytest.mark.parametrize("format_", READERS)
+@pytest.mark.parametrize("format_", READERS_BY_FORMAT)
 def test_a_reader_keeps_no_history(format_: str) -> None:
     """Nothing that it holds grows with what it has read, but for names of tools that were not allowed."""
-    reader = reader_of(format_, Before())
+    reader = create_reader(format_, PriorConversation())
     calls = [
         {"type": "assistant", "message": {"id": "m", "content": [{"type": "tool_use", "id": "%d", "name": "Bash"}]}},
         {"type": "item.started", "item": {"type": "command_execution", "id": "%d", "command": "x" * 2_000}},
@@ -107,4 +109,4 @@ def test_a_reader_keeps_no_history(format_: str) -> None:
 
 def test_an_unknown_format_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(Invalid, match="there is no format 'yaml'; there are agentq, aider, claude"):
-        reader_of("yaml", Before())
+        create_reader("yaml", PriorConversation())

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agentq.coordinator.doings import Sleeps
-from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
-from agentq.worker.agents.judge import FAR_MS, End, judged
-from agentq.worker.agents.pricing import cost_of, price_of
-from agentq.worker.agents.reading import Facts
-from agentq.worker.agents.services import kind_of
+from agentq.coordinator.model.agent_events import SleepRequestEvent
+from agentq.coordinator.model.lifecycle import COMPLETING_CLASSES, OutcomeClass
+from agentq.worker.agents.accounts.pricing import compute_cost, find_price
+from agentq.worker.agents.accounts.service_errors import classify_service_error
+from agentq.worker.agents.reader import AgentFacts
+from agentq.worker.agents.verdict_rules import RESET_MS_MAX, AgentEnd, judge_end
 from agentq.worker.agents.verdicts import CONSEQUENCES, VerdictKind
 
 Kind = VerdictKind
@@ -19,19 +19,19 @@ NOW = 1_800_000_000_000
 HOUR = 3_600_000
 
 
-def end(exit_code: int | None = 0, **told: Any) -> End:
-    return End(exit_code=exit_code, now_ms=NOW, **told)
+def end(exit_code: int | None = 0, **told: Any) -> AgentEnd:
+    return AgentEnd(exit_code=exit_code, now_ms=NOW, **told)
 
 
-def good(**told: Any) -> Facts:
-    return Facts(told=True, concluded=True, ok=True, text="Done.", **told)
+def good(**told: Any) -> AgentFacts:
+    return AgentFacts(told=True, concluded=True, ok=True, text="Done.", **told)
 
 
-def bad(kind: Kind | None = None, error: str = "It broke.", **told: Any) -> Facts:
-    return Facts(told=True, concluded=True, ok=False, kind=kind, error=error, **told)
+def bad(kind: Kind | None = None, error: str = "It broke.", **told: Any) -> AgentFacts:
+    return AgentFacts(told=True, concluded=True, ok=False, kind=kind, error=error, **told)
 
 
-SLEEP = Sleeps(for_ms=1000)
+SLEEP = SleepRequestEvent(for_ms=1000)
 
 
 @pytest.mark.parametrize(
@@ -56,54 +56,54 @@ SLEEP = Sleeps(for_ms=1000)
         (good(sleep=SLEEP), end(), Kind.SLEEPS),
         (good(sleep=SLEEP), end(143, why="sleep"), Kind.SLEEPS),
         (good(sleep=SLEEP), end(changed=False), Kind.SLEEPS),
-        (Facts(sleep=SLEEP), end(143, why="sleep"), Kind.SLEEPS),
-        (Facts(), end(143, why="sleep"), Kind.NO_RESULT),
+        (AgentFacts(sleep=SLEEP), end(143, why="sleep"), Kind.SLEEPS),
+        (AgentFacts(), end(143, why="sleep"), Kind.NO_RESULT),
         (bad(), end(1), Kind.AGENT_ERROR),
         (bad(), end(0), Kind.AGENT_ERROR),
         (bad(Kind.AUTH), end(1), Kind.AUTH),
         (bad(Kind.AUTH), end(143, why="linger"), Kind.AUTH),
         (bad(Kind.MAX_TURNS, sleep=SLEEP), end(1), Kind.MAX_TURNS),
         (bad(exits={7: Kind.INPUT}), end(7), Kind.INPUT),
-        (Facts(), end(0), Kind.NO_RESULT),
-        (Facts(told=True), end(0), Kind.NO_RESULT),
-        (Facts(), end(1), Kind.AGENT_ERROR),
-        (Facts(), end(None, signal=9), Kind.KILLED),
-        (Facts(), end(None, signal=2), Kind.INTERRUPTED),
-        (Facts(), end(137), Kind.KILLED),
-        (Facts(), end(130), Kind.INTERRUPTED),
-        (Facts(exits={145: Kind.AUTH}), end(145), Kind.AUTH),
-        (Facts(exits={0: Kind.OK}), end(0), Kind.OK),
-        (Facts(exits={0: Kind.OK}), end(0, changed=False), Kind.NO_CHANGES),
-        (Facts(exits={0: Kind.OK}, kind=Kind.AUTH), end(0), Kind.AUTH),
-        (Facts(kind=Kind.NO_SESSION), end(1), Kind.NO_SESSION),
-        (Facts(), end(143, why="startup"), Kind.STARTUP),
-        (Facts(), end(143, why="silence"), Kind.SILENCE),
-        (Facts(), end(143, why="timeout"), Kind.TIMEOUT),
-        (Facts(kind=Kind.AUTH), end(143, why="startup"), Kind.AUTH),
-        (Facts(kind=Kind.THROTTLED), end(143, why="silence"), Kind.THROTTLED),
-        (Facts(kind=Kind.THROTTLED, refused=True), end(143, why="refused"), Kind.THROTTLED),
-        (Facts(kind=Kind.THROTTLED), end(143, why="budget"), Kind.BUDGET),
-        (Facts(), end(143, why="no_price"), Kind.NO_PRICE),
-        (Facts(), end(143, why="linger"), Kind.NO_RESULT),
+        (AgentFacts(), end(0), Kind.NO_RESULT),
+        (AgentFacts(told=True), end(0), Kind.NO_RESULT),
+        (AgentFacts(), end(1), Kind.AGENT_ERROR),
+        (AgentFacts(), end(None, signal=9), Kind.KILLED),
+        (AgentFacts(), end(None, signal=2), Kind.INTERRUPTED),
+        (AgentFacts(), end(137), Kind.KILLED),
+        (AgentFacts(), end(130), Kind.INTERRUPTED),
+        (AgentFacts(exits={145: Kind.AUTH}), end(145), Kind.AUTH),
+        (AgentFacts(exits={0: Kind.OK}), end(0), Kind.OK),
+        (AgentFacts(exits={0: Kind.OK}), end(0, changed=False), Kind.NO_CHANGES),
+        (AgentFacts(exits={0: Kind.OK}, kind=Kind.AUTH), end(0), Kind.AUTH),
+        (AgentFacts(kind=Kind.NO_SESSION), end(1), Kind.NO_SESSION),
+        (AgentFacts(), end(143, why="startup"), Kind.STARTUP),
+        (AgentFacts(), end(143, why="silence"), Kind.SILENCE),
+        (AgentFacts(), end(143, why="timeout"), Kind.TIMEOUT),
+        (AgentFacts(kind=Kind.AUTH), end(143, why="startup"), Kind.AUTH),
+        (AgentFacts(kind=Kind.THROTTLED), end(143, why="silence"), Kind.THROTTLED),
+        (AgentFacts(kind=Kind.THROTTLED, refused=True), end(143, why="refused"), Kind.THROTTLED),
+        (AgentFacts(kind=Kind.THROTTLED), end(143, why="budget"), Kind.BUDGET),
+        (AgentFacts(), end(143, why="no_price"), Kind.NO_PRICE),
+        (AgentFacts(), end(143, why="linger"), Kind.NO_RESULT),
     ],
 )
-def test_facts_and_an_end_make_a_verdict(facts: Facts, ended: End, kind: Kind) -> None:
-    verdict = judged(facts, ended)
+def test_facts_and_an_end_make_a_verdict(facts: AgentFacts, ended: AgentEnd, kind: Kind) -> None:
+    verdict = judge_end(facts, ended)
 
     assert verdict.kind is kind
-    all_is_well = verdict.consequence.class_ in COMPLETING
+    all_is_well = verdict.consequence.class_ in COMPLETING_CLASSES
     assert bool(verdict.error) is not all_is_well, "a failure says why, and nothing else does"
 
 
 def limited(error: str = "Full.", kind: Kind = Kind.LIMITED, reset_at_ms: int | None = None) -> tuple[Kind, int | None]:
-    verdict = judged(bad(kind, error, reset_at_ms=reset_at_ms), end(1))
+    verdict = judge_end(bad(kind, error, reset_at_ms=reset_at_ms), end(1))
     return verdict.kind, verdict.reset_at_ms
 
 
 def test_a_limit_has_an_end_that_lies_ahead() -> None:
     assert limited(reset_at_ms=NOW + HOUR) == (Kind.LIMITED, NOW + HOUR)
     assert limited(reset_at_ms=NOW - HOUR) == (Kind.THROTTLED, None)
-    assert limited(reset_at_ms=NOW + FAR_MS) == (Kind.THROTTLED, None)
+    assert limited(reset_at_ms=NOW + RESET_MS_MAX) == (Kind.THROTTLED, None)
 
 
 def test_a_limit_that_names_no_end_is_a_limit_all_the_same() -> None:
@@ -135,15 +135,15 @@ def test_other_verdicts_have_no_reset() -> None:
 
 
 def test_an_end_by_us_is_explained_by_us() -> None:
-    assert judged(Facts(error="noise"), end(143, why="silence")).error == "it fell silent, and was ended"
-    assert judged(Facts(error="noise"), end(None, signal=9)).error == "somebody killed it (signal 9)"
-    assert judged(Facts(error="401"), end(1)).error == "401"
+    assert judge_end(AgentFacts(error="noise"), end(143, why="silence")).error == "it fell silent, and was ended"
+    assert judge_end(AgentFacts(error="noise"), end(None, signal=9)).error == "somebody killed it (signal 9)"
+    assert judge_end(AgentFacts(error="401"), end(1)).error == "401"
 
 
 def test_every_verdict_has_its_consequence() -> None:
     assert set(CONSEQUENCES) == set(VerdictKind)
     for kind, consequence in CONSEQUENCES.items():
-        assert (consequence.class_ in COMPLETING) is (consequence.run in ("finish", "park")), kind
+        assert (consequence.class_ in COMPLETING_CLASSES) is (consequence.run in ("finish", "park")), kind
         assert (consequence.run in ("back off", "defer")) is (consequence.class_ is OutcomeClass.LIMIT), kind
 
 
@@ -166,22 +166,24 @@ def test_every_verdict_has_its_consequence() -> None:
     ],
 )
 def test_what_a_service_answers_is_called_by_its_name(status: int, error: str, kind: Kind | None) -> None:
-    assert kind_of(status, error) is kind
+    assert classify_service_error(status, error) is kind
 
 
 def test_a_price_is_that_of_the_longest_name() -> None:
     prices = {"gpt-5": {"input": 1.0, "output": 1.0}, "gpt-5-mini": {"input": 0.1, "output": 0.1}}
 
-    assert price_of(prices, "gpt-5-mini-2026") == prices["gpt-5-mini"]
-    assert price_of(prices, "gpt-5") == prices["gpt-5"]
-    assert price_of(prices, "openai/gpt-5.2") == prices["gpt-5"]
-    assert price_of(prices, "gpt-4") is None
-    assert price_of(prices, None) is None
+    assert find_price(prices, "gpt-5-mini-2026") == prices["gpt-5-mini"]
+    assert find_price(prices, "gpt-5") == prices["gpt-5"]
+    assert find_price(prices, "openai/gpt-5.2") == prices["gpt-5"]
+    assert find_price(prices, "gpt-4") is None
+    assert find_price(prices, None) is None
 
 
 def test_what_was_read_from_the_cache_is_within_what_was_read() -> None:
     prices = {"m": {"input": 10.0, "cached": 1.0, "output": 100.0}}
 
-    assert cost_of(prices, "m", 1_000_000, 900_000, 10_000) == pytest.approx(1.0 + 0.9 + 1.0)
-    assert cost_of(prices, "m", 10, 1_000_000, 0) == pytest.approx(10e-6), "more from the cache than was read is not"
-    assert cost_of({}, "m", 10, 0, 0) is None
+    assert compute_cost(prices, "m", 1_000_000, 900_000, 10_000) == pytest.approx(1.0 + 0.9 + 1.0)
+    assert compute_cost(prices, "m", 10, 1_000_000, 0) == pytest.approx(10e-6), (
+        "more from the cache than was read is not"
+    )
+    assert compute_cost({}, "m", 10, 0, 0) is None

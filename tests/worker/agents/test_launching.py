@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.turn import Budgets, Turn
-from agentq.worker.agents.launching import Start, Started, start
-from agentq.worker.agents.profiles import Profiles
+from agentq.coordinator.model.agent_options import AgentBudgets, AgentTurnOptions
+from agentq.worker.agents.profiles.command_line import AgentCommand, AgentLaunch, build_command
+from agentq.worker.agents.profiles.registry import ProfileRegistry
 
-PROFILES = Profiles.found({"HOME": "/nonexistent"}, Path("/nonexistent"))
+PROFILES = ProfileRegistry.found({"HOME": "/nonexistent"}, Path("/nonexistent"))
 EVERY = PROFILES.names()
 SESSION = "0b1ef6b2-5f2b-4d60-9a0f-0d6f3a3c1d11"
 
@@ -29,9 +29,9 @@ def world(tmp_path: Path) -> dict[str, str]:
     return {"PATH": str(tmp_path), "HOME": str(tmp_path / "home")}
 
 
-def started(world: dict[str, str], agent: str = "claude", **asked: Any) -> Started:
+def started(world: dict[str, str], agent: str = "claude", **asked: Any) -> AgentCommand:
     asked = {"prompt": "Fix it", "prompt_file": Path("/channel/prompt"), **asked}
-    return start(Start(agent, PROFILES.get(agent), **asked), world)
+    return build_command(AgentLaunch(agent, PROFILES.get(agent), **asked), world)
 
 
 def refusal(world: dict[str, str], agent: str = "claude", **asked: Any) -> str:
@@ -53,7 +53,7 @@ def test_claude_begins_goes_on_and_forks_by_the_words_of_its_own(world: dict[str
 def test_a_system_prompt_is_in_a_file_or_before_the_first_prompt_of_a_conversation(
     world: dict[str, str], tmp_path: Path
 ) -> None:
-    turn, file = Turn(system_prompt="You are terse."), tmp_path / "system-prompt"
+    turn, file = AgentTurnOptions(system_prompt="You are terse."), tmp_path / "system-prompt"
     claude = started(world, prompt="Go", turn=turn, system_file=file)
     assert claude.argv[claude.argv.index("--append-system-prompt-file") + 1] == str(file)
     assert (claude.system_file, claude.stdin) == (b"You are terse.", b"Go")
@@ -74,7 +74,7 @@ def test_codex_goes_on_by_a_command_of_its_own_with_the_prompt_at_the_end(world:
 
 
 def test_a_bridge_is_our_interpreter_and_the_agent_stands_after_two_dashes(world: dict[str, str]) -> None:
-    turn = Turn(model="m", permissions="read")
+    turn = AgentTurnOptions(model="m", permissions="read")
     said = started(world, "gemini-acp", how="resume", session="s1", turn=turn).argv
 
     assert said == (
@@ -108,7 +108,9 @@ def test_every_agent_starts_with_each_of_its_permissions_and_all_that_it_can_be_
     profile = PROFILES.get(agent)
     model = "some-model" if profile.model_args else None
     for permissions in profile.permissions:
-        turn = Turn(model=model, permissions=permissions, budgets=Budgets(cost_usd=0.5, turns=7, tokens=10))
+        turn = AgentTurnOptions(
+            model=model, permissions=permissions, budgets=AgentBudgets(cost_usd=0.5, turns=7, tokens=10)
+        )
         found = started(world, agent, turn=turn, session=SESSION)
         assert list(profile.permissions[permissions]) == [
             w for w in profile.permissions[permissions] if w in found.argv
@@ -120,8 +122,8 @@ def test_every_agent_starts_with_each_of_its_permissions_and_all_that_it_can_be_
 
 
 def test_what_is_left_of_a_budget_counts_more_than_what_was_given(world: dict[str, str]) -> None:
-    turn = Turn(budgets=Budgets(cost_usd=2, turns=30))
-    said = started(world, turn=turn, left=Budgets(cost_usd=0.000125, turns=3)).argv
+    turn = AgentTurnOptions(budgets=AgentBudgets(cost_usd=2, turns=30))
+    said = started(world, turn=turn, left=AgentBudgets(cost_usd=0.000125, turns=3)).argv
 
     assert said[said.index("--max-budget-usd") + 1] == "0.000125"
     assert said[said.index("--max-turns") + 1] == "3"
@@ -136,10 +138,10 @@ def test_an_id_of_ours_is_only_said_where_there_is_one(world: dict[str, str]) ->
     [
         ({"prompt": " \n "}, "The prompt is empty"),
         ({"agent": "codex", "prompt": "x" * 1_048_577}, "codex takes 1048576 at the most"),
-        ({"agent": "amp", "turn": Turn(model="m")}, "amp cannot be told which model to use"),
+        ({"agent": "amp", "turn": AgentTurnOptions(model="m")}, "amp cannot be told which model to use"),
         ({"agent": "aider", "how": "resume", "session": "x"}, "aider cannot go on with a conversation"),
         ({"agent": "gemini", "how": "fork", "session": "x"}, "gemini cannot go on from a conversation as another one"),
-        ({"agent": "aider", "turn": Turn(permissions="full")}, "takes the permissions read or edit"),
+        ({"agent": "aider", "turn": AgentTurnOptions(permissions="full")}, "takes the permissions read or edit"),
         ({"agent": "aider", "prompt_file": None}, "reads its prompt from a file"),
         ({"how": "resume", "session": "--help"}, "cannot be passed as session"),
         ({"how": "resume", "session": "a\nb"}, "cannot be passed as session"),
@@ -187,10 +189,10 @@ def test_no_agent_is_given_anything_of_agentqs_own(world: dict[str, str], agent:
 
 
 def test_root_may_bypass_permissions_only_where_everything_is_allowed(world: dict[str, str]) -> None:
-    assert started(world, turn=Turn(permissions="full")).env["IS_SANDBOX"] == "1"
+    assert started(world, turn=AgentTurnOptions(permissions="full")).env["IS_SANDBOX"] == "1"
     assert "IS_SANDBOX" not in started(world).env
 
 
 def test_an_untrusted_repository_is_not_asked_for_settings(world: dict[str, str]) -> None:
     assert "--strict-mcp-config" in started(world).argv
-    assert "--strict-mcp-config" not in started(world, turn=Turn(trust="repo")).argv
+    assert "--strict-mcp-config" not in started(world, turn=AgentTurnOptions(trust="repo")).argv

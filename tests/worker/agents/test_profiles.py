@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from support.generated_docs import ROOT
 
+from agentq.coordinator.config.settings import load_settings
 from agentq.coordinator.errors import Invalid, NotFound
-from agentq.coordinator.settings import layered
-from agentq.worker.agents.profiles import BUILT_IN, Profiles
+from agentq.worker.agents.profiles.registry import BUILT_IN_SOURCE, ProfileRegistry
 
 NATIVE = ["aider", "amp", "claude", "codex", "cursor", "gemini", "goose", "opencode", "qwen"]
 BRIDGED = ["claude-acp", "codex-acp", "gemini-acp", "opencode-acp"]
 
 
-def profiles_of(folder: Path, text: str = "", **files: str) -> Profiles:
+def profiles_of(folder: Path, text: str = "", **files: str) -> ProfileRegistry:
     (folder / "agentq.toml").write_text(text)
     for name, content in files.items():
         (folder / "agents").mkdir(exist_ok=True)
         (folder / "agents" / f"{name}.toml").write_text(content)
-    return Profiles.found({"HOME": str(folder / "home"), "AGENTQ_CONFIG": str(folder / "agentq.toml")}, folder)
+    return ProfileRegistry.found({"HOME": str(folder / "home"), "AGENTQ_CONFIG": str(folder / "agentq.toml")}, folder)
 
 
 def complaint_of(folder: Path, text: str = "", **files: str) -> str:
@@ -32,10 +32,10 @@ def complaint_of(folder: Path, text: str = "", **files: str) -> str:
 
 
 def test_the_built_in_agents_are_there_without_a_file(tmp_path: Path) -> None:
-    found = Profiles.found({"HOME": str(tmp_path)}, tmp_path)
+    found = ProfileRegistry.found({"HOME": str(tmp_path)}, tmp_path)
 
     assert found.names() == sorted([*NATIVE, *BRIDGED, "standin"])
-    assert set(found.sources.values()) == {BUILT_IN}
+    assert set(found.sources.values()) == {BUILT_IN_SOURCE}
 
 
 def test_a_user_changes_one_field_of_a_built_in_agent_and_keeps_the_rest(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_user_changes_one_field_of_a_built_in_agent_and_keeps_the_rest(tmp_pat
     assert claude.env == {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_MAX_RETRIES": "5"}
     assert claude.resume_args == ("--resume", "{session}")
     assert found.sources["claude"] == str(tmp_path / "agentq.toml")
-    assert found.sources["codex"] == BUILT_IN
+    assert found.sources["codex"] == BUILT_IN_SOURCE
 
 
 def test_an_agent_of_the_users_own_is_like_another_one(tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_the_nearer_file_counts_more_than_the_users_own(tmp_path: Path) -> None:
 def test_settings_are_read_although_there_are_agents_in_their_file(tmp_path: Path) -> None:
     (tmp_path / "agentq.toml").write_text('namespace = "mine"\n[agents.claude]\ntitle = "x"\n')
 
-    assert layered({}, {"HOME": str(tmp_path)}, tmp_path).settings.namespace == "mine"
+    assert load_settings({}, {"HOME": str(tmp_path)}, tmp_path).settings.namespace == "mine"
 
     (tmp_path / "agentq.toml").write_text("agents = 3")
     with pytest.raises(Invalid, match=r"\[agents\] is a table"):
-        layered({}, {"HOME": str(tmp_path)}, tmp_path)
+        load_settings({}, {"HOME": str(tmp_path)}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -140,4 +140,4 @@ def test_the_examples_of_the_page_are_profiles(tmp_path: Path) -> None:
 
 def test_an_unknown_agent_is_answered_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"There is no agent 'cladue'; did you mean claude\?"):
-        Profiles.found({"HOME": str(tmp_path)}, tmp_path).get("cladue")
+        ProfileRegistry.found({"HOME": str(tmp_path)}, tmp_path).get("cladue")

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agentq.worker.agents.resets import is_limit, reset_of
+from agentq.worker.agents.accounts.limit_resets import is_limit_error, parse_reset
 
 BERLIN = "Europe/Berlin"
 
@@ -51,7 +51,7 @@ NOW = ms("2026-07-10T14:20:00")
     ],
 )  # fmt: skip
 def test_the_words_of_agents_are_moments(words: str, moment: int) -> None:
-    assert reset_of(words, NOW, "UTC") == moment
+    assert parse_reset(words, NOW, "UTC") == moment
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_the_words_of_agents_are_moments(words: str, moment: int) -> None:
     ],
 )
 def test_words_without_a_moment_are_none(words: str) -> None:
-    assert reset_of(words, NOW, "UTC") is None
+    assert parse_reset(words, NOW, "UTC") is None
 
 
 def test_a_time_of_the_day_is_of_the_zone_where_the_agent_runs() -> None:
-    assert reset_of("try again at 6 PM", NOW, BERLIN) == ms("2026-07-10T18:00", BERLIN)
-    assert reset_of("try again at 4:00 PM", NOW, BERLIN) == ms("2026-07-11T16:00", BERLIN)
+    assert parse_reset("try again at 6 PM", NOW, BERLIN) == ms("2026-07-10T18:00", BERLIN)
+    assert parse_reset("try again at 4:00 PM", NOW, BERLIN) == ms("2026-07-11T16:00", BERLIN)
 
 
 @pytest.mark.parametrize("zone", ["", "Nowhere/Land", "../../etc/passwd"])
@@ -89,8 +89,8 @@ def test_without_a_zone_it_is_of_this_machine(zone: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
-        assert reset_of("try again at 6 PM", NOW, zone) == ms("2026-07-11T18:00", "Asia/Tokyo")
-        assert reset_of("resets Jul 15 at 12am", NOW, zone) == ms("2026-07-15T00:00", "Asia/Tokyo")
+        assert parse_reset("try again at 6 PM", NOW, zone) == ms("2026-07-11T18:00", "Asia/Tokyo")
+        assert parse_reset("resets Jul 15 at 12am", NOW, zone) == ms("2026-07-15T00:00", "Asia/Tokyo")
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -98,35 +98,35 @@ def test_without_a_zone_it_is_of_this_machine(zone: str, monkeypatch: pytest.Mon
 
 def test_a_time_that_has_just_passed_is_not_that_of_tomorrow() -> None:
     """It was written before it was read."""
-    assert reset_of("resets 2:15pm", NOW, "UTC") == ms("2026-07-10T14:15")
-    assert reset_of("resets 2:05pm", NOW, "UTC") == ms("2026-07-11T14:05")
+    assert parse_reset("resets 2:15pm", NOW, "UTC") == ms("2026-07-10T14:15")
+    assert parse_reset("resets 2:05pm", NOW, "UTC") == ms("2026-07-11T14:05")
 
 
 def test_a_day_without_a_year_is_the_nearest() -> None:
     december = ms("2026-12-30T10:00")
 
-    assert reset_of("resets Jan 2 at 3am", december, "UTC") == ms("2027-01-02T03:00")
-    assert reset_of("resets Dec 29 at 3am", december, "UTC") == ms("2026-12-29T03:00")
-    assert reset_of("resets Feb 29 at 3am", ms("2028-02-27T00:00"), "UTC") == ms("2028-02-29T03:00")
+    assert parse_reset("resets Jan 2 at 3am", december, "UTC") == ms("2027-01-02T03:00")
+    assert parse_reset("resets Dec 29 at 3am", december, "UTC") == ms("2026-12-29T03:00")
+    assert parse_reset("resets Feb 29 at 3am", ms("2028-02-27T00:00"), "UTC") == ms("2028-02-29T03:00")
 
 
 def test_a_day_on_which_clocks_change_has_its_own_length() -> None:
     before_spring = ms("2026-03-28T22:00", BERLIN)
-    assert reset_of("resets 9am", before_spring, BERLIN) == before_spring + 10 * 3_600_000
+    assert parse_reset("resets 9am", before_spring, BERLIN) == before_spring + 10 * 3_600_000
     before_autumn = ms("2026-10-24T22:00", BERLIN)
-    assert reset_of("resets 9am", before_autumn, BERLIN) == before_autumn + 12 * 3_600_000
+    assert parse_reset("resets 9am", before_autumn, BERLIN) == before_autumn + 12 * 3_600_000
 
 
 def test_a_time_that_comes_twice_is_the_next_of_the_two() -> None:
     between = ms("2026-10-25T02:45", BERLIN)
 
-    assert reset_of("resets 2:30am", between - 3_600_000, BERLIN) == ms("2026-10-25T02:30", BERLIN)
-    assert reset_of("resets 2:30am", between, BERLIN) == ms("2026-10-25T02:30", BERLIN, fold=1)
+    assert parse_reset("resets 2:30am", between - 3_600_000, BERLIN) == ms("2026-10-25T02:30", BERLIN)
+    assert parse_reset("resets 2:30am", between, BERLIN) == ms("2026-10-25T02:30", BERLIN, fold=1)
 
 
 def test_a_time_that_the_clocks_skip_is_soon_after() -> None:
     night = ms("2026-03-29T01:00", BERLIN)
-    found = reset_of("resets 2:30am", night, BERLIN)
+    found = parse_reset("resets 2:30am", night, BERLIN)
 
     assert found is not None
     assert night < found <= night + 2 * 3_600_000
@@ -153,4 +153,4 @@ def test_a_time_that_the_clocks_skip_is_soon_after() -> None:
     ],
 )
 def test_a_limit_of_the_account_is_told_from_a_throttle(words: str, so: bool) -> None:
-    assert is_limit(words) is so
+    assert is_limit_error(words) is so

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from agentq.coordinator.turn import Turn
-from agentq.worker.agents.profiles import Profiles
-from agentq.worker.agents.trust import refusal
+from agentq.coordinator.model.agent_options import AgentTurnOptions
+from agentq.worker.agents.profiles.registry import ProfileRegistry
+from agentq.worker.agents.profiles.trust import find_refusal
 
-PROFILES = Profiles.found({"HOME": "/nonexistent"}, Path("/nonexistent"))
+PROFILES = ProfileRegistry.found({"HOME": "/nonexistent"}, Path("/nonexistent"))
 
 
 def refused(folder: Path, agent: str = "opencode", **turn: str) -> str | None:
-    return refusal(agent, PROFILES.get(agent), Turn.model_validate(turn), folder)
+    return find_refusal(agent, PROFILES.get(agent), AgentTurnOptions.model_validate(turn), folder)
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from support.repositories import Depot
 
-from agentq.worker.workspace import abandoned
-from agentq.worker.workspace import git as patience
-from agentq.worker.workspace.abandoned import OLD_MS, clear_away, removed
-from agentq.worker.workspace.git import Git, GitFailed
-from agentq.worker.workspace.target import Moved, Target, Tip
+from agentq.worker.workspace.git import git_command as patience
+from agentq.worker.workspace.git import stale_locks
+from agentq.worker.workspace.git.git_command import Git, GitFailed
+from agentq.worker.workspace.git.stale_locks import STALE_LOCK_MS, remove_stale_lock, remove_stale_locks
+from agentq.worker.workspace.merge.target_branch import TargetBranch, TargetMoved, TargetTip
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 
@@ -28,7 +28,7 @@ def left(lock: Path) -> Path:
 
 def test_the_target_moves_past_it(depot: Depot) -> None:
     depot.git("branch", "work")
-    target = Target(Git(depot.path / ".git"), "work")
+    target = TargetBranch(Git(depot.path / ".git"), "work")
     new = depot.commit_on("main", "new", a__txt="x\n")
     left(depot.path / ".git/refs/heads/work.lock")
 
@@ -59,14 +59,14 @@ def test_a_patient_git_goes_past_it(depot: Depot, name: str, words: tuple[str, .
 def test_somebody_s_who_is_at_it_is_left(depot: Depot) -> None:
     lock = left(depot.path / ".git/HEAD.lock")
     with lock.open():
-        assert not removed(lock), "somebody has it open"
+        assert not remove_stale_lock(lock), "somebody has it open"
     lock.touch()
-    assert not removed(lock), "it is new"
+    assert not remove_stale_lock(lock), "it is new"
     assert lock.exists()
 
 
 def test_that_of_an_index_is_left_however_old_it_is(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_MS", 0)
+    monkeypatch.setattr(patience, "LOCK_WAIT_MS", 0)
     lock = left(depot.path / ".git/index.lock")
     (depot.path / "new").touch()
 
@@ -88,12 +88,12 @@ def test_a_living_git_s_is_left_though_it_has_it_not_open(depot: Depot) -> None:
         mover.stdin.flush()
         assert [mover.stdout.readline() for _ in range(2)] == ["start: ok\n", "prepare: ok\n"]
         lock = depot.path / ".git/refs/heads/work.lock"
-        long_ago = time.time() - OLD_MS / 1000 - 1
+        long_ago = time.time() - STALE_LOCK_MS / 1000 - 1
         os.utime(lock, (long_ago, long_ago))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(abandoned, "SLACK_MS", 2 * OLD_MS)  # as if it had begun before that
-            assert not removed(lock)
+            patch.setattr(stale_locks, "CLOCK_SLACK_MS", 2 * STALE_LOCK_MS)  # as if it had begun before that
+            assert not remove_stale_lock(lock)
         mover.communicate("commit\n")
 
     assert (mover.returncode, depot.head("work")) == (0, new)
@@ -101,17 +101,17 @@ def test_a_living_git_s_is_left_though_it_has_it_not_open(depot: Depot) -> None:
 
 def test_a_branch_that_somebody_moves_meanwhile_is_told_at_once(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience for locks would last for an hour."""
-    monkeypatch.setattr(patience, "PATIENCE_MS", 3_600_000)
+    monkeypatch.setattr(patience, "LOCK_WAIT_MS", 3_600_000)
     base = depot.head()
-    target = Target(Git(depot.path / ".git"), "work")
+    target = TargetBranch(Git(depot.path / ".git"), "work")
     new, other = depot.commit_on(base, "new", a__txt="x\n"), depot.commit_on(base, "other", a__txt="y\n")
     depot.git("branch", "work", other)
     git = Git(depot.path)
 
     with pytest.raises(GitFailed, match="but expected"):
         git("update-ref", "refs/heads/work", new, base, patient=True)
-    with pytest.raises(Moved):
-        target.move(Tip(commit=base, here=base), new)
+    with pytest.raises(TargetMoved):
+        target.move(TargetTip(commit=base, here=base), new)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_nobody_can_have_a_file_taken_away_that_is_no_lock_of_this_repository(
 
     for folder in (depot.path, tmp_path / "bare"):
         for who in ("", "fatal: "):
-            clear_away(f"{who}Unable to create '{tmp_path / path}': File exists.", folder, None)
+            remove_stale_locks(f"{who}Unable to create '{tmp_path / path}': File exists.", folder, None)
 
     assert mine.exists()
 
@@ -145,6 +145,6 @@ def test_a_remote_that_says_what_git_says_is_not_believed(depot: Depot) -> None:
     lock = left(depot.path / ".git/HEAD.lock")
 
     for who in ("remote: ", "fatal: remote error: "):
-        clear_away(f"{who}Unable to create '{lock}': File exists.", depot.path, None)
+        remove_stale_locks(f"{who}Unable to create '{lock}': File exists.", depot.path, None)
 
     assert lock.exists()

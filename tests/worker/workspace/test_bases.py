@@ -8,41 +8,41 @@ from pathlib import Path
 import pytest
 from support.worktree_runs import Yard, work
 
-from agentq.coordinator.life import Run
-from agentq.coordinator.plans import Plans, Task
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.workspace import Workspace
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.coordinator.plans.verbs import Plans, TaskSubmission
+from agentq.coordinator.runs.run_record import RunRecord
 
 NEVER = RetryPolicy(failures=0, crashes=0)
 
 
-def task(yard: Yard, name: str, script: str, *needs: str, **workspace: object) -> Task:
+def task(yard: Yard, name: str, script: str, *needs: str, **workspace: object) -> TaskSubmission:
     fields = {"repository": str(yard.depot.path), "base": "main", "target": "work", **workspace}
-    made = Workspace.model_validate(fields)
-    return Task(
+    made = WorkspaceSpec.model_validate(fields)
+    return TaskSubmission(
         name, RunSpec(kind="command", argv=["sh", "-ec", script], name=name, workspace=made, retry=NEVER), needs
     )
 
 
-def submit(yard: Yard, *tasks: Task) -> dict[str, str]:
+def submit(yard: Yard, *tasks: TaskSubmission) -> dict[str, str]:
     """The runs of a new plan, by task."""
     plans = Plans(yard.crew.queue)
     return plans.runs(plans.create("night", tasks), [each.id for each in tasks])
 
 
-def done(yard: Yard, *tasks: Task) -> Sequence[Run]:
+def done(yard: Yard, *tasks: TaskSubmission) -> Sequence[RunRecord]:
     return yard.done(*submit(yard, *tasks).values())
 
 
-def completed(yard: Yard, *tasks: Task) -> Sequence[Run]:
+def completed(yard: Yard, *tasks: TaskSubmission) -> Sequence[RunRecord]:
     """The runs of a plan of which all complete."""
     runs = done(yard, *tasks)
     assert states(runs) == ["completed"] * len(tasks)
     return runs
 
 
-def states(runs: Sequence[Run]) -> list[str]:
+def states(runs: Sequence[RunRecord]) -> list[str]:
     return [run.state.value for run in runs]
 
 
@@ -100,7 +100,7 @@ def test_a_conflict_on_the_second_evening_brings_none_of_the_day_s_commits_into_
     prompt = f"AT 1 WRITE a.txt two\nAT 1 RUN touch {go}; {merged}"
     other = task(yard, "other", f"{waits(go)}; echo other > a.txt")
     agent = RunSpec(kind="agent", agent="standin", name="two", prompt=prompt, delay_ms=100)
-    made = submit(yard, other, Task("two", agent.model_copy(update={"workspace": other.spec.workspace})))
+    made = submit(yard, other, TaskSubmission("two", agent.model_copy(update={"workspace": other.spec.workspace})))
     yard.crew.queue.signal(made["two"], "hint", "here is one:\nAT 2 WRITE a.txt both")
 
     runs = yard.done(*made.values())
@@ -177,7 +177,9 @@ def test_work_from_an_older_commit_that_conflicts_goes_back_to_the_agent(yard: Y
     prompt = "AT 1 RUN git checkout -q -b fix main\nAT 1 WRITE a.txt fixed"
     agent = RunSpec(kind="agent", agent="standin", name="fix", prompt=prompt, delay_ms=100)
     made = submit(
-        yard, feature, Task("fix", agent.model_copy(update={"workspace": feature.spec.workspace}), ["feature"])
+        yard,
+        feature,
+        TaskSubmission("fix", agent.model_copy(update={"workspace": feature.spec.workspace}), ["feature"]),
     )
     yard.crew.queue.signal(made["fix"], "hint", "here is one:\nAT 2 RUN cat a.txt\nAT 2 WRITE a.txt both")
 
@@ -194,7 +196,7 @@ def test_the_commit_of_an_agent_says_what_it_was_asked_and_not_more_of_it_than_a
     prompt = "WRITE docs.txt yes\nAbout {{ tasks.api.state }}.\n" + "words " * 2_000
     agent = RunSpec(kind="agent", agent="standin", name="docs", prompt=prompt)
     more = {"workspace": first.spec.workspace, "context": "plan"}
-    docs = Task("docs", agent.model_copy(update=more), ["api"], ["api"])
+    docs = TaskSubmission("docs", agent.model_copy(update=more), ["api"], ["api"])
 
     assert states(done(yard, first, docs)) == ["completed", "completed"]
     told = yard.depot.git("log", "-1", "--format=%B", "work")

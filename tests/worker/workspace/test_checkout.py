@@ -10,9 +10,9 @@ import pytest
 from support.repositories import Depot
 
 from agentq.coordinator.errors import Refused
-from agentq.worker.workspace.checkout import Checkout
-from agentq.worker.workspace.git import Git, Leash
-from agentq.worker.workspace.target import Moved, Target
+from agentq.worker.workspace.git.git_command import Git, GitCancellation
+from agentq.worker.workspace.merge.checkout_update import CheckoutUpdate
+from agentq.worker.workspace.merge.target_branch import TargetBranch, TargetMoved
 
 
 class Killed(BaseException):
@@ -20,10 +20,10 @@ class Killed(BaseException):
 
 
 def follow(depot: Depot, new: str, say: Callable[[str], None] = lambda _: None, patience_ms: int = 0) -> None:
-    target = Target(Git(depot.path), "main")
+    target = TargetBranch(Git(depot.path), "main")
     tip = target.tip()
     assert tip.commit is not None
-    checkout = Checkout(Git(depot.path), depot.path, say, locked_ms=patience_ms, edited_ms=patience_ms)
+    checkout = CheckoutUpdate(Git(depot.path), depot.path, say, locked_ms=patience_ms, edited_ms=patience_ms)
     checkout.follow(tip.commit, new, lambda: target.move(tip, new))
 
 
@@ -92,11 +92,11 @@ def test_a_git_at_work_there_for_a_moment_is_waited_for(depot: Depot, monkeypatc
     lock.touch()
     pauses: list[float] = []
 
-    def pause(_: Leash, seconds: float) -> None:
+    def pause(_: GitCancellation, seconds: float) -> None:
         pauses.append(seconds)
         lock.unlink()
 
-    monkeypatch.setattr(Leash, "pause", pause)
+    monkeypatch.setattr(GitCancellation, "pause", pause)
 
     follow(depot, new, patience_ms=60_000)
 
@@ -116,13 +116,13 @@ def test_a_file_that_is_being_edited_is_waited_for(depot: Depot, monkeypatch: py
         else:
             depot.git("commit", "-qam", "mine")
 
-    monkeypatch.setattr(Leash, "pause", pause)
+    monkeypatch.setattr(GitCancellation, "pause", pause)
 
     if then == "taken back":
         follow(depot, new, said.append, patience_ms=60_000)
         assert (depot.head("main"), depot.status()) == (new, "")
     else:
-        with pytest.raises(Moved):
+        with pytest.raises(TargetMoved):
             follow(depot, new, said.append, patience_ms=60_000)
         assert depot.git("log", "--format=%s", f"{before}..main") == "mine"
     assert said == [f"waits: The checkout {depot.path} has changes in a.txt; commit or stash them, and retry the run."]
@@ -139,13 +139,13 @@ def test_a_kill_at_any_point_is_made_good_by_the_next_look(
 
     def act() -> None:
         if step == "move":
-            monkeypatch.setattr(Target, "move", die)
+            monkeypatch.setattr(TargetBranch, "move", die)
         elif step == "change":
-            monkeypatch.setattr(Checkout, "_change", die)
+            monkeypatch.setattr(CheckoutUpdate, "_change", die)
         elif step == "replace":
             monkeypatch.setattr(Path, "replace", die)
         else:
-            monkeypatch.setattr(Checkout, "_change", lambda *_: partly(depot))
+            monkeypatch.setattr(CheckoutUpdate, "_change", lambda *_: partly(depot))
         follow(depot, new)
 
     killed_in(act)
@@ -153,7 +153,7 @@ def test_a_kill_at_any_point_is_made_good_by_the_next_look(
     assert depot.head("main") == (new if moved else before)
     assert (depot.path / ".git" / "index.lock").exists()
 
-    assert Checkout(Git(depot.path), depot.path).finish()
+    assert CheckoutUpdate(Git(depot.path), depot.path).finish()
 
     assert (depot.head(), depot.status()) == (new if moved else before, "")
     assert (depot.path / "a.txt").read_text() == depot.read("HEAD", "a.txt") + "\n"
@@ -168,14 +168,14 @@ def test_what_somebody_wrote_after_the_kill_is_not_overwritten(depot: Depot) -> 
     new = new_commit(depot)
 
     def act() -> None:
-        Checkout._change = lambda *_: os._exit(9)  # type: ignore[method-assign]
+        CheckoutUpdate._change = lambda *_: os._exit(9)  # type: ignore[method-assign]
         follow(depot, new)
 
     killed_in(act)
     depot.write(a__txt="precious\n")
 
     with pytest.raises(Refused, match=r"a\.txt was changed since"):
-        Checkout(Git(depot.path), depot.path).finish()
+        CheckoutUpdate(Git(depot.path), depot.path).finish()
 
     assert (depot.path / "a.txt").read_text() == "precious\n"
 

@@ -12,8 +12,8 @@ from support.servers import until
 from support.worktree_runs import Yard, work
 
 from agentq.cli.main import main
-from agentq.coordinator.logs import Logs
-from agentq.coordinator.policy import RetryPolicy
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.runs.logs import Logs
 
 NEVER = RetryPolicy(failures=0, crashes=0)
 

@@ -20,8 +20,8 @@ from support.repositories import ALONE, Depot
 from support.servers import Server, until
 from support.worktree_runs import Yard, begin
 
-from agentq.coordinator.life import Run
-from agentq.worker.workspace.keeping import Keeping, tidied
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.worker.workspace.worktree.retention import RetentionPolicy, apply_retention
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Scene:
         more = {} if command is None else {command: ["sh", "-c", waits]}
         return self.yard.submit("; ".join([*lines, "echo mine > mine.txt"]), name=name, queue=name, **more)
 
-    def check(self, run: Run) -> None:
+    def check(self, run: RunRecord) -> None:
         """All is as if nobody had been killed."""
         yard = self.yard
         assert run.state == "completed", (self.stop, run.outcome)
@@ -147,7 +147,7 @@ def test_a_worker_killed_at_any_step_leaves_one_commit_for_each_run_and_nothing_
         scene.check(run)
 
     assert scenes[0].yard.lines() == []
-    tidied(scenes[0].yard.home, Keeping(7 * 86_400_000, 1 << 40))
+    apply_retention(scenes[0].yard.home, RetentionPolicy(7 * 86_400_000, 1 << 40))
     left = {
         scene.stop.name: scene.yard.depot.git("for-each-ref", f"refs/heads/agentq/{runs[at]}")
         for at, scene in enumerate(scenes)

@@ -11,10 +11,10 @@ import pytest
 from support.repositories import Depot
 
 from agentq.coordinator.errors import Refused
-from agentq.worker.workspace.git import Git
-from agentq.worker.workspace.landing import Landed, Landing, Piece, Rejected
-from agentq.worker.workspace.stacking import Conflict, Plumbing, Stacking, trailer
-from agentq.worker.workspace.target import Moved, Target
+from agentq.worker.workspace.git.git_command import Git
+from agentq.worker.workspace.merge.landing import CheckRejected, LandedWork, MergePiece, WorkLanding
+from agentq.worker.workspace.merge.rebase import CommitRebase, MergeConflict, MergeTreeMerger, format_trailer
+from agentq.worker.workspace.merge.target_branch import TargetBranch, TargetMoved
 
 
 @dataclass
@@ -29,21 +29,25 @@ class Scene:
     left: set[str] = field(default_factory=set)
     """Runs that do not wait any more."""
 
-    def work(self, run: str, **files: str | None) -> Piece:
+    def work(self, run: str, **files: str | None) -> MergePiece:
         base = self.depot.head()
-        return Piece(run, self.depot.commit_on(base, f"{run}\n\n{trailer(run)}\n", **files), base)
+        return MergePiece(run, self.depot.commit_on(base, f"{run}\n\n{format_trailer(run)}\n", **files), base)
 
-    async def check(self, commit: str) -> Rejected | None:
+    async def check(self, commit: str) -> CheckRejected | None:
         self.checked.append(commit)
         files = set(self.depot.git("ls-tree", "--name-only", commit).split())
-        return Rejected(f"disliked: {sorted(files & self.bad)}") if files & self.bad else None
+        return CheckRejected(f"disliked: {sorted(files & self.bad)}") if files & self.bad else None
 
     async def note(self, new: str, old: str | None) -> None:
         self.noted.append((new, old))
 
-    def land(self, piece: Piece, *others: Piece, check: bool = True, target: Target | None = None) -> Landed:
+    def land(
+        self, piece: MergePiece, *others: MergePiece, check: bool = True, target: TargetBranch | None = None
+    ) -> LandedWork:
         git = Git(self.depot.path)
-        landing = Landing(target or Target(git, "main"), Stacking(git, Plumbing(git)), "squash", say=self.said.append)
+        landing = WorkLanding(
+            target or TargetBranch(git, "main"), CommitRebase(git, MergeTreeMerger(git)), "squash", say=self.said.append
+        )
 
         async def behind() -> Sequence[tuple[str, str]]:
             return [(each.run, each.commit) for each in others if each.run not in self.left]
@@ -78,12 +82,12 @@ def test_a_check_is_made_on_the_merged_work_and_before_the_target_moves(scene: S
     scene.land(first)
     before = scene.depot.head("main")
 
-    async def together(commit: str) -> Rejected | None:
+    async def together(commit: str) -> CheckRejected | None:
         files = scene.depot.git("ls-tree", "--name-only", commit).split()
-        return Rejected("both") if {"c.txt", "d.txt"} <= set(files) else None
+        return CheckRejected("both") if {"c.txt", "d.txt"} <= set(files) else None
 
     scene.check = together  # type: ignore[method-assign]
-    with pytest.raises(Rejected, match="both"):
+    with pytest.raises(CheckRejected, match="both"):
         scene.land(second)
 
     assert scene.depot.head("main") == before
@@ -93,7 +97,7 @@ def test_a_conflict_moves_nothing_and_does_not_hurt_the_next(scene: Scene) -> No
     one, two, three = scene.work("run_1", a__txt="1\n"), scene.work("run_2", a__txt="2\n"), scene.work("run_3", e="e\n")
     scene.land(one)
 
-    with pytest.raises(Conflict, match=r"conflict in a\.txt"):
+    with pytest.raises(MergeConflict, match=r"conflict in a\.txt"):
         scene.land(two)
     scene.land(three)
 
@@ -139,7 +143,7 @@ def test_a_bad_one_among_them_is_left_out_and_is_told_in_its_own_turn(scene: Sce
     assert any("together with 7" in sentence for sentence in scene.said)
 
     scene.land(others[3], *others[4:])
-    with pytest.raises(Rejected, match="f5"):
+    with pytest.raises(CheckRejected, match="f5"):
         scene.land(others[4], *others[5:])
     scene.land(others[5], others[6])
     assert scene.log() == ["run_7", "run_6", "run_4", "run_3", "run_2", "run_1", "run_0", "begin"]
@@ -148,7 +152,7 @@ def test_a_bad_one_among_them_is_left_out_and_is_told_in_its_own_turn(scene: Sce
 def test_one_that_conflicts_or_is_nobody_s_is_not_taken_along(scene: Scene) -> None:
     own = scene.work("run_1", a__txt="1\n")
     conflicting, fitting = scene.work("run_2", a__txt="2\n"), scene.work("run_3", c__txt="c\n")
-    unmarked = Piece("run_4", scene.depot.commit_on(scene.depot.head(), "no trailer", d__txt="d\n"), own.base)
+    unmarked = MergePiece("run_4", scene.depot.commit_on(scene.depot.head(), "no trailer", d__txt="d\n"), own.base)
 
     scene.land(own, conflicting, unmarked, fitting)
 
@@ -159,7 +163,7 @@ def test_one_that_leaves_the_line_while_it_is_checked_is_not_taken_along(scene: 
     """It was cancelled, say: its work is not to get in."""
     own, leaving, staying = (scene.work(f"run_{number}", **{f"f{number}": "x\n"}) for number in range(3))
 
-    async def check(commit: str) -> Rejected | None:
+    async def check(commit: str) -> CheckRejected | None:
         scene.checked.append(commit)
         scene.left.add("run_1")
         return None
@@ -194,7 +198,7 @@ def test_two_machines_meet_at_the_remote(scene: Scene, tmp_path: Path) -> None:
         copy.git("config", "user.email", "ada@example.org")
         scenes.append(Scene(copy))
     pieces = [one.work(f"run_{number}", **{f"f{number}": "x\n"}) for number, one in enumerate(scenes)]
-    targets = [Target(Git(one.depot.path), "main", remote="origin", local=False) for one in scenes]
+    targets = [TargetBranch(Git(one.depot.path), "main", remote="origin", local=False) for one in scenes]
     behind = scenes[1]
     seen: list[str | None] = []
 
@@ -216,9 +220,9 @@ def test_two_machines_meet_at_the_remote(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_a_target_that_never_holds_still_is_told_and_not_tried_for_ever(scene: Scene) -> None:
-    class Restless(Target):
+    class Restless(TargetBranch):
         def move(self, *_: object) -> None:
-            raise Moved
+            raise TargetMoved
 
     with pytest.raises(Refused, match="was moved by others 20 times"):
         scene.land(scene.work("run_1", c="c\n"), target=Restless(Git(scene.depot.path), "main"), check=False)

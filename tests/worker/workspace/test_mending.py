@@ -9,16 +9,16 @@ from support.agent_studio import word
 from support.servers import until
 from support.worktree_runs import Yard, work
 
-from agentq.coordinator.life import Run
-from agentq.coordinator.policy import RetryPolicy
-from agentq.coordinator.turn import Turn
+from agentq.coordinator.model.agent_options import AgentTurnOptions
+from agentq.coordinator.model.retry_policy import RetryPolicy
+from agentq.coordinator.runs.run_record import RunRecord
 
 PAGE = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> other\n"
 """What a page about git shows."""
 PRINTED = PAGE.replace("\n", r"\n")
 
 
-def classes(run: Run) -> list[str]:
+def classes(run: RunRecord) -> list[str]:
     """How its attempts ended."""
     return [each.outcome.class_.value for each in run.attempts if each.outcome]
 
@@ -109,9 +109,10 @@ def test_a_failed_check_goes_back_with_what_it_said(yard: Yard) -> None:
 def test_an_agent_that_was_to_change_something_and_did_not_has_failed(yard: Yard) -> None:
 
     nothing, declared = yard.done(
-        yard.submit_agent("SAY done", turn=Turn(expects="changes"), retry=None),
+        yard.submit_agent("SAY done", turn=AgentTurnOptions(expects="changes"), retry=None),
         yard.submit_agent(
-            """RUN printf '{"no_changes": "it is right"}' > "$AGENTQ_RESULT\"""", turn=Turn(expects="changes")
+            """RUN printf '{"no_changes": "it is right"}' > "$AGENTQ_RESULT\"""",
+            turn=AgentTurnOptions(expects="changes"),
         ),
     )
 

@@ -11,7 +11,7 @@ import pytest
 from support.servers import until
 from support.worktree_runs import Yard
 
-from agentq.coordinator.events import Events
+from agentq.coordinator.events.stream import PartitionEvents
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_run_is_running_while_its_worktree_is_set_up(yard: Yard, gate: Path) -
     until(lambda: "sets up its worktree" in yard.why(run), "why to say what it does")
     gate.touch()
     yard.done(run)
-    events = [event.event for event in Events(yard.crew.queue.store, 0).replay() if event.run == run]
+    events = [event.event for event in PartitionEvents(yard.crew.queue.store, 0).replay() if event.run == run]
     assert events.count("started") == 1, events
 
 

@@ -8,9 +8,9 @@ import pytest
 from support.repositories import Depot
 
 from agentq.coordinator.errors import Refused
-from agentq.worker.workspace.git import Git
-from agentq.worker.workspace.stacking import trailer
-from agentq.worker.workspace.target import Moved, Target, Tip
+from agentq.worker.workspace.git.git_command import Git
+from agentq.worker.workspace.merge.rebase import format_trailer
+from agentq.worker.workspace.merge.target_branch import TargetBranch, TargetMoved, TargetTip
 
 
 @pytest.fixture
@@ -24,23 +24,23 @@ def remote(depot: Depot, tmp_path: Path) -> Depot:
 
 def test_a_branch_moves_only_from_where_it_was_seen(depot: Depot) -> None:
     base = depot.head()
-    target = Target(Git(depot.path), "release/1")
+    target = TargetBranch(Git(depot.path), "release/1")
     new, other = depot.commit_on(base, "new", a__txt="x\n"), depot.commit_on(base, "other", a__txt="y\n")
     seen = target.tip()
-    assert seen == Tip()
+    assert seen == TargetTip()
 
     target.move(seen, new)
 
-    with pytest.raises(Moved):
+    with pytest.raises(TargetMoved):
         target.move(seen, other)
     assert target.tip().commit == new
 
 
 def test_a_run_s_work_is_found_by_its_trailer_and_by_nothing_like_it(depot: Depot) -> None:
     base = depot.head()
-    like = depot.commit_on(base, f"about {trailer('run_1')}5\n", a__txt="x\n")
-    work = depot.commit_on(like, f"Done\n\n{trailer('run_1')}\n", a__txt="y\n")
-    target = Target(Git(depot.path), "main")
+    like = depot.commit_on(base, f"about {format_trailer('run_1')}5\n", a__txt="x\n")
+    work = depot.commit_on(like, f"Done\n\n{format_trailer('run_1')}\n", a__txt="y\n")
+    target = TargetBranch(Git(depot.path), "main")
 
     assert target.delivered("run_1", base, like) is None
     assert target.delivered("run_1", base, work) == work
@@ -51,20 +51,20 @@ def test_a_checkout_of_the_target_is_seen_wherever_it_is(depot: Depot, tmp_path:
     depot.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "with space"))
     depot.git("branch", "free")
 
-    seen = {name: Target(Git(depot.path), name).tip().checkout for name in ("main", "side", "free", "none")}
+    seen = {name: TargetBranch(Git(depot.path), name).tip().checkout for name in ("main", "side", "free", "none")}
 
     assert seen == {"main": depot.path, "side": tmp_path / "with space", "free": None, "none": None}
 
 
 def test_a_push_that_lost_the_race_changes_nothing_on_either_side(depot: Depot, remote: Depot) -> None:
     depot.git("checkout", "-q", "--detach")
-    target = Target(Git(depot.path), "main", remote="origin")
+    target = TargetBranch(Git(depot.path), "main", remote="origin")
     seen = target.tip()
     mine = depot.commit_on(depot.head(), "mine", a__txt="x\n")
     other = depot.commit_on(depot.head(), "another machine's", b__txt="y\n")
     depot.git("push", "-q", "origin", f"{other}:main")
 
-    with pytest.raises(Moved):
+    with pytest.raises(TargetMoved):
         target.move(seen, mine)
 
     assert (remote.head("main"), depot.head("main")) == (other, seen.commit)
@@ -74,12 +74,12 @@ def test_a_push_that_lost_the_race_changes_nothing_on_either_side(depot: Depot, 
 
 
 def test_a_branch_is_made_at_the_remote(depot: Depot, remote: Depot) -> None:
-    target = Target(Git(depot.path), "new", remote="origin", local=False)
+    target = TargetBranch(Git(depot.path), "new", remote="origin", local=False)
     target.move(target.tip(), depot.head())
 
     assert remote.head("new") == depot.head()
-    with pytest.raises(Moved):
-        target.move(Tip(), depot.commit_on(depot.head(), "late", a__txt="x\n"))
+    with pytest.raises(TargetMoved):
+        target.move(TargetTip(), depot.commit_on(depot.head(), "late", a__txt="x\n"))
 
 
 @pytest.mark.usefixtures("remote")
@@ -89,4 +89,4 @@ def test_a_target_that_has_parted_from_its_remote_is_for_a_person_to_mend(depot:
     depot.commit("ours", a__txt="x\n")
 
     with pytest.raises(Refused, match="have parted"):
-        Target(Git(depot.path), "main", remote="origin").tip()
+        TargetBranch(Git(depot.path), "main", remote="origin").tip()

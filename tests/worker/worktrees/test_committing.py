@@ -11,8 +11,8 @@ import pytest
 from support.repositories import Depot
 from support.workspaces import Workshop
 
-from agentq.worker.workspace import committing
-from agentq.worker.workspace.committing import Message, Undeliverable
+from agentq.worker.workspace.merge import work_commit
+from agentq.worker.workspace.merge.work_commit import CommitMessage, Undeliverable
 
 Left = Callable[[Depot, Path], None]
 
@@ -315,7 +315,7 @@ def test_changes_that_the_index_hides_are_part_of_the_work_and_the_next_run_has_
 def test_a_file_that_is_too_large_is_told_and_kept(
     depot: Depot, shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committing, "FILE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(work_commit, "FILE_BYTES_MAX", 1 << 20)
     job = shop.begin(depot.path)
     write(job.path, "core", "x" * (1 << 20) + "x")
 
@@ -354,4 +354,4 @@ def test_with_trust_the_hooks_of_the_repository_have_their_say(depot: Depot, sho
     ],
 )
 def test_trailers_stand_at_the_end_of_what_the_run_has_said(text: str, whole: str) -> None:
-    assert Message("", trailers=(("Agentq-Run", "r"),)).added_to(text) == whole
+    assert CommitMessage("", trailers=(("Agentq-Run", "r"),)).added_to(text) == whole

@@ -12,11 +12,11 @@ from support.servers import until
 from support.workspaces import Workshop
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
-from agentq.worker import proc
-from agentq.worker.workspace.git import NEAR_MS, Git, GitFailed, Leash
-from agentq.worker.workspace.keeping import look
-from agentq.worker.workspace.precautions import HARMLESS, Precautions, overriding
-from agentq.worker.workspace.worktree import shelter
+from agentq.worker.process import procfs
+from agentq.worker.workspace.git.git_command import LOCAL_TIMEOUT_MS, Git, GitCancellation, GitFailed
+from agentq.worker.workspace.git.safe_config import HARMLESS_VALUES, SafeGitConfig, override_programs
+from agentq.worker.workspace.worktree.retention import list_worktrees
+from agentq.worker.workspace.worktree.worktree import preserve_worktree
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_nothing_of_a_hostile_repository_runs(depot: Depot, shop: Workshop, trap
     git("diff", first.base, "HEAD")
     git("push", "-q", "origin", "HEAD:refs/heads/pushed", far=True)
     (job.path / "b.txt").write_text("more\n")
-    shelter(job.prepared.worktree)
+    preserve_worktree(job.prepared.worktree)
     job.close()
     shop.begin(depot.path, "run_2")
 
@@ -101,7 +101,7 @@ def test_git_fetches_nothing_that_a_partial_clone_lacks(depot: Depot, shop: Work
         shop.begin(depot.path, "run_2")
     assert ran(trap) == ""
     depot.git("config", "--unset", "remote.origin.uploadpack")
-    assert Git(depot.path, precautions=Precautions(trust=True))("cat-file", "blob", blob)
+    assert Git(depot.path, precautions=SafeGitConfig(trust=True))("cat-file", "blob", blob)
 
 
 def test_a_copy_that_a_run_has_tampered_with_runs_nothing(
@@ -133,7 +133,7 @@ def test_what_is_pushed_to_a_path_runs_its_hooks_only_with_trust(depot: Depot, t
     depot.git("--git-dir", str(origin), "config", "core.alternateRefsCommand", str(trap))
     for hook in ("pre-receive", "update", "post-receive", "post-update", "reference-transaction"):
         shutil.copy(trap, origin / "hooks" / hook)
-    git = Git(depot.path, precautions=Precautions(trust=trust))
+    git = Git(depot.path, precautions=SafeGitConfig(trust=trust))
 
     git.push("origin", "main:refs/heads/pushed")
     git.push(f"file://{origin}", "main:refs/heads/again")
@@ -282,10 +282,10 @@ def test_copies_and_links_do_not_lead_out(
     with pytest.raises(error, match=says):
         shop.begin(depot.path, copy_files=copies, link_files=links)
     assert list(outside.iterdir()) == []
-    assert [each.kind for each in look(shop.home)] == ["idle"], "nobody works in it"
+    assert [each.kind for each in list_worktrees(shop.home)] == ["idle"], "nobody works in it"
 
 
-@pytest.mark.parametrize("pattern", [pattern.pattern for pattern, _ in HARMLESS])
+@pytest.mark.parametrize("pattern", [pattern.pattern for pattern, _ in HARMLESS_VALUES])
 def test_each_setting_that_names_a_program_is_overridden_by_what_the_user_says_or_by_what_does_no_harm(
     pattern: str,
 ) -> None:
@@ -293,18 +293,18 @@ def test_each_setting_that_names_a_program_is_overridden_by_what_the_user_says_o
     while "(" in key:
         before, _, rest = key.partition("(")
         key = f"{before}{rest.partition('|')[0].partition(')')[0]}{rest.partition(')')[2]}"
-    harmless = dict(overriding([("local", key, "evil")]))[key]
+    harmless = dict(override_programs([("local", key, "evil")]))[key]
 
     assert harmless != "evil"
-    assert ("credential.helper", "") in overriding([("local", "credential.helper", "evil")])
+    assert ("credential.helper", "") in override_programs([("local", "credential.helper", "evil")])
     if not key.startswith("credential"):
-        assert dict(overriding([("global", key, "mine"), ("local", key, "evil")]))[key] == "mine"
-        assert key not in dict(overriding([("local", key, "evil")], trust=True))
+        assert dict(override_programs([("global", key, "mine"), ("local", key, "evil")]))[key] == "mine"
+        assert key not in dict(override_programs([("local", key, "evil")], trust=True))
 
 
 def test_a_setting_that_cannot_be_overridden_is_refused() -> None:
     with pytest.raises(Refused, match="cannot be made harmless"):
-        overriding([("local", "filter.a=b.clean", "evil")])
+        override_programs([("local", "filter.a=b.clean", "evil")])
 
 
 def test_git_is_given_nothing_of_the_workers_and_asks_nobody(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,21 +327,24 @@ def test_git_that_takes_too_long_ends_with_all_it_started(
         """Whose time is over once it has told who it is."""
 
         def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:  # noqa: A002
-            if timeout == NEAR_MS / 1000 and "slow" in self.args:  # type: ignore[operator]
+            if timeout == LOCAL_TIMEOUT_MS / 1000 and "slow" in self.args:  # type: ignore[operator]
                 until(lambda: pids.exists() and len(pids.read_text().split()) == 2, "git to begin")
                 timeout = 0.01
             return super().communicate(input, timeout)
 
-    monkeypatch.setattr("agentq.worker.workspace.git.subprocess.Popen", Slow)
+    monkeypatch.setattr("agentq.worker.workspace.git.git_command.subprocess.Popen", Slow)
     with pytest.raises(GitFailed, match="took longer than"):
         Git(depot.path)("-c", f"alias.slow=!sleep 600 & echo $! $$ > {pids}; wait", "slow")
 
     started = [int(pid) for pid in pids.read_text().split()]
-    until(lambda: not any(one.alive for pid in started if (one := proc.stat(pid))), "all that was killed to be gone")
+    until(
+        lambda: not any(one.alive for pid in started if (one := procfs.read_stat(pid))),
+        "all that was killed to be gone",
+    )
 
 
 def test_a_failure_is_a_sentence_without_a_password(depot: Depot) -> None:
-    git = Git(depot.path, precautions=Precautions(), leash=Leash())
+    git = Git(depot.path, precautions=SafeGitConfig(), leash=GitCancellation())
     with pytest.raises(GitFailed) as failed:
         git("fetch", "-q", "http://me:secret@127.0.0.1:9/x.git", far=True)
 

@@ -11,19 +11,19 @@ from support.repositories import Depot
 from support.workspaces import Job, Workshop
 
 from agentq.coordinator.clock import wall_ms
-from agentq.worker import tree
-from agentq.worker.housekeeping import tidy
+from agentq.worker.cleanup.home_folder import clean_home
 from agentq.worker.options import WorkerOptions
-from agentq.worker.workspace.keeping import Keeping, look, tidied
-from agentq.worker.workspace.making import Wanted, made
+from agentq.worker.process import process_tree
+from agentq.worker.workspace.worktree.creation import WorktreeRequest, make_worktree
+from agentq.worker.workspace.worktree.retention import RetentionPolicy, apply_retention, list_worktrees
 
 HOUR_MS = 3_600_000
-FOREVER = Keeping(1_000 * HOUR_MS, 1 << 40)
+FOREVER = RetentionPolicy(1_000 * HOUR_MS, 1 << 40)
 
 
 def aged(job: Job, hours: int) -> None:
     """As if nobody had worked in it for so long."""
-    (note,) = [each.note for each in look(job.path.parent.parent.parent) if each.note.run == job.run]
+    (note,) = [each.note for each in list_worktrees(job.path.parent.parent.parent) if each.note.run == job.run]
     past_ms = wall_ms() - hours * HOUR_MS
     note.with_(made_at_ms=past_ms, ended_at_ms=past_ms if note.ended_at_ms else None)
 
@@ -31,12 +31,12 @@ def aged(job: Job, hours: int) -> None:
 def killed(job: Job) -> None:
     """As if the worker that has it had been killed."""
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
-        keeper = tree.keeper(dead.pid)
+        keeper = process_tree.get_process_name(dead.pid)
     job.prepared.worktree.noted(keeper=keeper)
 
 
 def kinds(shop: Workshop) -> dict[str, str]:
-    return {each.note.run: each.kind for each in look(shop.home)}
+    return {each.note.run: each.kind for each in list_worktrees(shop.home)}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_worktree_stays_as_its_run_says(
     (job.path / "new").write_text("new\n")
 
     assert job.close(failed=failed) == became
-    (found,) = look(shop.home)
+    (found,) = list_worktrees(shop.home)
     assert (found.kind, found.note.branch is not None) == (became, became == "kept")
     if became == "idle":
         assert depot.read("refs/agentq/run_1", "new") == "new"
@@ -106,27 +106,27 @@ def test_what_is_old_goes_and_what_a_run_works_in_never(depot: Depot, shop: Work
     for name in ("running", "dead", "failed"):
         aged(jobs[name], 24)
 
-    told = tidied(shop.home, Keeping(HOUR_MS, 1 << 40))
+    told = apply_retention(shop.home, RetentionPolicy(HOUR_MS, 1 << 40))
 
     assert kinds(shop) == {"running": "running", "fresh": "kept"}
     assert [depot.read(f"refs/agentq/{name}", name) for name in ("dead", "failed")] == ["of dead", "of failed"]
     assert "its work kept as refs/agentq/dead: nobody has worked in it for long" in "\n".join(told)
-    assert tidied(shop.home, FOREVER) == []
+    assert apply_retention(shop.home, FOREVER) == []
 
 
 def test_what_was_being_taken_away_by_a_worker_that_was_killed_goes_at_once(depot: Depot, shop: Workshop) -> None:
     job = shop.begin(depot.path, "run_1")
     (job.path / "late.txt").write_text("late\n")
     job.prepared.worktree.noted(state="going")
-    assert tidied(shop.home, FOREVER) == [], "its worker lives"
+    assert apply_retention(shop.home, FOREVER) == [], "its worker lives"
 
     killed(job)
-    (found,) = look(shop.home)
+    (found,) = list_worktrees(shop.home)
     found.note.with_(state="going")
-    (told,) = tidied(shop.home, FOREVER)
+    (told,) = apply_retention(shop.home, FOREVER)
 
     assert told.endswith("its work kept as refs/agentq/run_1: whoever was taking it away is gone")
-    assert look(shop.home) == []
+    assert list_worktrees(shop.home) == []
     assert depot.git("for-each-ref", "refs/heads/agentq") == ""
     assert depot.read("refs/agentq/run_1", "late.txt") == "late"
 
@@ -137,17 +137,17 @@ def test_a_worktree_that_holds_nothing_of_its_own_leaves_nothing_behind(depot: D
     job = shop.begin(depot.path, "parked")
     shop.all.leave(job.prepared)
     repository = job.prepared.worktree.repository
-    merges = made(repository, shop.home, Wanted("merges-work", repository.resolved("main"), None))
+    merges = make_worktree(repository, shop.home, WorktreeRequest("merges-work", repository.resolved("main"), None))
     (merges.path / "merged").write_text("which others hold\n")
     merges.noted(keeper="")
 
-    assert {each.note.run: each.why for each in look(shop.home)} == {
+    assert {each.note.run: each.why for each in list_worktrees(shop.home)} == {
         "failed": "it failed",
         "left": "its work conflicts; if there is another attempt, it goes on in it",
         "parked": "it is handed on; if there is another attempt, it goes on in it",
         "merges-work": "work is checked in it before it is merged",
     }
-    assert len(tidied(shop.home, Keeping(-1, 0))) == 4
+    assert len(apply_retention(shop.home, RetentionPolicy(-1, 0))) == 4
     assert depot.git("for-each-ref", "refs/agentq", "refs/heads/agentq") == ""
 
 
@@ -160,7 +160,7 @@ def test_what_takes_too_much_of_the_disk_goes_the_idle_first_then_the_oldest(dep
         if hours != 1:
             aged(job, 10 - hours)
 
-    tidy(shop.home, WorkerOptions(worktree_disk=(2 << 20) + (1 << 19)))
+    clean_home(shop.home, WorkerOptions(worktree_disk=(2 << 20) + (1 << 19)))
 
     assert kinds(shop) == {"run_2": "kept", "run_3": "kept"}
     assert depot.git("cat-file", "-s", "refs/agentq/run_0:large") == str(1 << 20)
@@ -172,9 +172,9 @@ def test_a_repository_within_keeps_its_worktree_whatever_is_said(depot: Depot, s
     job.close(failed="it failed")
     aged(job, 24)
 
-    assert "within it is nowhere else" in tidied(shop.home, Keeping(HOUR_MS, 0))[0]
+    assert "within it is nowhere else" in apply_retention(shop.home, RetentionPolicy(HOUR_MS, 0))[0]
     assert (job.path / "inner" / "i.txt").exists()
-    assert tidied(shop.home, Keeping(HOUR_MS, 0)) == []
+    assert apply_retention(shop.home, RetentionPolicy(HOUR_MS, 0)) == []
 
 
 def test_a_worktree_whose_repository_is_gone_is_left_to_its_user(depot: Depot, shop: Workshop) -> None:
@@ -183,14 +183,14 @@ def test_a_worktree_whose_repository_is_gone_is_left_to_its_user(depot: Depot, s
     job.close(failed="it failed")
     depot.path.rename(depot.path.with_name("moved"))
 
-    assert "is gone; delete it yourself" in tidied(shop.home, Keeping(-1, 0))[0]
+    assert "is gone; delete it yourself" in apply_retention(shop.home, RetentionPolicy(-1, 0))[0]
     assert (job.path / "new").exists()
 
 
 def test_ports_are_free_and_no_two_runs_have_the_same(depot: Depot, shop: Workshop) -> None:
     def elsewhere(program: str) -> list[str]:
         """What another process of this machine prints."""
-        program = f"from agentq.worker.workspace import ports; print(*{program})"
+        program = f"from agentq.worker.workspace.worktree import ports; print(*{program})"
         return subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         ).stdout.split()
@@ -198,10 +198,10 @@ def test_ports_are_free_and_no_two_runs_have_the_same(depot: Depot, shop: Worksh
     names = tuple(f"PORT_{n}" for n in range(30))
     jobs = [shop.begin(depot.path, f"run_{n}", ports=names) for n in range(2)]
     given = [int(job.prepared.variables[name]) for job in jobs for name in names]
-    of_others = elsewhere("ports.take([str(n) for n in range(100)]).values()")
+    of_others = elsewhere("ports.take_ports([str(n) for n in range(100)]).values()")
 
     assert len({*given, *map(int, of_others)}) == 160
-    can_be_had = f"[ports._locked(port) for port in {given}]"
+    can_be_had = f"[ports._lock_port(port) for port in {given}]"
     assert set(elsewhere(can_be_had)) == {"False"}
     for job in jobs:
         job.close()

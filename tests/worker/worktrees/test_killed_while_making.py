@@ -14,15 +14,16 @@ from support.repositories import Depot
 from support.servers import until
 from support.workspaces import Workshop
 
-from agentq.worker.tree import sweep
+from agentq.worker.process.process_tree import end_dead_trees
 
 MAKE = """
 import os
 import sys
 from pathlib import Path
-from agentq.worker.tree import COOKIE, KEEPER, keeper
+from agentq.worker.process.process_tree import COOKIE_VARIABLE, STARTER_VARIABLE, get_process_name
 from support.workspaces import Workshop
-shop = Workshop(Path(sys.argv[1]), marks={COOKIE: sys.argv[3], KEEPER: keeper(os.getpid())})
+shop = Workshop(Path(sys.argv[1]), marks={COOKIE_VARIABLE: sys.argv[3], STARTER_VARIABLE:
+get_process_name(os.getpid())})
 print("ready", flush=True)
 while True:
     job = shop.begin(sys.argv[2])
@@ -52,7 +53,7 @@ def test_whoever_is_killed_at_whatever_moment_the_next_begins_on_clean_ground(
                 until(lambda: not branch.exists(), "none to be there")
                 until(branch.exists, "a worktree to be made")
             worker.kill()
-        asyncio.run(sweep(of_run))
+        asyncio.run(end_dead_trees(of_run))
 
         job = shop.begin(depot.path, earlier=True)
         assert depot.git("status", "--porcelain", "--ignored", cwd=job.path) == ""

@@ -12,8 +12,8 @@ from support.repositories import Depot
 from support.workspaces import Workshop
 
 from agentq.coordinator.errors import AgentqError
-from agentq.worker.workspace.metadata import remove, remove_tree, text_of
-from agentq.worker.workspace.precautions import Precautions
+from agentq.worker.workspace.git.git_files import read_text, remove_path, remove_tree
+from agentq.worker.workspace.git.safe_config import SafeGitConfig
 
 BINARY = b"\xff\xfe\x00"
 DEPTH = 1_100
@@ -110,8 +110,8 @@ def test_what_is_no_plain_text_says_nothing_and_is_never_waited_for(tmp_path: Pa
     }
     makes[name]()
 
-    assert text_of(path) == ""
-    remove(path)
+    assert read_text(path) == ""
+    remove_path(path)
     assert not os.path.lexists(path)
 
 
@@ -121,16 +121,16 @@ def test_a_pipe_as_commondir_holds_nobody_up(depot: Depot) -> None:
     (git_dir / "commondir").unlink()
     os.mkfifo(git_dir / "commondir")
 
-    assert Precautions()._files(depot.path, git_dir)[0] == git_dir / "config"
+    assert SafeGitConfig()._files(depot.path, git_dir)[0] == git_dir / "config"
     shutil.rmtree(git_dir)
 
 
 def test_a_configuration_that_cannot_be_read_is_refused_in_a_sentence(
     depot: Depot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentq.worker.workspace.precautions.ASKED_S", 0.05)
+    monkeypatch.setattr("agentq.worker.workspace.git.safe_config.CONFIG_TIMEOUT_S", 0.05)
     (depot.path / ".git/config").unlink()
     os.mkfifo(depot.path / ".git/config")
 
     with pytest.raises(AgentqError, match="cannot be read"):
-        Precautions().settings(depot.path, depot.path / ".git")
+        SafeGitConfig().settings(depot.path, depot.path / ".git")

@@ -15,10 +15,10 @@ from support.repositories import Depot
 from support.workspaces import Job, Workshop
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound
-from agentq.worker import tree
-from agentq.worker.workspace.git import GitFailed, Leash, Stopped
-from agentq.worker.workspace.note import Note
-from agentq.worker.workspace.repository import told_apart
+from agentq.worker.process import process_tree
+from agentq.worker.workspace.git.git_command import GitCancellation, GitCancelled, GitFailed
+from agentq.worker.workspace.git.repository import normalize_address
+from agentq.worker.workspace.worktree.worktree_record import WorktreeRecord
 
 
 def as_it_is(depot: Depot) -> Path:
@@ -114,13 +114,15 @@ def test_a_worktree_that_another_worker_still_has_is_put_aside_with_its_work(dep
     (job.path / "a.txt").write_text("of the superseded\n")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         superseded = Job(shop, "run_1", job.workspace, job.prepared)
-        superseded.prepared = replace(job.prepared, worktree=job.prepared.worktree.noted(keeper=tree.keeper(other.pid)))
+        superseded.prepared = replace(
+            job.prepared, worktree=job.prepared.worktree.noted(keeper=process_tree.get_process_name(other.pid))
+        )
         again = shop.begin(depot.path, same=True, earlier=True)
         assert other.stdin is not None
         other.stdin.close()
 
     assert (again.path / "a.txt").read_text() == "one\ntwo\nthree\n"
-    with pytest.raises(Stopped):
+    with pytest.raises(GitCancelled):
         superseded.commit()
     assert superseded.close() == "kept"
     assert again.prepared.worktree.is_ours()
@@ -270,17 +272,17 @@ def test_a_copy_follows_its_address_and_unfinished_work_goes_by_it_to_another_ho
     ["git@example.org:team/app.git", "ssh://git@Example.org/team/app", "https://me:secret@example.org/team/app.git/"],
 )
 def test_all_ways_to_write_an_address_are_one_repository(address: str) -> None:
-    assert told_apart(address) == "example.org/team/app"
+    assert normalize_address(address) == "example.org/team/app"
 
 
 def test_a_stopped_attempt_waits_for_nothing(depot: Depot, shop: Workshop) -> None:
     job = shop.begin(depot.path)
-    leash = Leash()
+    leash = GitCancellation()
     git = shop.git(job.workspace, leash)
     with job.prepared.worktree.repository.locked(), ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(lambda: shop.all.prepare(git, "run_2", job.workspace))
         leash.pull()
-        with pytest.raises(Stopped):
+        with pytest.raises(GitCancelled):
             waiting.result(10)
 
 
@@ -308,7 +310,7 @@ def test_submodules_come_from_the_checkout_and_a_sparse_worktree_has_what_was_as
 
 def test_a_note_tells_whose_a_worktree_is(depot: Depot, shop: Workshop) -> None:
     job = shop.begin(depot.path)
-    note = Note.read(job.path.with_name("run_1.json"))
+    note = WorktreeRecord.read(job.path.with_name("run_1.json"))
 
     assert note is not None
     assert (note.run, note.branch, note.base, note.is_held) == ("run_1", "agentq/run_1", depot.head(), True)

@@ -5,8 +5,8 @@
 3. End the whole tree, whatever it was that ended the attempt, and see that nothing is left.
 4. Say how it ended, or that it wants to wait. An attempt that was superseded says nothing.
 
-`attempt.py` decides; `process.py`, `output.py` and `channel.py` obey. This is the attempt of a command, and what every
-other process of a run has in common with it; an agent's is in `agents/attempt.py`.
+`attempt.py` decides; `run_process.py`, `output_pipes.py` and `result_channel.py` obey. This is the attempt of a
+command, and what every other process of a run has in common with it; an agent's is in `agents/attempt.py`.
 """
 
 # Over 400 lines: the whole life of an attempt, which an agent's attempt changes step by step.
@@ -24,29 +24,29 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentq.coordinator import limits
+from agentq.coordinator import bounds
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Fenced, Invalid, NotAllowed, Stopping, TryLater, Unreachable
-from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
-from agentq.coordinator.logs import Chunk
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Caps, Outcome, RunSpec, Usage
-from agentq.coordinator.waiting import Resumption, Wait
-from agentq.worker.channel import Channel, Progress
-from agentq.worker.cleaning import clean
-from agentq.worker.judging import judged
-from agentq.worker.output import Output
-from agentq.worker.process import Exit, Launch, Process, SpawnFailed
-from agentq.worker.redacting import Redactor
-from agentq.worker.reports import Report
-from agentq.worker.secrets import Secrets
-from agentq.worker.surroundings import Surroundings as Surroundings
-from agentq.worker.tree import Cgroups, sweep
+from agentq.coordinator.model.lifecycle import COMPLETING_CLASSES, OutcomeClass
+from agentq.coordinator.model.spec import Outcome, ProcessUsage, ResourceLimits, RunSpec
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import Resumption, RunWait
+from agentq.worker.attempt_context import AttemptContext as AttemptContext
+from agentq.worker.output.output_pipes import OutputPipes
+from agentq.worker.output.redaction import Redactor
+from agentq.worker.output.sanitizer import sanitize_text
+from agentq.worker.output.secret_values import SecretValues
+from agentq.worker.process.exit_outcome import classify_exit
+from agentq.worker.process.process_tree import Cgroups, end_dead_trees
+from agentq.worker.process.run_process import ProcessExit, ProcessLaunch, RunProcess, SpawnFailed
+from agentq.worker.reporting.report_sender import AttemptReport
+from agentq.worker.run_api.result_channel import ProgressFields, ResultChannel
 
 if TYPE_CHECKING:
-    from agentq.worker.workspace.delivery import Delivery
+    from agentq.worker.workspace.delivery import WorkDelivery
 
-DRAINED_MS = 2_000
+OUTPUT_DRAIN_MS = 2_000
 """How long the last output may take to arrive once no process is left."""
 RETRY_MS = 1_000
 PROGRESS_CHARACTERS = 200
@@ -54,7 +54,7 @@ PROGRESS_CHARACTERS = 200
 Answer = TypeVar("Answer")
 
 
-class Stop(Enum):
+class AttemptStop(Enum):
     """Why an attempt is stopped from outside."""
 
     CANCELLED = "cancelled"
@@ -62,7 +62,7 @@ class Stop(Enum):
     RELEASED = "released"
 
 
-class Undone(Exception):
+class NotStarted(Exception):
     """It is over before its processes have begun; the argument is its outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -70,16 +70,16 @@ class Undone(Exception):
         self.outcome = outcome
 
 
-class Attempt:
+class RunAttempt:
     """One claim being executed. Lives on the worker's event loop."""
 
-    def __init__(self, claim: Claim, spec: RunSpec, surroundings: Surroundings) -> None:
+    def __init__(self, claim: Claim, spec: RunSpec, surroundings: AttemptContext) -> None:
         self.claim = claim
         self.spec = spec
         self.stopped = asyncio.Event()
         self.called = asyncio.Event()
         """It may be its turn to merge."""
-        self.delivery: Delivery | None = None
+        self.delivery: WorkDelivery | None = None
         """What becomes of its work, if it has a workspace."""
         self.around = surroundings
         self._hurried = asyncio.Event()
@@ -87,26 +87,26 @@ class Attempt:
         """Something has changed that its limits depend on."""
         self._interrupted = True
         """Whether the process was ended before it ended by itself."""
-        self._stop: Stop | None = None
+        self._stop: AttemptStop | None = None
         self._reason = ""
-        self._process: Process | None = None
+        self._process: RunProcess | None = None
         self._draining = False
-        self._secrets: Secrets | None = None
+        self._secrets: SecretValues | None = None
         self._resumes = False
-        self._wait: Wait | None = None
+        self._wait: RunWait | None = None
         """What it wants to wait for, if it ends well."""
 
-    def stop(self, why: Stop, reason: str = "", *, within_ms: int | None = None) -> None:
+    def stop(self, why: AttemptStop, reason: str = "", *, within_ms: int | None = None) -> None:
         """End it. The first word counts, except that a superseded attempt has nothing more to say.
 
         Its processes have the grace that the run asks for, or `within_ms` where that is less; superseded ones none.
         """
-        if self._stop is None or why is Stop.FENCED:
+        if self._stop is None or why is AttemptStop.FENCED:
             self._stop, self._reason = why, reason
         self.stopped.set()
-        if self.delivery is not None and (why is not Stop.RELEASED or within_ms is not None):
+        if self.delivery is not None and (why is not AttemptStop.RELEASED or within_ms is not None):
             self.delivery.leash.pull()
-        if why is Stop.FENCED:
+        if why is AttemptStop.FENCED:
             self._hurried.set()
         elif within_ms is not None:
             asyncio.get_running_loop().call_later(within_ms / 1000, self._hurried.set)
@@ -120,13 +120,13 @@ class Attempt:
     def refused(self, refusal: AgentqError) -> None:
         """The server did not take `start`: the run is to be cancelled, or was given to somebody else."""
         if isinstance(refusal, Stopping):
-            self.stop(Stop.CANCELLED, "cancelled on request")
+            self.stop(AttemptStop.CANCELLED, "cancelled on request")
         else:
-            self.stop(Stop.FENCED)
+            self.stop(AttemptStop.FENCED)
 
     @property
     def superseded(self) -> bool:
-        return self._stop is Stop.FENCED
+        return self._stop is AttemptStop.FENCED
 
     async def run(self) -> None:
         """Execute, and say how it ended."""
@@ -135,9 +135,9 @@ class Attempt:
         try:
             self.go_on()
             # Before its worktree is made: a run that is only claimed for long is taken from its worker.
-            self.around.say(Report("start", self.claim))
+            self.around.say(AttemptReport("start", self.claim))
             outcome = await self._worked(resumption)
-        except Undone as undone:
+        except NotStarted as undone:
             outcome = undone.outcome
         if self.delivery is not None:
             await self.delivery.hand_on(outcome)
@@ -150,33 +150,33 @@ class Attempt:
         self._resumes = resumption is not None
         if self.spec.workspace is None:
             return await self._execute_as(lambda spec: spec, resumption)
-        from agentq.worker.workspace.delivery import Delivery  # which most runs never need
+        from agentq.worker.workspace.delivery import WorkDelivery  # which most runs never need
 
-        self.delivery = Delivery(self, self.spec)
+        self.delivery = WorkDelivery(self, self.spec)
         return await self.delivery.run(lambda placed: self._execute_as(placed, resumption))
 
     async def _execute_as(self, placed: Callable[[RunSpec], RunSpec], resumption: Resumption | None) -> Outcome:
         """With what the runs before it gave, and where it is to work."""
         spec = self.spec
         if spec.inputs or spec.context != "none":
-            from agentq.worker.inputs import Inputs
+            from agentq.worker.task_inputs import TaskInputs
 
             try:
-                spec = await self.decided(lambda: Inputs(self.around.queue, self.claim).filled(spec))
+                spec = await self.decided(lambda: TaskInputs(self.around.queue, self.claim).filled(spec))
             except (Invalid, NotAllowed) as refused:
-                raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=str(refused))) from refused
+                raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=str(refused))) from refused
         self.spec = placed(spec)
         return await self._execute(resumption)
 
     def go_on(self) -> None:
         """Unless it was stopped meanwhile: nothing is begun for nobody."""
         if self._stop is not None:
-            raise Undone(Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None))
+            raise NotStarted(Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None))
 
     async def _end_earlier(self) -> None:
         """What an earlier attempt left on this host, its worker killed, ends before this one begins."""
         if self.claim.fence.partition("-")[0] != "1":
-            await sweep(f"{self.around.environment.namespace}/{self.claim.id}", cgroups=self.around.cgroups)
+            await end_dead_trees(f"{self.around.environment.namespace}/{self.claim.id}", cgroups=self.around.cgroups)
 
     async def _received(self) -> Resumption | None:
         """What it resumes with, if it is not the first attempt."""
@@ -199,7 +199,7 @@ class Attempt:
             except (Unreachable, TryLater):
                 await self._pause()
             except Fenced:
-                self.stop(Stop.FENCED)
+                self.stop(AttemptStop.FENCED)
         return None
 
     async def _pause(self) -> None:
@@ -216,8 +216,10 @@ class Attempt:
 
     def delivers(self, outcome: Outcome) -> bool:
         """Whether the work is done, and is to be brought in."""
-        stopped = self._stop in (Stop.FENCED, Stop.CANCELLED) or (self._stop is not None and self._interrupted)
-        return outcome.class_ in COMPLETING and self._wait is None and not stopped
+        stopped = self._stop in (AttemptStop.FENCED, AttemptStop.CANCELLED) or (
+            self._stop is not None and self._interrupted
+        )
+        return outcome.class_ in COMPLETING_CLASSES and self._wait is None and not stopped
 
     def expects_changes(self, outcome: Outcome) -> bool:  # noqa: ARG002
         """Whether it has failed if there are none."""
@@ -226,39 +228,39 @@ class Attempt:
     @property
     def comes_back(self) -> bool:
         """Whether it was handed back, or waits: another attempt goes on in its worktree."""
-        return self._wait is not None or (self._stop is Stop.RELEASED and self._interrupted)
+        return self._wait is not None or (self._stop is AttemptStop.RELEASED and self._interrupted)
 
     def interrupted(self) -> Outcome:
         """It was stopped before its work was in."""
         self._interrupted = True
         return Outcome(class_=OutcomeClass.CANCELLED, error=self._reason or None)
 
-    def log(self, chunks: list[Chunk]) -> None:
+    def log(self, chunks: list[LogChunk]) -> None:
         self.around.narration.log(self.claim, chunks)
 
     def note(self, sentence: str) -> None:
         """Say something of our own in the log."""
-        self.log([Chunk("note", f"{clean(sentence)}\n")])
+        self.log([LogChunk("note", f"{sanitize_text(sentence)}\n")])
 
     def progress(self, sentence: str) -> None:
         """Say what it does now."""
-        self.around.narration.progress(self.claim, {"note": clean(sentence)[:PROGRESS_CHARACTERS]})
+        self.around.narration.progress(self.claim, {"note": sanitize_text(sentence)[:PROGRESS_CHARACTERS]})
 
     # ---- how it ended
 
     def _say_how_it_ended(self, outcome: Outcome) -> None:
         say, claim = self.around.say, self.claim
-        if self._stop is Stop.FENCED:
+        if self._stop is AttemptStop.FENCED:
             return
-        if self._stop is Stop.RELEASED and self._interrupted:
+        if self._stop is AttemptStop.RELEASED and self._interrupted:
             # Whatever its exit code: many programs exit with 0 when they are told to end, their work not done.
-            say(Report("release", claim, reason=self._reason))
+            say(AttemptReport("release", claim, reason=self._reason))
         elif outcome.class_ is OutcomeClass.OK and self._wait is not None:
-            say(Report("park", claim, wait=self._wait))
-        elif outcome.class_ in COMPLETING:
-            say(Report("finish", claim, outcome))
+            say(AttemptReport("park", claim, wait=self._wait))
+        elif outcome.class_ in COMPLETING_CLASSES:
+            say(AttemptReport("finish", claim, outcome))
         else:
-            say(Report("fail", claim, outcome))
+            say(AttemptReport("fail", claim, outcome))
 
     async def _execute(self, resumption: Resumption | None) -> Outcome:
         channel = self.around.channels.open(self.claim)
@@ -267,14 +269,14 @@ class Attempt:
         finally:
             self.around.channels.give_back(channel)
 
-    async def _within(self, channel: Channel, resumption: Resumption | None) -> Outcome:
+    async def _within(self, channel: ResultChannel, resumption: Resumption | None) -> Outcome:
         try:
             if resumption is not None:
                 channel.resume(resumption)
             launch = await self._prepared(channel, resumption)
             self.go_on()
             self._secrets = self.around.environment.secrets(launch.env)
-            process = await Process.spawn(launch, cgroups=self._cgroups())
+            process = await RunProcess.spawn(launch, cgroups=self._cgroups())
         except (SpawnFailed, OSError) as failed:
             return Outcome(class_=OutcomeClass.SPAWN, error=str(failed))
         self._process = process
@@ -289,18 +291,18 @@ class Attempt:
             output.close()
             raise
 
-    async def _watch(self, process: Process, output: Output, channel: Channel) -> Outcome:
+    async def _watch(self, process: RunProcess, output: OutputPipes, channel: ResultChannel) -> Outcome:
         ended = asyncio.ensure_future(process.wait())
         late = await self._until_over(ended, output)
         self._interrupted = not ended.done()
         leaked = await self._end(process, self.spec.stop_grace_ms if self._interrupted else 0)
         exit_ = await ended
-        await output.drained(DRAINED_MS)
+        await output.drained(OUTPUT_DRAIN_MS)
         if leaked:
             output.note(f"killed what had left the run's group: {leaked} process{'es' if leaked > 1 else ''}")
         return await self._outcome(late, exit_, output, channel)
 
-    async def _end(self, process: Process, grace_ms: int) -> int:
+    async def _end(self, process: RunProcess, grace_ms: int) -> int:
         """End its processes; the grace is over when there is a reason to hurry."""
         ending = asyncio.ensure_future(process.end(grace_ms))
         hurried = asyncio.ensure_future(self._hurried.wait())
@@ -313,7 +315,7 @@ class Attempt:
             await ending
         return await process.end(0)
 
-    async def _until_over(self, ended: asyncio.Future[Exit], output: Output) -> OutcomeClass | None:
+    async def _until_over(self, ended: asyncio.Future[ProcessExit], output: OutputPipes) -> OutcomeClass | None:
         """Wait until the process ends, somebody stops it, or it takes too long; says which limit it broke, if any."""
         started_ms = monotonic_ms()
         stopped, poked = asyncio.ensure_future(self.stopped.wait()), asyncio.ensure_future(self._poked.wait())
@@ -333,7 +335,7 @@ class Attempt:
             stopped.cancel()
             poked.cancel()
 
-    def _limits_left(self, started_ms: int, output: Output) -> dict[OutcomeClass, int]:
+    def _limits_left(self, started_ms: int, output: OutputPipes) -> dict[OutcomeClass, int]:
         now, left = monotonic_ms(), dict[OutcomeClass, int]()
         if self.spec.timeout_ms is not None:
             left[OutcomeClass.TIMEOUT] = started_ms + self.spec.timeout_ms - now
@@ -342,30 +344,32 @@ class Attempt:
             left[OutcomeClass.SILENCE] = heard_ms + self.spec.silence_timeout_ms - now
         return left
 
-    async def _outcome(self, late: OutcomeClass | None, exit_: Exit, output: Output, channel: Channel) -> Outcome:
+    async def _outcome(
+        self, late: OutcomeClass | None, exit_: ProcessExit, output: OutputPipes, channel: ResultChannel
+    ) -> Outcome:
         result, about = channel.result(), self._about(exit_, output)
-        if self._stop is Stop.CANCELLED:
+        if self._stop is AttemptStop.CANCELLED:
             return Outcome.model_validate({"class": OutcomeClass.CANCELLED, "error": self._reason, **about})
-        kind, error = judged(late, exit_, self.spec)
+        kind, error = classify_exit(late, exit_, self.spec)
         if kind is OutcomeClass.OK and result.error:
             kind, error = OutcomeClass.CHECK, result.error
         self._wait = result.wait
         return Outcome.model_validate({"class": kind, "error": error, "result": self._redacted(result.value), **about})
 
-    def _about(self, exit_: Exit, output: Output) -> dict[str, Any]:
+    def _about(self, exit_: ProcessExit, output: OutputPipes) -> dict[str, Any]:
         """What is told of any end."""
         return {
             "exit_code": exit_.code,
             "signal": exit_.signal,
-            "tail": output.tail()[-limits.TAIL_CHARACTERS :] or None,
+            "tail": output.tail()[-bounds.TAIL_CHARACTERS :] or None,
             "usage": self._usage(exit_),
         }
 
-    def _output(self, process: Process) -> Output:
+    def _output(self, process: RunProcess) -> OutputPipes:
         log = partial(self.around.narration.log, self.claim)
-        return Output(process.stdout, process.stderr, self._log_file(), log, secrets=self._secrets)
+        return OutputPipes(process.stdout, process.stderr, self._log_file(), log, secrets=self._secrets)
 
-    def _on_progress(self, progress: Progress) -> None:
+    def _on_progress(self, progress: ProgressFields) -> None:
         self.around.narration.progress(self.claim, self._redacted(progress))
 
     def _redacted(self, value: Any) -> Any:
@@ -377,8 +381,8 @@ class Attempt:
         caps = self.spec.caps
         return self.around.cgroups if caps is not None and caps.memory_bytes is not None else None
 
-    def _usage(self, exit_: Exit) -> Usage:
-        return Usage(
+    def _usage(self, exit_: ProcessExit) -> ProcessUsage:
+        return ProcessUsage(
             pid=self._process.pid if self._process is not None else 0,
             host=socket.gethostname(),
             cwd=str(self._cwd()),
@@ -390,18 +394,18 @@ class Attempt:
     def _cwd(self) -> Path:
         return Path(self.spec.cwd) if self.spec.cwd else Path.home()
 
-    async def _prepared(self, channel: Channel, resumption: Resumption | None) -> Launch:  # noqa: ARG002
+    async def _prepared(self, channel: ResultChannel, resumption: Resumption | None) -> ProcessLaunch:  # noqa: ARG002
         """All that has to be there before its process begins."""
         spec = self.spec
         if spec.kind != "command":
             refusal = f"this worker does not execute runs of kind {spec.kind!r}"
-            raise Undone(Outcome(class_=OutcomeClass.REJECTED, error=refusal))
-        return Launch(
+            raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=refusal))
+        return ProcessLaunch(
             argv=spec.argv,
             env=self.around.environment.of(self.claim, spec, channel.variables()),
             cwd=self._cwd(),
             cookie=self.around.environment.cookie(self.claim),
-            caps=spec.caps or Caps(),
+            caps=spec.caps or ResourceLimits(),
             stdin=(spec.stdin or "").encode(),
         )
 

@@ -17,23 +17,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.connection import NoGroup
 from agentq.coordinator.errors import AgentqError, Draining, Evicted, TryLater, Unreachable
-from agentq.coordinator.lease import Lease
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import is_function_lane
-from agentq.worker.hands import Hands
+from agentq.coordinator.model.spec import is_function_lane
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.connection import NoGroup
+from agentq.coordinator.workers.lease import WorkerLease
+from agentq.worker.slots import WorkerSlots
 from agentq.worker.worker_thread import WorkerThread
 
 BLOCK_MS = 10_000
-TURN_MS = 500
+PARTITION_BLOCK_MS = 500
 """How long to block on one partition, where each may be on another node of a cluster."""
-SAFETY_MS = 30_000
-FAULT_MS = 1_000
+SAFETY_CLAIM_MS = 30_000
+RETRY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Takers:
+class ClaimListener:
     """Who hears of what came in; called in the claiming thread."""
 
     claimed: Callable[[Claim], None]
@@ -46,7 +46,7 @@ class Takers:
     """This one is more than may be taken in all, where there is a limit: it is to be handed back."""
 
 
-class Calls(Protocol):
+class FunctionIntake(Protocol):
     """Who takes function runs."""
 
     def wanted_here(self) -> int:
@@ -62,7 +62,7 @@ class Calls(Protocol):
         """There is nothing more to claim now."""
 
 
-class NoCalls:
+class NoFunctionIntake:
     """Nobody does."""
 
     def wanted_here(self) -> int:
@@ -78,12 +78,14 @@ class NoCalls:
         """Nothing has to be done about that."""
 
 
-class Claims:
+class ClaimLoop:
     """Keeps a worker's slots filled."""
 
-    def __init__(self, lease: Lease, hands: Hands, takers: Takers, calls: Calls | None = None) -> None:
+    def __init__(
+        self, lease: WorkerLease, hands: WorkerSlots, takers: ClaimListener, calls: FunctionIntake | None = None
+    ) -> None:
         self.lease = lease
-        self.calls = calls or NoCalls()
+        self.calls = calls or NoFunctionIntake()
         self._with_calls = False
         """Whether the block that goes on, or comes next, is on the lanes of functions too."""
         self.hands = hands
@@ -95,7 +97,7 @@ class Claims:
         self._strayed = False
         self._turn = 0
         self._anew = False
-        self._safety_ms = monotonic_ms() + SAFETY_MS
+        self._safety_ms = monotonic_ms() + SAFETY_CLAIM_MS
         hands.on_free(self._slot_freed)
         hands.on_full(self._slots_taken)
         self._awaits_runs = False
@@ -155,7 +157,7 @@ class Claims:
 
     def _wait_out(self) -> None:
         self._look = True
-        self._pause.wait(random.uniform(FAULT_MS / 10, FAULT_MS) / 1000)
+        self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
 
     def _round(self) -> None:
         if self._anew:
@@ -173,7 +175,7 @@ class Claims:
         )
         if (free > 0 or calls > 0) and (kept or self._look or monotonic_ms() >= self._safety_ms):
             self._look = False
-            self._safety_ms = monotonic_ms() + SAFETY_MS
+            self._safety_ms = monotonic_ms() + SAFETY_CLAIM_MS
             claims = self._taken(self.lease.claim(max(free, 0), calls), calls)
             if claims:
                 self._look = True
@@ -231,7 +233,7 @@ class Claims:
         if len(partitions) == 1 or not self._reader.is_spread:
             return partitions, BLOCK_MS
         self._turn = (self._turn + 1) % len(partitions)
-        return partitions[self._turn : self._turn + 1], TURN_MS
+        return partitions[self._turn : self._turn + 1], PARTITION_BLOCK_MS
 
     def _block(self, free: int, calls: int) -> None:
         partitions, block_ms = self._in_turn()
@@ -245,7 +247,7 @@ class Claims:
             # A lane was closed, or its group destroyed: a claim makes good what is still needed.
             self._look = True
             self.takers.ordered()
-            self._pause.wait(random.uniform(0, FAULT_MS / 10) / 1000)
+            self._pause.wait(random.uniform(0, RETRY_MS / 10) / 1000)
             return
         finally:
             self._awaits_runs = False

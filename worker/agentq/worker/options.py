@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agentq.coordinator.settings import WorkerSettings
+from agentq.coordinator.config.settings import WorkerSettings
 
 
 class WorkerOptions(WorkerSettings):

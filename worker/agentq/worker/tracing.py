@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from agentq.coordinator import tracing
 from agentq.coordinator.errors import AgentqError
-from agentq.coordinator.lifecycle import COMPLETING
-from agentq.coordinator.run import Outcome, RunSpec, Spending, is_function_lane, lane_parts
-from agentq.sdk.calls import Function
+from agentq.coordinator.model.lifecycle import COMPLETING_CLASSES
+from agentq.coordinator.model.spec import AgentSpending, Outcome, RunSpec, is_function_lane, parse_lane
+from agentq.sdk.functions.codec import Function
 
 if TYPE_CHECKING:  # a child for functions, which has `Calling` alone, starts in half the time without a Redis client
     from opentelemetry.trace import Span, Tracer
 
-    from agentq.coordinator.queue import Claim
-    from agentq.worker.reports import Report
+    from agentq.coordinator.runs.verbs import Claim
+    from agentq.worker.reporting.report_sender import AttemptReport
 
 
 @dataclass(slots=True)
-class _Told:
+class _AttemptSpans:
     """The spans of one attempt that have not ended."""
 
     whole: Span
@@ -42,60 +42,60 @@ class _Told:
     spec: RunSpec
 
 
-class Tracing:
+class WorkerTracing:
     """Of the attempts of one worker that have processes of their own. Called from several threads."""
 
     def __init__(self, tracer: Tracer | None, flush: Callable[[], None] = lambda: None) -> None:
         self._tracer = tracer
-        self._told: dict[Claim, _Told] = {}
+        self._told: dict[Claim, _AttemptSpans] = {}
         self.flush = flush
 
     @classmethod
-    def found(cls, note: Callable[[str], None]) -> Tracing:
+    def found(cls, note: Callable[[str], None]) -> WorkerTracing:
         """Where the environment says that traces go, if it does."""
-        flush = tracing.export("agentq-worker", note)
-        return cls(tracing.tracer(), flush)
+        flush = tracing.start_export("agentq-worker", note)
+        return cls(tracing.get_tracer(), flush)
 
     def claimed(self, claim: Claim, spec: RunSpec) -> None:
         """An attempt begins."""
         if self._tracer is None:
             return
-        whole = _process(self._tracer, claim.id, claim.lane, spec.traceparent)
+        whole = _start_process_span(self._tracer, claim.id, claim.lane, spec.traceparent)
         whole.set_attribute("agentq.run.attempt", int(claim.fence.partition("-")[0]))
-        self._told[claim] = _Told(whole, self._part("claim", whole), spec)
+        self._told[claim] = _AttemptSpans(whole, self._part("claim", whole), spec)
 
-    def through(self, say: Callable[[Report], None]) -> Callable[[Report], None]:
+    def through(self, say: Callable[[AttemptReport], None]) -> Callable[[AttemptReport], None]:
         """The same mouth, listened to."""
         if self._tracer is None:
             return say
 
-        def said(report: Report) -> None:
+        def said(report: AttemptReport) -> None:
             self._said(report)
             say(report)
 
         return said
 
-    def heard(self, report: Report, refused: AgentqError | None) -> None:
+    def heard(self, report: AttemptReport, refused: AgentqError | None) -> None:
         """The server has answered to a word."""
         if report.is_final and (told := self._told.pop(report.claim, None)) is not None:
             if refused is not None:
-                tracing.fail(told.whole, refused)
+                tracing.mark_span_failed(told.whole, refused)
             told.part.end()
             told.whole.end()
 
     def forget(self, claim: Claim) -> None:
         """The attempt was superseded: nobody is told how it ended."""
         if (told := self._told.pop(claim, None)) is not None:
-            tracing.fail(told.whole, "superseded")
+            tracing.mark_span_failed(told.whole, "superseded")
             told.part.end()
             told.whole.end()
 
     def place(self, claim: Claim, spec: RunSpec) -> str | None:
         """Where in a trace the processes of an attempt are."""
         told = self._told.get(claim)
-        return spec.traceparent if told is None else tracing.spelled(told.whole.get_span_context())
+        return spec.traceparent if told is None else tracing.format_traceparent(told.whole.get_span_context())
 
-    def _said(self, report: Report) -> None:
+    def _said(self, report: AttemptReport) -> None:
         told = self._told.get(report.claim)
         if told is None or self._tracer is None:
             return
@@ -104,7 +104,7 @@ class Tracing:
             agent = told.spec.agent if told.spec.kind == "agent" else None
             told.part = self._part(f"invoke_agent {agent}" if agent else "execute", told.whole)
         elif report.is_final:
-            _describe(told, report)
+            _describe_outcome(told, report)
             told.part.end()
             told.part = self._part("finish", told.whole)
             told.part.set_attributes({"messaging.operation.type": "settle", "agentq.verb": report.verb})
@@ -116,7 +116,7 @@ class Tracing:
         return self._tracer.start_span(name, context=set_span_in_context(whole))
 
 
-class Calling:
+class CallTracing:
     """Of the calls of functions that one child makes."""
 
     def __init__(self, tracer: Tracer | None, flush: Callable[[], None]) -> None:
@@ -125,10 +125,10 @@ class Calling:
         self.flush = flush
 
     @classmethod
-    def found(cls) -> Calling:
+    def found(cls) -> CallTracing:
         """The same as the worker's, whose environment the child has."""
-        flush = tracing.export("agentq-worker")
-        return cls(tracing.tracer(), flush)
+        flush = tracing.start_export("agentq-worker")
+        return cls(tracing.get_tracer(), flush)
 
     def around(self, function: Function, run: str, lane: str, traceparent: str | None) -> Function:
         """The function, called inside a span."""
@@ -154,22 +154,22 @@ class Calling:
         from opentelemetry.trace import use_span
 
         assert self._tracer is not None
-        span = _process(self._tracer, run, lane, traceparent)
+        span = _start_process_span(self._tracer, run, lane, traceparent)
         span.set_attribute("code.function.name", path)
         with use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
             try:
                 yield
             except BaseException as error:
-                tracing.fail(span, error)
+                tracing.mark_span_failed(span, error)
                 raise
 
 
-def _process(tracer: Tracer, run: str, lane: str, traceparent: str | None) -> Span:
+def _start_process_span(tracer: Tracer, run: str, lane: str, traceparent: str | None) -> Span:
     """The span of an attempt. It is linked with that of its submit: it may be hours later, and one of several."""
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, SpanKind
 
-    queue = lane_parts(lane)["queue"]
+    queue = parse_lane(lane)["queue"]
     attributes = {
         "messaging.system": "agentq",
         "messaging.operation.name": "call" if is_function_lane(lane) else "execute",
@@ -178,27 +178,31 @@ def _process(tracer: Tracer, run: str, lane: str, traceparent: str | None) -> Sp
         "messaging.consumer.group.name": "workers",
         "messaging.message.id": run,
     }
-    links = [Link(tracing.place_of(traceparent))] if tracing.valid(traceparent) and traceparent else []
+    links = (
+        [Link(tracing.parse_span_context(traceparent))]
+        if tracing.validate_traceparent(traceparent) and traceparent
+        else []
+    )
     return tracer.start_span(
         f"process {queue}", context=Context(), kind=SpanKind.CONSUMER, attributes=attributes, links=links
     )
 
 
-def _describe(told: _Told, report: Report) -> None:
+def _describe_outcome(told: _AttemptSpans, report: AttemptReport) -> None:
     """How it ended, on the span of what was executed and on the whole."""
     outcome = report.outcome or Outcome()
-    if report.verb in ("fail", "defer") or outcome.class_ not in COMPLETING:
+    if report.verb in ("fail", "defer") or outcome.class_ not in COMPLETING_CLASSES:
         for span in (told.part, told.whole):
             span.set_attribute("error.type", outcome.class_.value)
-            tracing.fail(span, outcome.error or outcome.class_.value)
+            tracing.mark_span_failed(span, outcome.error or outcome.class_.value)
     told.whole.set_attribute("agentq.outcome", outcome.class_.value if report.outcome else report.verb)
     if outcome.exit_code is not None:
         told.part.set_attribute("process.exit.code", outcome.exit_code)
     if told.spec.kind == "agent":
-        told.part.set_attributes(_of_agent(told.spec, outcome))
+        told.part.set_attributes(_build_agent_attributes(told.spec, outcome))
 
 
-def _of_agent(spec: RunSpec, outcome: Outcome) -> dict[str, str | int | float]:
+def _build_agent_attributes(spec: RunSpec, outcome: Outcome) -> dict[str, str | int | float]:
     """What the conventions for generative AI call these things."""
     word = outcome.agent
     found: dict[str, str | int | float | None] = {
@@ -207,7 +211,7 @@ def _of_agent(spec: RunSpec, outcome: Outcome) -> dict[str, str | int | float]:
         "gen_ai.conversation.id": spec.session or (word.session if word else None),
         "gen_ai.response.model": word.model if word else None,
     }
-    if word is not None and word.spent != Spending():
+    if word is not None and word.spent != AgentSpending():
         found |= {
             "gen_ai.usage.input_tokens": word.spent.input_tokens,
             "gen_ai.usage.output_tokens": word.spent.output_tokens,

@@ -1,11 +1,12 @@
 """One process with a number of slots: it claims runs, executes them, and reports. Its tasks:
 
 1. Clean up after a predecessor on this host that was killed, then register.
-2. Keep its slots filled (`claims.py`), its lease renewed (`pulse.py`) and its words said (`reports.py`), each in a
+2. Keep its slots filled (`claims.py`), its lease renewed (`heartbeat.py`) and its words said (`report_sender.py`),
+each in a
    thread of its own; execute attempts on the event loop (`attempt.py`), and function runs in persistent children
    (`functions/`); do its share of the duties.
 3. Carry out orders: stop a run, drain, leave at once.
-4. On SIGHUP read the settings again, and change what can change while runs go on (`reloading.py`).
+4. On SIGHUP read the settings again, and change what can change while runs go on (`settings_reload.py`).
 5. Drain on SIGTERM or when there is nothing more to do: claim nothing, let runs finish for a grace time, hand back the
    rest, deregister. A second signal, or an order to hurry, does not wait.
 """
@@ -24,60 +25,62 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from agentq.coordinator.duties.duty import Ticker
+from agentq.coordinator.bounds import ERROR_CHARACTERS
+from agentq.coordinator.duties.ticker import Ticker
 from agentq.coordinator.errors import AgentqError, Invalid, TryLater, Unreachable
-from agentq.coordinator.identity import new_nonce
-from agentq.coordinator.lease import Identity, Order
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import ERROR_CHARACTERS
-from agentq.coordinator.merging import MERGE
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import Outcome, is_function_lane
-from agentq.worker.attempt import Attempt, Stop, Surroundings
-from agentq.worker.channel import Channels
-from agentq.worker.claims import Claims, Takers
-from agentq.worker.door import Door
-from agentq.worker.environment import Environment
-from agentq.worker.executing import attempt_of
-from agentq.worker.functions.engine import LEAVING, SURPLUS, Around, Engine
-from agentq.worker.functions.making import Making
-from agentq.worker.hands import Hands
-from agentq.worker.housekeeping import tidy
-from agentq.worker.narration import Narration
-from agentq.worker.offering import Offering
+from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, is_function_lane
+from agentq.coordinator.runs.merge_queue import MERGE_ORDER
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerOrder
+from agentq.worker.attempt import AttemptContext, AttemptStop, RunAttempt
+from agentq.worker.attempt_factory import create_attempt
+from agentq.worker.claims import ClaimListener, ClaimLoop
+from agentq.worker.cleanup.home_folder import clean_home
+from agentq.worker.cleanup.host_cleanup import HostCleanup
+from agentq.worker.cleanup.takeover import describe_process
+from agentq.worker.functions.child_config import ChildConfig
+from agentq.worker.functions.engine import LEAVING_REASON, SURPLUS_REASON, EngineContext, FunctionEngine
+from agentq.worker.heartbeat import Heartbeat, HeartbeatListener
+from agentq.worker.labels import WorkerLabels
 from agentq.worker.options import WorkerOptions
-from agentq.worker.predecessors import process_mark
-from agentq.worker.pulse import Listener, Pulse
-from agentq.worker.reaching import Reach
-from agentq.worker.reloading import Reload, Terminal, reloaded
-from agentq.worker.reports import Report, Reports
-from agentq.worker.run_log import RunLog
-from agentq.worker.spill import Spill
-from agentq.worker.sweeping import Sweeping
-from agentq.worker.tracing import Tracing
-from agentq.worker.tree import Cgroups, become_subreaper
-from agentq.worker.unreported import Unreported
-from agentq.worker.worker_thread import unforeseen
-from agentq.worker.workspace.workspaces import Workspaces
+from agentq.worker.process.process_tree import Cgroups, become_subreaper
+from agentq.worker.process.run_environment import RunEnvironment
+from agentq.worker.reporting.log_upload import LogUpload
+from agentq.worker.reporting.report_sender import AttemptReport, ReportSender
+from agentq.worker.reporting.run_log import RunLog
+from agentq.worker.reporting.spill import SpillFile
+from agentq.worker.reporting.unsent_reports import UnsentReports
+from agentq.worker.run_api.agent_socket import AgentSocket
+from agentq.worker.run_api.result_channel import ResultChannels
+from agentq.worker.server_backends import WorkerBackend
+from agentq.worker.settings_reload import ControllingTerminal, SettingsReload, reload_settings
+from agentq.worker.slots import WorkerSlots
+from agentq.worker.tracing import WorkerTracing
+from agentq.worker.worker_thread import wrap_unexpected_error
+from agentq.worker.workspace.workspaces import WorkerWorkspaces
 
 P = ParamSpec("P")
 log = logging.getLogger("agentq.worker")
 
-LAST_WORDS_MS = 30_000
+FINAL_REPORTS_MS = 30_000
 """How long a worker that leaves tries to report what is left; the next one on this host reports the rest."""
-HURRIED_WORDS_MS = 1_000
+HURRIED_REPORTS_MS = 1_000
 """The same where it is to hurry and the server does not answer."""
-START_AGAIN_S = 0.5
+START_RETRY_S = 0.5
 """How long a worker waits to register again, where the connection broke as it did."""
-ORDERS = ("stop", MERGE, "drain", "hurry", "timers", "lanes")
+ORDER_NAMES = ("stop", MERGE_ORDER, "drain", "hurry", "timers", "lanes")
 """Those that are understood; `lanes` only wakes the worker, which reads the lanes then."""
-DISTRUSTED = "its worker could not reach the server in time"
+LEASE_LOST_REASON = "its worker could not reach the server in time"
 
 
-class Worker:
+class WorkerProcess:
     """See above."""
 
-    def __init__(self, reach: Reach, options: WorkerOptions, home: Path, reload: Reload | None = None) -> None:
+    def __init__(
+        self, reach: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None
+    ) -> None:
         self.options = options
         self.id = f"{options.name or socket.gethostname()}-{os.getpid()}-{new_nonce()}"
         self.reach = reach
@@ -85,25 +88,25 @@ class Worker:
         waits = None if options.is_bounded else lambda fault: self._say(f"{fault} The worker waits for it.")
         self.queue = reach.open(self.id, waits)
         self.settings = reach.settings
-        self.offering = Offering(self.id, self.queue, self._offer)
-        self.identity = Identity(
+        self.offering = WorkerLabels(self.id, self.queue, self._offer)
+        self.identity = WorkerIdentity(
             id=self.id,
             queues=options.queues,
             labels=self.offering.labels(options.labels),
             only_matching=options.only_matching,
             slots=options.slots,
-            about={"host": socket.gethostname(), "pid": os.getpid(), **process_mark()},
+            about={"host": socket.gethostname(), "pid": os.getpid(), **describe_process()},
         )
         self.lease = self.reach.lease(self.queue, self.identity)
         self.run_log = RunLog()
-        self.hands = Hands(options.slots, options.max_runs, self.run_log)
-        self.tracing = Tracing.found(self._say)
+        self.hands = WorkerSlots(options.slots, options.max_runs, self.run_log)
+        self.tracing = WorkerTracing.found(self._say)
         failed = self._on_loop(self._fail)
-        self.narration = Narration(self.queue, Spill(home / "spill"), lambda: self.pulse.answering_since_ms, failed)
-        self.reports = Reports(self.queue, Spill(home / "spill"), self._heard, failed, self.narration.told)
+        self.narration = LogUpload(self.queue, SpillFile(home / "spill"), lambda: self.pulse.answering_since_ms, failed)
+        self.reports = ReportSender(self.queue, SpillFile(home / "spill"), self._heard, failed, self.narration.told)
         self.narration.on_told(self.reports.look)
-        self.unreported = Unreported(home, self.settings.namespace)
-        listener = Listener(
+        self.unreported = UnsentReports(home, self.settings.namespace)
+        listener = HeartbeatListener(
             order=self._on_loop(self._obey),
             disowned=self._on_loop(self._give_up),
             changed=lambda: self.claims.look_anew(),
@@ -111,48 +114,49 @@ class Worker:
             failed=failed,
             answering=self._on_loop(self._tell),
         )
-        self.pulse = Pulse(self.lease, self.hands, listener)
+        self.pulse = Heartbeat(self.lease, self.hands, listener)
         self.surroundings = self._surroundings(home)
-        self.sweeping = Sweeping(self.settings.namespace, self.surroundings.cgroups, lambda: tidy(home, self.options))
-        takers = Takers(
+        self.sweeping = HostCleanup(
+            self.settings.namespace, self.surroundings.cgroups, lambda: clean_home(home, self.options)
+        )
+        takers = ClaimListener(
             claimed=self._on_loop(self._begin),
-            surplus=lambda claim: self.reports.say(Report("release", claim, reason=SURPLUS)),
+            surplus=lambda claim: self.reports.say(AttemptReport("release", claim, reason=SURPLUS_REASON)),
             ordered=self.pulse.beat_now,
             idle=self._nothing_claimed,
             failed=failed,
         )
         self.engine = self._engine()
-        self.claims = Claims(self.lease, self.hands, takers, self.engine)
+        self.claims = ClaimLoop(self.lease, self.hands, takers, self.engine)
         duties = self.reach.duties(self.queue, self._on_loop(self.sweeping.lost))
         self.ticker = Ticker(self.queue.store, duties, self.settings.tick_ms, owner=self.id)
-        self._attempts: dict[Claim, Attempt] = {}
+        self._attempts: dict[Claim, RunAttempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """The newest attempt of each run. An older one that is still ending is awaited by it."""
         self._reload = reload
-        self._terminal = Terminal()
+        self._terminal = ControllingTerminal()
         self._calls_over = asyncio.Event()
-        self._draining = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._draining, self._hurry = asyncio.Event(), asyncio.Event()
         self._fault: AgentqError | None = None
 
-    def _surroundings(self, home: Path) -> Surroundings:
-        return Surroundings(
-            environment=Environment(
+    def _surroundings(self, home: Path) -> AttemptContext:
+        return AttemptContext(
+            environment=RunEnvironment(
                 self.settings.namespace, self.id, redacts=self.options.redact, traced=self.tracing.place
             ),
             cgroups=Cgroups.found(),
             logs=home / "logs",
-            channels=Channels(home / "channels"),
+            channels=ResultChannels(home / "channels"),
             say=self.tracing.through(self.reports.say),
             narration=self.narration,
-            door=Door(self.reach.kin(self.queue), home / "doors"),
+            door=AgentSocket(self.reach.kin(self.queue), home / "doors"),
             queue=self.queue,
-            workspaces=Workspaces(home, self.id, self.options.idle_worktrees),
+            workspaces=WorkerWorkspaces(home, self.id, self.options.idle_worktrees),
             profiles=lambda: self.offering.agents.profiles,
         )
 
-    def _engine(self) -> Engine:
-        around = Around(
+    def _engine(self) -> FunctionEngine:
+        around = EngineContext(
             say=self.reports.say,
             narration=self.narration,
             receive=self.queue.receive,
@@ -163,8 +167,8 @@ class Worker:
             ended=self.run_log.calls_ended,
             failed=self._on_loop(self._fail),
         )
-        making = Making.of(self.settings, self.options, self.id, self.surroundings.cgroups)
-        return Engine(self.lease, self.hands, making, self._children, around, bounded=self.options.is_bounded)
+        making = ChildConfig.of(self.settings, self.options, self.id, self.surroundings.cgroups)
+        return FunctionEngine(self.lease, self.hands, making, self._children, around, bounded=self.options.is_bounded)
 
     def _children(self) -> int:
         return self.options.children or self.options.slots
@@ -180,7 +184,7 @@ class Worker:
         await self.sweeping.once()
         while not await self._registered():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._draining.wait(), START_AGAIN_S)
+                await asyncio.wait_for(self._draining.wait(), START_RETRY_S)
         for thread in (self.pulse, self.reports, self.narration, self.engine, self.claims, self.ticker):
             thread.start()
         sweeping = asyncio.ensure_future(self.sweeping.keep())
@@ -219,11 +223,11 @@ class Worker:
             attempt.drain()
         await self._attempts_over(self.options.drain_grace_ms)
         for attempt in list(self._attempts.values()):
-            attempt.stop(Stop.RELEASED, LEAVING)
-        self.engine.stop_all(LEAVING)
+            attempt.stop(AttemptStop.RELEASED, LEAVING_REASON)
+        self.engine.stop_all(LEAVING_REASON)
         await self._attempts_over(None)
         hurried = self._hurry.is_set() and self.pulse.answering_since_ms is None
-        patience_ms = HURRIED_WORDS_MS if hurried else LAST_WORDS_MS
+        patience_ms = HURRIED_REPORTS_MS if hurried else FINAL_REPORTS_MS
         closing = (asyncio.to_thread(each.close, patience_ms) for each in (self.narration, self.reports, self.engine))
         _, said, told = await asyncio.gather(*closing)
         if left := [*self.reports.left(), *self.engine.exchange.left()]:
@@ -262,18 +266,18 @@ class Worker:
 
     def _begin(self, claim: Claim) -> None:
         try:
-            attempt = attempt_of(claim, self.surroundings, self.offering.agents)
+            attempt = create_attempt(claim, self.surroundings, self.offering.agents)
         except Exception as error:  # noqa: BLE001 - whatever it was that cannot be read
             self._say_fault(claim, error)
             return
         self.tracing.claimed(claim, attempt.spec)
         if self.lease.trusted_ms <= 0:
             # The answer to the claim was so long on its way that somebody else may have the run by now.
-            attempt.stop(Stop.RELEASED, DISTRUSTED)
+            attempt.stop(AttemptStop.RELEASED, LEASE_LOST_REASON)
         for other in self._attempts.keys() if claim.id in self._tasks else ():
             # The server has taken the run from us, or forgotten that we had it, and given it to us once more.
             if other.id == claim.id:
-                self._attempts[other].stop(Stop.FENCED)
+                self._attempts[other].stop(AttemptStop.FENCED)
         self._attempts[claim] = attempt
         task = asyncio.ensure_future(self._attempt(attempt, self._tasks.get(claim.id)))
         self._tasks[claim.id] = task
@@ -289,7 +293,7 @@ class Worker:
         if self._tasks.get(run) is task:
             del self._tasks[run]
 
-    async def _attempt(self, attempt: Attempt, earlier: asyncio.Task[None] | None) -> None:
+    async def _attempt(self, attempt: RunAttempt, earlier: asyncio.Task[None] | None) -> None:
         try:
             if earlier is not None:
                 await asyncio.wait({earlier})
@@ -305,15 +309,15 @@ class Worker:
 
     def _say_fault(self, claim: Claim, error: Exception) -> None:
         message = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
-        self.reports.say(Report("fail", claim, Outcome(class_=OutcomeClass.INTERNAL, error=message)))
+        self.reports.say(AttemptReport("fail", claim, Outcome(class_=OutcomeClass.INTERNAL, error=message)))
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: WorkerOrder) -> None:
         claim = self.hands.holds(order.run, order.fence)
         if order.order == "stop" and claim in self._attempts:
-            self._attempts[claim].stop(Stop.CANCELLED, order.detail)
+            self._attempts[claim].stop(AttemptStop.CANCELLED, order.detail)
         elif order.order == "stop" and claim is not None:
-            self.engine.stop(claim, Stop.CANCELLED, order.detail)
-        elif order.order == MERGE and claim in self._attempts:
+            self.engine.stop(claim, AttemptStop.CANCELLED, order.detail)
+        elif order.order == MERGE_ORDER and claim in self._attempts:
             self._attempts[claim].called.set()
         elif order.order in ("drain", "hurry"):
             if order.order == "hurry":
@@ -321,24 +325,24 @@ class Worker:
             self._draining.set()
         elif order.order == "timers":
             self.ticker.wake()
-        elif order.order not in ORDERS:
+        elif order.order not in ORDER_NAMES:
             log.warning("an order that this worker does not understand is passed over: %s", order)
         self.pulse.applied(order)
 
     def _give_up(self, claim: Claim) -> None:
         """This attempt was superseded: its processes end, and it says nothing."""
         if claim in self._attempts:
-            self._attempts[claim].stop(Stop.FENCED)
+            self._attempts[claim].stop(AttemptStop.FENCED)
         elif is_function_lane(claim.lane):
-            self.engine.stop(claim, Stop.FENCED)
+            self.engine.stop(claim, AttemptStop.FENCED)
         else:
             self.hands.drop(claim)
 
     def _stop_all_distrusted(self) -> None:
         """The margin of the lease is one heartbeat: by half of it the last process has to be gone."""
         for attempt in self._attempts.values():
-            attempt.stop(Stop.RELEASED, DISTRUSTED, within_ms=self.settings.heartbeat_ms // 2)
-        self.engine.stop_all(DISTRUSTED, within_ms=self.settings.heartbeat_ms // 2)
+            attempt.stop(AttemptStop.RELEASED, LEASE_LOST_REASON, within_ms=self.settings.heartbeat_ms // 2)
+        self.engine.stop_all(LEASE_LOST_REASON, within_ms=self.settings.heartbeat_ms // 2)
 
     def _start_refused(self, claim: Claim, refusal: AgentqError) -> None:
         if claim in self._attempts:
@@ -366,13 +370,13 @@ class Worker:
             self._hurry.set()
         self._draining.set()
 
-    def _hung_up(self, reload: Reload) -> None:
+    def _hung_up(self, reload: SettingsReload) -> None:
         """SIGHUP: somebody has changed the settings, or the terminal is gone."""
         if self._terminal.is_gone():
             self._signalled()
             return
         with suppress(OSError):
-            for sentence in reloaded(self, reload):
+            for sentence in reload_settings(self, reload):
                 reload.say(sentence)
 
     def _offer(self) -> None:
@@ -399,14 +403,14 @@ class Worker:
             try:
                 act(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends by it
-                self._fail(unforeseen(error, f"in {act.__name__}"))
+                self._fail(wrap_unexpected_error(error, f"in {act.__name__}"))
 
         def later(*args: P.args, **kwargs: P.kwargs) -> None:
             self._loop.call_soon_threadsafe(lambda: guarded(*args, **kwargs))
 
         return later
 
-    def _heard(self, report: Report, refused: AgentqError | None) -> None:
+    def _heard(self, report: AttemptReport, refused: AgentqError | None) -> None:
         self.tracing.heard(report, refused)
         if report.is_final:
             self.run_log.ended(report, refused)
@@ -417,8 +421,8 @@ class Worker:
             self._on_loop(self._start_refused)(report.claim, refused)
 
 
-def serve(reach: Reach, options: WorkerOptions, home: Path, reload: Reload | None = None) -> int:
+def serve_worker(reach: WorkerBackend, options: WorkerOptions, home: Path, reload: SettingsReload | None = None) -> int:
     """Run a worker in this process until it is told to stop; the exit code. With `reload`, SIGHUP changes settings."""
     if not options.queues:
         raise Invalid("A worker needs at least one queue.")
-    return asyncio.run(Worker(reach, options, home, reload).run())
+    return asyncio.run(WorkerProcess(reach, options, home, reload).run())

@@ -14,14 +14,14 @@ from agentq.coordinator.errors import AgentqError
 
 log = logging.getLogger("agentq.worker")
 
-Failed = Callable[[AgentqError], None]
+OnFailure = Callable[[AgentqError], None]
 """Who hears why the worker cannot go on; called in whichever thread it was."""
 
 
 class WorkerThread(threading.Thread):
     """A daemon thread that reports whatever exception ends it."""
 
-    def __init__(self, target: Callable[[], None], name: str, failed: Failed) -> None:
+    def __init__(self, target: Callable[[], None], name: str, failed: OnFailure) -> None:
         super().__init__(target=target, name=name, daemon=True)
         self._failed = failed
 
@@ -29,10 +29,10 @@ class WorkerThread(threading.Thread):
         try:
             super().run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker ends by it
-            self._failed(unforeseen(error, f"in its thread {self.name}"))
+            self._failed(wrap_unexpected_error(error, f"in its thread {self.name}"))
 
 
-def unforeseen(error: Exception, where: str) -> AgentqError:
+def wrap_unexpected_error(error: Exception, where: str) -> AgentqError:
     """What a worker ends with after an exception that nothing expects, whose traceback is logged."""
     log.error("an unforeseen fault %s", where, exc_info=error)
     return AgentqError(f"The worker cannot go on: {type(error).__name__}: {error} ({where}).")

@@ -7,15 +7,15 @@ that nobody owns any more, and for lanes that nobody uses.
 
 from __future__ import annotations
 
-from agentq.coordinator.duties.duty import Round
-from agentq.coordinator.lifecycle import State
-from agentq.coordinator.store import Store
+from agentq.coordinator.duties.ticker import DutyRound
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.storage.store import NamespaceStore
 
-LANES_A_ROUND = 200
-PLANS_A_ROUND = 20
-QUEUES_A_ROUND = 500
+LANES_PER_ROUND = 200
+PLANS_PER_ROUND = 20
+QUEUES_PER_ROUND = 500
 LANE_IDLE_MS = 3_600_000
-PAUSE_MS = 60_000
+ROUND_INTERVAL_MS = 60_000
 
 
 class Janitor:
@@ -25,11 +25,11 @@ class Janitor:
     hasty = False
     ticks = 12
 
-    def __init__(self, store: Store, *, idle_ms: int = LANE_IDLE_MS) -> None:
+    def __init__(self, store: NamespaceStore, *, idle_ms: int = LANE_IDLE_MS) -> None:
         self.store = store
         self.idle_ms = idle_ms
 
-    def run_once(self, partition: int) -> Round:
+    def run_once(self, partition: int) -> DutyRound:
         """One look at the lanes, and at one stretch of the runs of each queue in each live state."""
         done = dict.fromkeys(("given_back", "consumers", "trimmed", "closed", "mended"), 0)
         for lane in self._some_lanes(partition):
@@ -43,7 +43,7 @@ class Janitor:
         done["mended"] += int(self.store.call("repair/state_indexes", partition, *State))
         for queue in self._some_queues(partition):
             done["mended"] += self.reconcile(partition, queue, *State)
-        return Round(done, PAUSE_MS)
+        return DutyRound(done, ROUND_INTERVAL_MS)
 
     def reconcile(self, partition: int, queue: str, *states: State) -> int:
         """Compare the next stretch of indexes with the runs; returns how many were mended."""
@@ -53,25 +53,25 @@ class Janitor:
     def _some_queues(self, partition: int) -> list[str]:
         """All queues, or a random part where there are very many."""
         queues: list[str] = self.store.connection.command(
-            "SRANDMEMBER", self.store.key(partition, "queues"), QUEUES_A_ROUND
+            "SRANDMEMBER", self.store.key(partition, "queues"), QUEUES_PER_ROUND
         )
         return queues
 
     def _some_limits(self, partition: int) -> list[str]:
         limits: list[str] = self.store.connection.command(
-            "SRANDMEMBER", self.store.key(partition, "limits"), LANES_A_ROUND
+            "SRANDMEMBER", self.store.key(partition, "limits"), LANES_PER_ROUND
         )
         return limits
 
     def _some_plans(self, partition: int) -> list[str]:
         plans: list[str] = self.store.connection.command(
-            "ZRANDMEMBER", self.store.key(partition, "plans"), PLANS_A_ROUND
+            "ZRANDMEMBER", self.store.key(partition, "plans"), PLANS_PER_ROUND
         )
         return plans
 
     def _some_lanes(self, partition: int) -> list[str]:
         """All lanes, or a random part where there are very many."""
         lanes: list[str] = self.store.connection.command(
-            "ZRANDMEMBER", self.store.key(partition, "lanes"), LANES_A_ROUND
+            "ZRANDMEMBER", self.store.key(partition, "lanes"), LANES_PER_ROUND
         )
         return lanes

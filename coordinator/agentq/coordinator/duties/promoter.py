@@ -4,11 +4,11 @@ dependents that one script could not tell."""
 from __future__ import annotations
 
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.duties.duty import Round
-from agentq.coordinator.store import Store
+from agentq.coordinator.duties.ticker import DutyRound
+from agentq.coordinator.storage.store import NamespaceStore
 
-CALLS_A_ROUND = 100
-PAUSE_TICKS = 6
+CALLS_PER_ROUND = 100
+ROUND_INTERVAL_TICKS = 6
 """A keeper that the server tells of what is due sooner looks for itself now and then."""
 
 
@@ -17,16 +17,16 @@ class Promoter:
 
     name = "promoter"
     hasty = True
-    ticks = PAUSE_TICKS
+    ticks = ROUND_INTERVAL_TICKS
 
-    def __init__(self, store: Store, tick_ms: int) -> None:
+    def __init__(self, store: NamespaceStore, tick_ms: int) -> None:
         self.store = store
         self.tick_ms = tick_ms
 
-    def run_once(self, partition: int) -> Round:
+    def run_once(self, partition: int) -> DutyRound:
         """Do all that is due, in bounded calls; what is left after a hundred of them is for the next round, at once."""
         rung, settling, next_at = 0, 0, 0
-        for _ in range(CALLS_A_ROUND):
+        for _ in range(CALLS_PER_ROUND):
             settling = self.store.call("duty/notify_dependents", partition)
             # After it, since whoever is told now may be due soon.
             done, first = self.store.call("duty/run_timers", partition)
@@ -34,5 +34,5 @@ class Promoter:
             if not done and not settling:
                 break
         now = self.store.now() or wall_ms()
-        wait = max(0, next_at - int(now)) if next_at else PAUSE_TICKS * self.tick_ms
-        return Round({"rung": rung, "settling": settling}, 0 if settling else wait)
+        wait = max(0, next_at - int(now)) if next_at else ROUND_INTERVAL_TICKS * self.tick_ms
+        return DutyRound({"rung": rung, "settling": settling}, 0 if settling else wait)

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentq.coordinator.clock import monotonic_ms, wall_ms
-from agentq.coordinator.duties.duty import GAP_TICKS, Round
-from agentq.coordinator.settings import Settings
-from agentq.coordinator.store import Store
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.duties.ticker import GAP_TICKS, DutyRound
+from agentq.coordinator.storage.store import NamespaceStore
 
-CALLS_A_ROUND = 1000
+CALLS_PER_ROUND = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Reaped:
+class ReapResult:
     """What a reap did: workers marked, those in doubt, those lost, their runs, and when to look again (0: any time)."""
 
     marked: int
@@ -38,7 +38,12 @@ class Reaper:
     ticks = 1
 
     def __init__(
-        self, store: Store, settings: Settings, *, server: str = "", lost: Callable[[str], None] = lambda _: None
+        self,
+        store: NamespaceStore,
+        settings: Settings,
+        *,
+        server: str = "",
+        lost: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -46,14 +51,14 @@ class Reaper:
         self.lost = lost
         """Hears of each worker that is declared lost."""
 
-    def run_once(self, partition: int) -> Round:
+    def run_once(self, partition: int) -> DutyRound:
         reaped = self.reap(partition)
         now = int(self.store.now() or wall_ms())
         wait = max(0, reaped.next_at_ms - now) if reaped.next_at_ms else self.settings.tick_ms
         done = {"marked": reaped.marked, "lost": len(reaped.lost), "runs": reaped.runs}
-        return Round(done, min(wait, self.settings.tick_ms))
+        return DutyRound(done, min(wait, self.settings.tick_ms))
 
-    def reap(self, partition: int) -> Reaped:
+    def reap(self, partition: int) -> ReapResult:
         """One pass: mark those that are missing, sweep those that have been for long enough."""
         times = (
             GAP_TICKS * self.settings.tick_ms,
@@ -62,7 +67,7 @@ class Reaper:
             self.store.dice(),
         )
         marked, runs, names = 0, 0, dict[str, None]()
-        for _ in range(CALLS_A_ROUND):
+        for _ in range(CALLS_PER_ROUND):
             reply = self.store.call("duty/reap_workers", partition, self.server, *times)
             marked, runs = marked + reply[0], runs + reply[2]
             names |= dict.fromkeys(reply[5:])
@@ -70,9 +75,9 @@ class Reaper:
                 break
         for name in names:
             self.lost(name)
-        return Reaped(marked, reply[1], list(names), runs, int(reply[4]))
+        return ReapResult(marked, reply[1], list(names), runs, int(reply[4]))
 
-    def reap_fully(self) -> Reaped:
+    def reap_fully(self) -> ReapResult:
         """All passes in one call, for cron: wait for each grace to pass, until nothing is left in doubt."""
         deadline = monotonic_ms() + self.settings.lease_ms + 2 * self.settings.reap_grace_ms
         marked, runs, names = 0, 0, dict[str, None]()
@@ -83,5 +88,5 @@ class Reaper:
             names |= dict.fromkeys(name for each in passes for name in each.lost)
             doubtful = sum(each.doubtful for each in passes)
             if not doubtful or monotonic_ms() >= deadline:
-                return Reaped(marked, doubtful, list(names), runs, min(each.next_at_ms for each in passes))
+                return ReapResult(marked, doubtful, list(names), runs, min(each.next_at_ms for each in passes))
             time.sleep(self.settings.reap_grace_ms / 1000)

@@ -19,19 +19,19 @@ from glob import escape, glob
 from pathlib import Path
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.identity import new_nonce
-from agentq.worker.agents import filling
-from agentq.worker.agents.profile import Profile
+from agentq.coordinator.model.ids import new_nonce
+from agentq.worker.agents.profiles import templates
+from agentq.worker.agents.profiles.profile import Profile
 
-VERSION = 1
-PACKED_BYTES = 64 << 20
+PACKAGE_VERSION = 1
+PACKAGE_BYTES_MAX = 64 << 20
 """A longer conversation stays where it is."""
-_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,199}")
-_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,199}")
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TranscriptPath:
     """Where the conversation of a session lies, for an agent with these variables."""
 
     fixed: Path
@@ -39,14 +39,14 @@ class Place:
     """Patterns of the folders below `fixed`, and of the file."""
 
     @classmethod
-    def of(cls, profile: Profile, variables: Mapping[str, str], session: str) -> Place | None:
+    def of(cls, profile: Profile, variables: Mapping[str, str], session: str) -> TranscriptPath | None:
         """None for an agent whose conversations stay where they are, or for what is no session's name."""
-        if profile.transcript is None or not _SESSION.fullmatch(session):
+        if profile.transcript is None or not _SESSION_ID.fullmatch(session):
             return None
         parts = profile.transcript.split("/")
         first = next(index for index, part in enumerate(parts) if re.search(r"[*?]|\{session\}", part))
         rest = tuple(part.replace("{session}", escape(session)) for part in parts[first:])
-        return cls(Path(filling.text("/".join(parts[:first]), variables)), rest)
+        return cls(Path(templates.fill_text("/".join(parts[:first]), variables)), rest)
 
     def files(self) -> list[Path]:
         """Those that there are, the newest first: an agent that went on elsewhere has begun another file."""
@@ -64,56 +64,60 @@ class Place:
         )
 
 
-def transcripts(profile: Profile, variables: Mapping[str, str], session: str) -> list[Path]:
+def find_transcripts(profile: Profile, variables: Mapping[str, str], session: str) -> list[Path]:
     """The files of a conversation on this host, the newest first."""
-    place = Place.of(profile, variables, session)
+    place = TranscriptPath.of(profile, variables, session)
     return [] if place is None else place.files()
 
 
-def packed(profile: Profile, variables: Mapping[str, str], session: str) -> bytes | None:
+def pack_transcript(profile: Profile, variables: Mapping[str, str], session: str) -> bytes | None:
     """The newest file of a conversation with its place, in bytes; None if there is none, or none that can travel."""
-    place = Place.of(profile, variables, session)
+    place = TranscriptPath.of(profile, variables, session)
     if place is None:
         return None
     for path in place.files():
         parts = path.relative_to(place.fixed).parts
-        with suppress(OSError), _folder(place.fixed, parts[:-1], make=False) as folder:
-            number = os.open(parts[-1], _PLAIN, dir_fd=folder)
+        with suppress(OSError), _open_folder(place.fixed, parts[:-1], make=False) as folder:
+            number = os.open(parts[-1], _OPEN_FLAGS, dir_fd=folder)
             with os.fdopen(number, "rb") as file:
                 about = os.fstat(number)
-                if stat.S_ISREG(about.st_mode) and about.st_size <= PACKED_BYTES:
-                    return json.dumps({"v": VERSION, "path": parts}).encode() + b"\n" + _whole(parts[-1], file.read())
+                if stat.S_ISREG(about.st_mode) and about.st_size <= PACKAGE_BYTES_MAX:
+                    return (
+                        json.dumps({"v": PACKAGE_VERSION, "path": parts}).encode()
+                        + b"\n"
+                        + _drop_partial_line(parts[-1], file.read())
+                    )
     return None
 
 
-def _whole(name: str, content: bytes) -> bytes:
+def _drop_partial_line(name: str, content: bytes) -> bytes:
     """Without the line that the agent is just writing."""
     return content[: content.rfind(b"\n") + 1] if name.endswith(".jsonl") else content
 
 
-def restored(profile: Profile, variables: Mapping[str, str], session: str, body: bytes) -> Path:
+def restore_transcript(profile: Profile, variables: Mapping[str, str], session: str, body: bytes) -> Path:
     """Put a packed conversation where the agent looks for it, in the place of an older one; or say why it cannot be."""
-    place = Place.of(profile, variables, session)
+    place = TranscriptPath.of(profile, variables, session)
     if place is None:
         raise Invalid("The conversation cannot be put here: its agent keeps none that travels.")
-    parts, content = _unpacked(body)
+    parts, content = _unpack_package(body)
     if not place.holds(parts):
         raise Invalid(f"The conversation cannot be put here: {'/'.join(parts)[:200]!r} is not where its agent looks.")
     try:
         place.fixed.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _folder(place.fixed, parts[:-1], make=True) as folder:
-            _write(folder, parts[-1], content)
+        with _open_folder(place.fixed, parts[:-1], make=True) as folder:
+            _write_atomically(folder, parts[-1], content)
     except OSError as error:
         raise Invalid(f"The conversation cannot be put here: {'/'.join(parts)}: {error.strerror}.") from error
     return place.fixed.joinpath(*parts)
 
 
-def _unpacked(body: bytes) -> tuple[tuple[str, ...], bytes]:
+def _unpack_package(body: bytes) -> tuple[tuple[str, ...], bytes]:
     head, _, content = body.partition(b"\n")
     try:
         said = json.loads(head)
         parts = tuple(said["path"])
-        known = said["v"] == VERSION and all(isinstance(part, str) for part in parts)
+        known = said["v"] == PACKAGE_VERSION and all(isinstance(part, str) for part in parts)
     except (ValueError, TypeError, KeyError):
         known = False
     if not known:
@@ -122,7 +126,7 @@ def _unpacked(body: bytes) -> tuple[tuple[str, ...], bytes]:
 
 
 @contextmanager
-def _folder(fixed: Path, names: tuple[str, ...], *, make: bool) -> Iterator[int]:
+def _open_folder(fixed: Path, names: tuple[str, ...], *, make: bool) -> Iterator[int]:
     """The folder below a fixed one, reached step by step, through no link."""
     folder = os.open(fixed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -138,7 +142,7 @@ def _folder(fixed: Path, names: tuple[str, ...], *, make: bool) -> Iterator[int]
         os.close(folder)
 
 
-def _write(folder: int, name: str, content: bytes) -> None:
+def _write_atomically(folder: int, name: str, content: bytes) -> None:
     """All of it or nothing, in the place of what has this name."""
     draft = f".{new_nonce()}.agentq"
     number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from agentq.coordinator.lifecycle import OutcomeClass
+from agentq.coordinator.model.lifecycle import OutcomeClass
 
 
 class VerdictKind(StrEnum):
@@ -42,66 +42,72 @@ class VerdictKind(StrEnum):
     TIMEOUT = "timeout"
 
 
-Run = Literal["finish", "park", "fail", "back off", "defer"]
-Conversation = Literal["goes on", "begins anew"]
-Gate = Literal["", "until the reset, else for 10 minutes", "for 10 minutes"]
+RunConsequence = Literal["finish", "park", "fail", "back off", "defer"]
+ConversationConsequence = Literal["goes on", "begins anew"]
+GateConsequence = Literal["", "until the reset, else for 10 minutes", "for 10 minutes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Consequence:
+class VerdictConsequence:
     """What a verdict does."""
 
     class_: OutcomeClass
-    run: Run
+    run: RunConsequence
     """`fail` asks the budget of the class; `back off` and `defer` spend no attempt: the one waits as the run's policy
     says, or as the service asked, the other until the reset that it told."""
-    conversation: Conversation
+    conversation: ConversationConsequence
     """Of the next attempt, if there is one."""
-    gate: Gate
+    gate: GateConsequence
     """For how long the account lets nobody in."""
     means: str
 
 
-_c = OutcomeClass
-CONSEQUENCES: dict[VerdictKind, Consequence] = {
-    VerdictKind.OK: Consequence(_c.OK, "finish", "goes on", "", "it said that it is done"),
-    VerdictKind.OK_WITH_DENIALS: Consequence(
-        _c.OK, "finish", "goes on", "", "the same, and some tools were not allowed; shown as a warning"
+_Class = OutcomeClass
+CONSEQUENCES: dict[VerdictKind, VerdictConsequence] = {
+    VerdictKind.OK: VerdictConsequence(_Class.OK, "finish", "goes on", "", "it said that it is done"),
+    VerdictKind.OK_WITH_DENIALS: VerdictConsequence(
+        _Class.OK, "finish", "goes on", "", "the same, and some tools were not allowed; shown as a warning"
     ),
-    VerdictKind.LINGERED: Consequence(
-        _c.LINGER, "finish", "goes on", "", "it said that it is done, did not end, and was ended"
+    VerdictKind.LINGERED: VerdictConsequence(
+        _Class.LINGER, "finish", "goes on", "", "it said that it is done, did not end, and was ended"
     ),
-    VerdictKind.SLEEPS: Consequence(_c.OK, "park", "goes on", "", "it asked to be woken later"),
-    VerdictKind.AGENT_ERROR: Consequence(_c.EXIT, "fail", "goes on", "", "it says that it failed"),
-    VerdictKind.NO_CHANGES: Consequence(
-        _c.NO_OUTPUT, "fail", "goes on", "", "changes were asked for, there are none, and it did not declare that"
+    VerdictKind.SLEEPS: VerdictConsequence(_Class.OK, "park", "goes on", "", "it asked to be woken later"),
+    VerdictKind.AGENT_ERROR: VerdictConsequence(_Class.EXIT, "fail", "goes on", "", "it says that it failed"),
+    VerdictKind.NO_CHANGES: VerdictConsequence(
+        _Class.NO_OUTPUT, "fail", "goes on", "", "changes were asked for, there are none, and it did not declare that"
     ),
-    VerdictKind.PLAN_ONLY: Consequence(_c.NO_OUTPUT, "fail", "goes on", "", "it ended with a plan, and did nothing"),
-    VerdictKind.MAX_TURNS: Consequence(_c.BUDGET, "fail", "goes on", "", "it used all its turns"),
-    VerdictKind.BUDGET: Consequence(_c.BUDGET, "fail", "goes on", "", "it used all its money or tokens"),
-    VerdictKind.NO_PRICE: Consequence(
-        _c.REJECTED, "fail", "goes on", "", "its cost is capped, and nobody knows what its model costs"
+    VerdictKind.PLAN_ONLY: VerdictConsequence(_Class.NO_OUTPUT, "fail", "goes on", "",
+        "it ended with a plan, and did nothing"),
+    VerdictKind.MAX_TURNS: VerdictConsequence(_Class.BUDGET, "fail", "goes on", "", "it used all its turns"),
+    VerdictKind.BUDGET: VerdictConsequence(_Class.BUDGET, "fail", "goes on", "", "it used all its money or tokens"),
+    VerdictKind.NO_PRICE: VerdictConsequence(
+        _Class.REJECTED, "fail", "goes on", "", "its cost is capped, and nobody knows what its model costs"
     ),
-    VerdictKind.CONTEXT: Consequence(_c.REJECTED, "fail", "begins anew", "", "the conversation is too long for it"),
-    VerdictKind.REFUSED: Consequence(_c.REJECTED, "fail", "goes on", "", "the model declined to do it"),
-    VerdictKind.THROTTLED: Consequence(
-        _c.LIMIT, "back off", "goes on", "", "its service is overloaded, or asks to slow down"
+    VerdictKind.CONTEXT: VerdictConsequence(_Class.REJECTED, "fail", "begins anew", "",
+        "the conversation is too long for it"),
+    VerdictKind.REFUSED: VerdictConsequence(_Class.REJECTED, "fail", "goes on", "", "the model declined to do it"),
+    VerdictKind.THROTTLED: VerdictConsequence(
+        _Class.LIMIT, "back off", "goes on", "", "its service is overloaded, or asks to slow down"
     ),
-    VerdictKind.LIMITED: Consequence(
-        _c.LIMIT, "defer", "goes on", "until the reset, else for 10 minutes", "the account is at its limit"
+    VerdictKind.LIMITED: VerdictConsequence(
+        _Class.LIMIT, "defer", "goes on", "until the reset, else for 10 minutes", "the account is at its limit"
     ),
-    VerdictKind.AUTH: Consequence(_c.AUTH, "fail", "goes on", "for 10 minutes", "nobody is logged in, or a wrong key"),
-    VerdictKind.CREDIT: Consequence(_c.AUTH, "fail", "goes on", "for 10 minutes", "the account has no money left"),
-    VerdictKind.INPUT: Consequence(_c.REJECTED, "fail", "goes on", "", "it did not take what it was given"),
-    VerdictKind.INTERRUPTED: Consequence(_c.SIGNAL, "fail", "goes on", "", "somebody interrupted it"),
-    VerdictKind.KILLED: Consequence(_c.SIGNAL, "fail", "goes on", "", "somebody killed it"),
-    VerdictKind.NO_RESULT: Consequence(_c.EXIT, "fail", "goes on", "", "it ended without its last word"),
-    VerdictKind.NO_SESSION: Consequence(
-        _c.EXIT, "fail", "begins anew", "", "it does not know the conversation that it was to go on with"
+    VerdictKind.AUTH: VerdictConsequence(_Class.AUTH, "fail", "goes on", "for 10 minutes",
+        "nobody is logged in, or a wrong key"),
+    VerdictKind.CREDIT: VerdictConsequence(_Class.AUTH, "fail", "goes on", "for 10 minutes",
+        "the account has no money left"),
+    VerdictKind.INPUT: VerdictConsequence(_Class.REJECTED, "fail", "goes on", "", "it did not take what it was given"),
+    VerdictKind.INTERRUPTED: VerdictConsequence(_Class.SIGNAL, "fail", "goes on", "", "somebody interrupted it"),
+    VerdictKind.KILLED: VerdictConsequence(_Class.SIGNAL, "fail", "goes on", "", "somebody killed it"),
+    VerdictKind.NO_RESULT: VerdictConsequence(_Class.EXIT, "fail", "goes on", "", "it ended without its last word"),
+    VerdictKind.NO_SESSION: VerdictConsequence(
+        _Class.EXIT, "fail", "begins anew", "", "it does not know the conversation that it was to go on with"
     ),
-    VerdictKind.STARTUP: Consequence(_c.STARTUP, "fail", "goes on", "", "it was started, said nothing, and was ended"),
-    VerdictKind.SILENCE: Consequence(_c.SILENCE, "fail", "goes on", "", "it fell silent, and was ended"),
-    VerdictKind.TIMEOUT: Consequence(_c.TIMEOUT, "fail", "goes on", "", "it ran longer than it may, and was ended"),
+    VerdictKind.STARTUP: VerdictConsequence(_Class.STARTUP, "fail", "goes on", "",
+        "it was started, said nothing, and was ended"),
+    VerdictKind.SILENCE: VerdictConsequence(_Class.SILENCE, "fail", "goes on", "", "it fell silent, and was ended"),
+    VerdictKind.TIMEOUT: VerdictConsequence(_Class.TIMEOUT, "fail", "goes on", "",
+        "it ran longer than it may, and was ended"),
 }  # fmt: skip
 
 
@@ -115,5 +121,5 @@ class Verdict:
     reset_at_ms: int | None = None
 
     @property
-    def consequence(self) -> Consequence:
+    def consequence(self) -> VerdictConsequence:
         return CONSEQUENCES[self.kind]

@@ -3,7 +3,8 @@
 1. A task may be called, for whoever wrote it meant it to be.
 2. Other functions may be called if they are defined in a module that `[worker] functions` names, or below it.
 3. RQ's jobs come through functions of ours, which are called for runs of RQ's queues alone.
-4. The standard library is not even imported, and no path leads from one module into another: `agentq.sdk.calls`.
+4. The standard library is not even imported, and no path leads from one module into another:
+`agentq.sdk.functions.codec`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentq.coordinator.errors import NotAllowed
-from agentq.coordinator.run import lane_parts
-from agentq.sdk.calls import Function, load
-from agentq.worker.rq.names import is_for_rq
+from agentq.coordinator.model.spec import parse_lane
+from agentq.sdk.functions.codec import Function, load_function
+from agentq.worker.rq.queue_names import is_rq_related
 
-OF_RQ = frozenset(f"agentq.worker.rq.job:{name}" for name in ("perform", "settle", "tidy"))
+RQ_FUNCTIONS = frozenset(f"agentq.worker.rq.job:{name}" for name in ("perform", "settle", "tidy"))
 
 
 class AllowedFunctions:
@@ -27,11 +28,11 @@ class AllowedFunctions:
     def load(self, path: str, lane: str) -> Function:
         """The function of a path, for a run of this lane; refuses what it may not call."""
         module, _, name = path.partition(":")
-        if path in OF_RQ and is_for_rq(lane_parts(lane)["queue"]):
-            return load(path)
+        if path in RQ_FUNCTIONS and is_rq_related(parse_lane(lane)["queue"]):
+            return load_function(path)
         if any(part.startswith("__") for part in name.split(".")):
             raise NotAllowed(f"{path} is a part of Python's own machinery, which no run calls.")
-        function = load(path)
+        function = load_function(path)
         if not function.is_task and not (self._is_named(module) and self._is_named(function.module)):
             raise NotAllowed(
                 f"{path} is not a task: put @agentq.task above it, or name its module to the worker, as in "
@@ -43,6 +44,6 @@ class AllowedFunctions:
         return any(module == each or module.startswith(f"{each}.") for each in self._modules)
 
 
-def is_kept(path: str) -> bool:
+def is_cacheable(path: str) -> bool:
     """Whether a child may remember that it may call a function, whatever run comes with it."""
-    return path not in OF_RQ
+    return path not in RQ_FUNCTIONS

@@ -8,6 +8,8 @@
 One lock keeps these apart; it is held for moments only, never while the server is spoken to.
 """
 
+# Over 400 lines: the life of a function's run in a worker, from claim to report.
+
 from __future__ import annotations
 
 import json
@@ -17,44 +19,44 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from agentq.coordinator.bounds import STOP_GRACE_MS
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Stopping
-from agentq.coordinator.lease import Ended, Lease
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.limits import STOP_GRACE_MS
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import is_function_lane
-from agentq.coordinator.waiting import Resumption
-from agentq.worker import proc
-from agentq.worker.attempt import Stop
-from agentq.worker.functions import wire
-from agentq.worker.functions.child import Child, Key
-from agentq.worker.functions.children import CannotStart, Children
-from agentq.worker.functions.exchange import Exchange
-from agentq.worker.functions.hearing import Ears, Hearing
-from agentq.worker.functions.making import Making
-from agentq.worker.functions.stops import Stops
-from agentq.worker.functions.watch import Watch
-from agentq.worker.hands import Hands
-from agentq.worker.narration import Narration
-from agentq.worker.reports import Report
-from agentq.worker.tree import Run
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import is_function_lane
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import Resumption
+from agentq.coordinator.workers.lease import FunctionOutcome, WorkerLease
+from agentq.worker.attempt import AttemptStop
+from agentq.worker.functions import protocol
+from agentq.worker.functions.call_stops import CallStops
+from agentq.worker.functions.child_config import ChildConfig
+from agentq.worker.functions.child_pool import ChildNotStarted, ChildPool
+from agentq.worker.functions.child_process import CallKey, ChildProcess
+from agentq.worker.functions.child_watcher import ChildWatcher
+from agentq.worker.functions.exchange import FunctionExchange
+from agentq.worker.functions.reply_handler import ReplyHandler, ReplyListener
+from agentq.worker.process import procfs
+from agentq.worker.process.process_tree import ProcessTree
+from agentq.worker.reporting.log_upload import LogUpload
+from agentq.worker.reporting.report_sender import AttemptReport
+from agentq.worker.slots import WorkerSlots
 
-FENCED_MS = 2_000
+FENCED_GRACE_MS = 2_000
 """How long an awaited call that was superseded may take to end, before it takes its neighbours along."""
-NO_PLACE = "no child had room for it"
-LEAVING = "its worker is leaving"
-SURPLUS = "its worker has had its runs"
+NO_ROOM_REASON = "no child had room for it"
+LEAVING_REASON = "its worker is leaving"
+SURPLUS_REASON = "its worker has had its runs"
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class EngineContext:
     """What the engine needs of its worker. Called in any thread."""
 
-    say: Callable[[Report], None]
-    narration: Narration
+    say: Callable[[AttemptReport], None]
+    narration: LogUpload
     receive: Callable[[Claim], Resumption | None]
-    bury: Callable[[Run], None]
+    bury: Callable[[ProcessTree], None]
     """A child has ended: see that nothing is left of what it started."""
     stray: Callable[[Claim], None]
     """A run that is no function was claimed by the exchange."""
@@ -62,24 +64,31 @@ class Around:
     """More calls are wanted from the claiming thread."""
     quiet: Callable[[], None]
     """There is no function run in hand any more."""
-    ended: Callable[[Sequence[Ended], Sequence[AgentqError | None]], None]
+    ended: Callable[[Sequence[FunctionOutcome], Sequence[AgentqError | None]], None]
     failed: Callable[[AgentqError], None]
 
 
-class Engine:
+class FunctionEngine:
     """See above."""
 
     def __init__(
-        self, lease: Lease, hands: Hands, making: Making, most: Callable[[], int], around: Around, *, bounded: bool
+        self,
+        lease: WorkerLease,
+        hands: WorkerSlots,
+        making: ChildConfig,
+        most: Callable[[], int],
+        around: EngineContext,
+        *,
+        bounded: bool,
     ) -> None:
         self._hands = hands
         self._around = around
         self._bounded = bounded
         self._lock = threading.RLock()
-        self.children = Children(making, hands, most)
-        self.stops = Stops()
-        self.exchange = Exchange(lease, self.wanted, self._exchanged, around.room, around.failed)
-        ears = Ears(
+        self.children = ChildPool(making, hands, most)
+        self.stops = CallStops()
+        self.exchange = FunctionExchange(lease, self.wanted, self._exchanged, around.room, around.failed)
+        ears = ReplyListener(
             tell=self.exchange.tell,
             say=around.say,
             narration=around.narration,
@@ -88,12 +97,12 @@ class Engine:
             replace=self.replace,
             awaited=self.children.awaited.add,
         )
-        self.hearing = Hearing(hands.calls, self.stops, ears)
-        self._to_stop: dict[Key, tuple[Stop, str, int | None]] = {}
+        self.hearing = ReplyHandler(hands.calls, self.stops, ears)
+        self._to_stop: dict[CallKey, tuple[AttemptStop, str, int | None]] = {}
         """Calls that are being taken back because they are to stop."""
         self._draining = False
         self._asking = ThreadPoolExecutor(1, "agentq-receive")
-        self._watch = Watch(self, self._lock)
+        self._watch = ChildWatcher(self, self._lock)
 
     def start(self) -> None:
         self._watch.start()
@@ -121,7 +130,7 @@ class Engine:
             self._end_earlier(claims)
             self._hands.take_calls(claims)
             mine = max(0, len(claims) - self._hands.surplus())
-            self._hand_back(claims[mine:], SURPLUS)
+            self._hand_back(claims[mine:], SURPLUS_REASON)
             self.children.take(claims[:mine])
             if self._draining:
                 self._release_waiting()
@@ -142,10 +151,10 @@ class Engine:
         """The server has taken a run from us, or forgotten that we had it, and given it to us once more."""
         again = {claim.id for claim in claims if not claim.fence.startswith("1-")}
         for claim in [each for each in self._hands.calls.values() if each.id in again] if again else ():
-            self.stop(claim, Stop.FENCED)
+            self.stop(claim, AttemptStop.FENCED)
 
     def _exchanged(
-        self, ended: Sequence[Ended], refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
+        self, ended: Sequence[FunctionOutcome], refusals: Sequence[AgentqError | None], claims: Sequence[Claim]
     ) -> None:
         """The server has heard how these ended, or refused to, as they were superseded; and has given more."""
         if claims:  # first, so that a worker that ends when nothing is left does not see its hands empty
@@ -174,15 +183,15 @@ class Engine:
         if (self._bounded and not self._hands.calls) or (self._draining and not self.busy()):
             self._around.quiet()
 
-    def held(self, key: Key) -> Claim | None:
+    def held(self, key: CallKey) -> Claim | None:
         return self._hands.calls.get(key)
 
-    def say(self, report: Report) -> None:
+    def say(self, report: AttemptReport) -> None:
         self._around.say(report)
 
     # ---- calls are stopped
 
-    def stop(self, claim: Claim, why: Stop, reason: str = "", within_ms: int | None = None) -> None:
+    def stop(self, claim: Claim, why: AttemptStop, reason: str = "", within_ms: int | None = None) -> None:
         """End a call, or take it back if it has not begun."""
         with self._lock:
             key = claim[:2]
@@ -192,7 +201,7 @@ class Engine:
                 self._settle(claim, why, reason)
                 return
             child = next((child for child in self.children.all if key in child.calls), None)
-            if why is Stop.FENCED:
+            if why is AttemptStop.FENCED:
                 self._hands.drop(claim)
             if child is None:
                 return  # it has ended
@@ -202,23 +211,25 @@ class Engine:
                 self._to_stop[key] = (why, reason, within_ms)
                 self._watch.withdraw(child)
 
-    def _stop_begun(self, child: Child, claim: Claim, why: Stop, reason: str, within_ms: int | None) -> None:
+    def _stop_begun(
+        self, child: ChildProcess, claim: Claim, why: AttemptStop, reason: str, within_ms: int | None
+    ) -> None:
         key = claim[:2]
-        if why is not Stop.FENCED:
-            grace_ms = _grace_ms(claim)
+        if why is not AttemptStop.FENCED:
+            grace_ms = _get_stop_grace_ms(claim)
             grace_ms = grace_ms if within_ms is None else min(grace_ms, within_ms)
-            self.stops.order(child, key, reason, grace_ms, released=why is Stop.RELEASED)
+            self.stops.order(child, key, reason, grace_ms, released=why is AttemptStop.RELEASED)
         elif key in child.asynchronous:
-            self.stops.order(child, key, reason, FENCED_MS)
+            self.stops.order(child, key, reason, FENCED_GRACE_MS)
         else:
             child.kill()
         self._watch.wake()
 
-    def _settle(self, claim: Claim, why: Stop, reason: str) -> None:
+    def _settle(self, claim: Claim, why: AttemptStop, reason: str) -> None:
         """A call that has not begun is over."""
-        if why is Stop.CANCELLED:
+        if why is AttemptStop.CANCELLED:
             self.hearing.fail(claim, OutcomeClass.CANCELLED, reason)
-        elif why is Stop.RELEASED:
+        elif why is AttemptStop.RELEASED:
             self._hands.give_back(1)
             self.hearing.release(claim, reason)
         else:
@@ -228,16 +239,16 @@ class Engine:
         """Hand back everything in hand."""
         with self._lock:
             for claim in list(self._hands.calls.values()):
-                self.stop(claim, Stop.RELEASED, reason, within_ms)
+                self.stop(claim, AttemptStop.RELEASED, reason, within_ms)
 
     def refused(self, claim: Claim, refusal: AgentqError) -> None:
         """The server did not take `start`."""
         if isinstance(refusal, Stopping):
-            self.stop(claim, Stop.CANCELLED, "cancelled on request")
+            self.stop(claim, AttemptStop.CANCELLED, "cancelled on request")
         else:
-            self.stop(claim, Stop.FENCED)
+            self.stop(claim, AttemptStop.FENCED)
 
-    def withdrawn(self, child: Child) -> None:
+    def withdrawn(self, child: ChildProcess) -> None:
         """What a child had not begun is ours again."""
         keys = child.withdrawn()
         claims = [claim for key in keys if (claim := self._hands.calls.get(key)) is not None]
@@ -260,20 +271,20 @@ class Engine:
 
     # ---- children end
 
-    def replace(self, child: Child) -> None:
+    def replace(self, child: ChildProcess) -> None:
         """This one has had its time."""
         if not child.retiring:
             try:
                 self.children.replace(child)
-            except CannotStart:
+            except ChildNotStarted:
                 self._watch.wake()  # it is tried again when a call needs it
             self._watch.withdraw(child)
 
-    def died(self, child: Child) -> None:
+    def died(self, child: ChildProcess) -> None:
         """A child has ended: what had begun in it fails, the rest goes on in others."""
         begun = set(child.begun())
         status = child.reap()
-        kind, error = _judged(child, status)
+        kind, error = _classify_child_exit(child, status)
         now, tail = monotonic_ms(), child.errors.tail()
         for place, key in enumerate(list(child.calls)):
             claim = self._hands.calls.get(key)
@@ -321,7 +332,7 @@ class Engine:
         try:
             while self.children.start() is not None:
                 self.children.spread()
-        except CannotStart as failed:
+        except ChildNotStarted as failed:
             claim = failed.claim
             if claim is not None:
                 self.children.forget(claim)
@@ -331,7 +342,7 @@ class Engine:
 
     def give_back(self) -> None:
         """Hand back what has found no place."""
-        self._hand_back(self.children.taken_back(), NO_PLACE)
+        self._hand_back(self.children.taken_back(), NO_ROOM_REASON)
 
     def room(self) -> None:
         """More calls are wanted. Where they come from may know already, and not be told again."""
@@ -352,7 +363,7 @@ class Engine:
         self.look()
 
     def _release_waiting(self) -> None:
-        self._hand_back(self.children.taken_back(), LEAVING)
+        self._hand_back(self.children.taken_back(), LEAVING_REASON)
 
     def _hand_back(self, claims: Sequence[Claim], reason: str) -> None:
         self._hands.give_back(len(claims))
@@ -366,33 +377,33 @@ class Engine:
         self._asking.shutdown(wait=False, cancel_futures=True)
         return said
 
-    def _receive(self, child: Child, claim: Claim) -> None:
+    def _receive(self, child: ChildProcess, claim: Claim) -> None:
         self._asking.submit(self._ask, child, claim)
 
-    def _ask(self, child: Child, claim: Claim) -> None:
+    def _ask(self, child: ChildProcess, claim: Claim) -> None:
         """What it resumes with, as soon as the server says."""
         try:
             told = self._watch.patiently(lambda: self._around.receive(claim))
         except AgentqError:
-            self.stop(claim, Stop.FENCED)
+            self.stop(claim, AttemptStop.FENCED)
             return
         text = "null" if told is None else told.model_dump_json()
         with self._lock:
             if claim[:2] in child.calls:
-                child.tell(wire.TOLD, claim.id, claim.fence, text)
+                child.tell(protocol.ANSWER, claim.id, claim.fence, text)
         self._watch.wake()
 
 
-def _grace_ms(claim: Claim) -> int:
+def _get_stop_grace_ms(claim: Claim) -> int:
     """Only a run that says more than its call says how long it may take to stop."""
     if not claim.spec.startswith("{"):
         return STOP_GRACE_MS
     return int(json.loads(claim.spec).get("stop_grace_ms", STOP_GRACE_MS))
 
 
-def _judged(child: Child, status: int) -> tuple[OutcomeClass, str]:
+def _classify_child_exit(child: ChildProcess, status: int) -> tuple[OutcomeClass, str]:
     """How a child ended by itself, for those that it took along."""
-    killed = status == -signal.SIGKILL and not child.killed and proc.out_of_memory_kills() > child.kills_before
+    killed = status == -signal.SIGKILL and not child.killed and procfs.count_oom_kills() > child.kills_before
     if killed or (child.leaf is not None and child.leaf.out_of_memory()):
         return OutcomeClass.OOM, "ran out of memory"
     if status < 0:

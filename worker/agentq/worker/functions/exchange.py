@@ -17,32 +17,32 @@ from collections.abc import Callable, Sequence
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, Evicted, TryLater, Unreachable
-from agentq.coordinator.lease import WAYS, Ended, Lease
-from agentq.coordinator.queue import Claim
-from agentq.worker.reports import Report, report_of
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import EXCHANGES_IN_FLIGHT, FunctionOutcome, WorkerLease
+from agentq.worker.reporting.report_sender import AttemptReport, build_report
 
-BATCH = 200
+BATCH_MAX = 200
 """Calls that are told of, and asked for, at once: less than wait in a child, which else had nothing to do meanwhile."""
 BATCH_BYTES = 4 << 20
 RETRY_MS = 1_000
-KEPT_BYTES = 64 << 20
+PENDING_BYTES_MAX = 64 << 20
 """Outcomes that wait for the server; while there are more, children are not listened to."""
-AWAY = (Unreachable, TryLater, Evicted)
+RETRYABLE_ERRORS = (Unreachable, TryLater, Evicted)
 """The server has not heard it."""
 
 
-class Exchange:
+class FunctionExchange:
     """The calls' way to the server and back."""
 
     def __init__(
         self,
-        lease: Lease,
+        lease: WorkerLease,
         wanted: Callable[[], int],
-        heard: Callable[[Sequence[Ended], Sequence[AgentqError | None], Sequence[Claim]], None],
+        heard: Callable[[Sequence[FunctionOutcome], Sequence[AgentqError | None], Sequence[Claim]], None],
         hungry: Callable[[], None],
         failed: Callable[[AgentqError], None],
         *,
-        kept_bytes: int = KEPT_BYTES,
+        kept_bytes: int = PENDING_BYTES_MAX,
     ) -> None:
         self._lease = lease
         self._wanted = wanted
@@ -50,8 +50,8 @@ class Exchange:
         self._on_hungry = hungry
         self._failed = failed
         self._kept_bytes = kept_bytes
-        self._ended: deque[Ended] = deque()
-        self._sending: list[list[Ended]] = [[] for _ in range(WAYS)]
+        self._ended: deque[FunctionOutcome] = deque()
+        self._sending: list[list[FunctionOutcome]] = [[] for _ in range(EXCHANGES_IN_FLIGHT)]
         """What each thread is telling the server."""
         self._bytes = 0
         self._asked = 0
@@ -67,14 +67,14 @@ class Exchange:
         """Whether it leaves claiming to others."""
         self._threads = [
             threading.Thread(target=self._run, args=(way,), name=f"agentq-exchange-{way}", daemon=True)
-            for way in range(WAYS)
+            for way in range(EXCHANGES_IN_FLIGHT)
         ]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
-    def tell(self, ended: Sequence[Ended]) -> None:
+    def tell(self, ended: Sequence[FunctionOutcome]) -> None:
         size = sum(len(each.outcome) for each in ended)
         with self._changed:
             self._ended.extend(ended)
@@ -108,10 +108,10 @@ class Exchange:
             thread.join(max(0, until - monotonic_ms()) / 1000)
         return not self._ended and not any(thread.is_alive() for thread in self._threads)
 
-    def left(self) -> list[Report]:
+    def left(self) -> list[AttemptReport]:
         """How calls ended of which the server has not been told, once this is closed."""
         with self._changed:
-            return [report_of(*end) for ended in (*self._sending, self._ended) for end in ended]
+            return [build_report(*end) for ended in (*self._sending, self._ended) for end in ended]
 
     def _run(self, way: int) -> None:
         while True:
@@ -151,11 +151,11 @@ class Exchange:
                     self._look = True
                     self._changed.notify()
 
-    def _batch(self) -> tuple[list[Ended], int]:
+    def _batch(self) -> tuple[list[FunctionOutcome], int]:
         """The next to tell of, and how many bytes they are."""
-        batch: list[Ended] = []
+        batch: list[FunctionOutcome] = []
         size, ended = 0, self._ended
-        while ended and len(batch) < BATCH and (not batch or size + len(ended[0].outcome) <= BATCH_BYTES):
+        while ended and len(batch) < BATCH_MAX and (not batch or size + len(ended[0].outcome) <= BATCH_BYTES):
             size += len(ended[0].outcome)
             batch.append(ended.popleft())
         return batch, size
@@ -167,21 +167,21 @@ class Exchange:
             asked = self._asked
             # Not under the lock of what changes: whoever answers may be about to tell us something.
             wanted = 0 if self.hungry or self._closed else self._wanted()
-            calls = min(BATCH, max(0, wanted - asked))
+            calls = min(BATCH_MAX, max(0, wanted - asked))
             with self._changed:
                 self._asked += calls
             return calls
 
-    def _told(self, way: int, batch: list[Ended], size: int, calls: int) -> bool:
+    def _told(self, way: int, batch: list[FunctionOutcome], size: int, calls: int) -> bool:
         """Tell of these and get more; false if the server did not hear it all."""
         try:
             refusals, claims = self._lease.exchange(batch, calls, way=way)
-        except AWAY:
+        except RETRYABLE_ERRORS:
             return False
-        left = [end for end, refusal in zip(batch, refusals, strict=True) if isinstance(refusal, AWAY)]
+        left = [end for end, refusal in zip(batch, refusals, strict=True) if isinstance(refusal, RETRYABLE_ERRORS)]
         if left:
             # One of several partitions is away. What the others gave has to reach the children all the same.
-            told = [place for place, refusal in enumerate(refusals) if not isinstance(refusal, AWAY)]
+            told = [place for place, refusal in enumerate(refusals) if not isinstance(refusal, RETRYABLE_ERRORS)]
             self._forget(size - sum(len(end.outcome) for end in left))
             self._heard([batch[place] for place in told], [refusals[place] for place in told], claims)
             self._pause.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)

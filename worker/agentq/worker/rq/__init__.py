@@ -8,13 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentq.worker.rq.queue import Queue as Queue
-    from agentq.worker.rq.worker import Worker as Worker
+    from agentq.worker.rq.queue import RqQueue as Queue
+    from agentq.worker.rq.worker import RqWorker as Worker
 
-_HOMES = {"Queue": "queue", "Worker": "worker"}
+__all__ = ["Queue", "Worker"]
+
+_LAZY_EXPORTS = {"Queue": ("queue", "RqQueue"), "Worker": ("worker", "RqWorker")}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LAZY_EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    module, defined = _LAZY_EXPORTS[name]
+    return getattr(import_module(f"{__name__}.{module}"), defined)

@@ -19,19 +19,19 @@ from rq.utils import as_text
 
 from agentq.coordinator.errors import Fenced, Refused
 
-WRITES = frozenset(
+WRITE_COMMANDS = frozenset(
     ("HSET", "HDEL", "HINCRBY", "HINCRBYFLOAT", "PERSIST", "EXPIRE", "DEL", "ZADD", "ZREM", "SADD", "SREM", "LREM")
 )
 """Commands by which RQ writes of a job outside of a transaction."""
-RQ_KEYS = "rq:"
+RQ_KEY_PREFIX = "rq:"
 
 
-class Told(Refused):
+class OutcomeAlreadyWritten(Refused):
     """The outcome of this job is written already."""
 
 
 @dataclass
-class Fence:
+class RqFence:
     """What an attempt has to show, and what it has to close."""
 
     run_key: str
@@ -57,13 +57,13 @@ class Fence:
             raise redis.ConnectionError(f"The outcome of the run {self.run} could not be written.")
         self.told = self.told or (self.closing and not is_open)
         if self.told:
-            raise Told(f"The outcome of the run {self.run} is written already.")
+            raise OutcomeAlreadyWritten(f"The outcome of the run {self.run} is written already.")
 
 
 class FencedPipeline(Pipeline):
     """A transaction that is executed only while its attempt has the run."""
 
-    def __init__(self, pool: ConnectionPool, callbacks: Any, fence: Fence, *, closes: bool) -> None:
+    def __init__(self, pool: ConnectionPool, callbacks: Any, fence: RqFence, *, closes: bool) -> None:
         self._fence = fence
         self._closes = closes
         self._looked = False
@@ -143,7 +143,7 @@ class FencedPipeline(Pipeline):
 class FencedRedis(Redis):
     """A client for one attempt at a job."""
 
-    def __init__(self, pool: ConnectionPool, fence: Fence) -> None:
+    def __init__(self, pool: ConnectionPool, fence: RqFence) -> None:
         super().__init__(connection_pool=pool)
         self.fence = fence
 
@@ -155,7 +155,7 @@ class FencedRedis(Redis):
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """What RQ writes by a single command is a transaction of one; all else, and what functions do, goes its way."""
-        if args[0] not in WRITES or not str(args[1]).startswith(RQ_KEYS):
+        if args[0] not in WRITE_COMMANDS or not str(args[1]).startswith(RQ_KEY_PREFIX):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         with self._fenced(closes=False) as alone:
             alone.execute_command(*args, **options)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""`from agentq.worker.rq import Queue`: RQ's queue, whose jobs go straight into a lane of agentq.
+"""`from agentq.worker.rq import RqQueue`: RQ's queue, whose jobs go straight into a lane of agentq.
 
 Everything that a producer of RQ does with a queue works as before. What is overridden is where the ids of waiting jobs
 stand: how one is pushed, counted, listed, removed, and how a worker takes the next.
@@ -17,16 +17,16 @@ from rq.exceptions import DequeueTimeout
 from rq.job import Job
 from rq.serializers import DefaultSerializer
 
-from agentq.coordinator.errors import refusal
-from agentq.coordinator.scripts import SCRIPTS, ScriptSet
-from agentq.coordinator.settings import Settings
-from agentq.worker.rq.clients import PARTITION, store_beside
-from agentq.worker.rq.lanes import RqLanes
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.errors import refusal_error
+from agentq.coordinator.storage.scripts import SCRIPTS, ScriptSet
+from agentq.worker.rq.redis_client import RQ_PARTITION, open_store_beside
+from agentq.worker.rq.rq_lanes import RqLanes
 
 _SCRIPTS = ScriptSet()
 
 
-class Queue(rq.Queue):
+class RqQueue(rq.Queue):
     """See above. agentq's namespace is that of its settings; the server is that of the connection."""
 
     seat: Any = None
@@ -35,7 +35,11 @@ class Queue(rq.Queue):
     @cached_property
     def lanes(self) -> RqLanes:
         """This queue as agentq has it."""
-        lanes = RqLanes(store_beside(self.connection, Settings.from_environment()), self.name, spoken(self.serializer))
+        lanes = RqLanes(
+            open_store_beside(self.connection, Settings.from_environment()),
+            self.name,
+            get_serializer_path(self.serializer),
+        )
         lanes.store.guard()
         return lanes
 
@@ -44,9 +48,9 @@ class Queue(rq.Queue):
         client: Any = self.connection if pipeline is None else pipeline
         deliver = self.connection.register_script(_SCRIPTS.source(SCRIPTS["rq/push_job"]).text)
         words = (self.lanes.store.now(), *self.lanes.delivery(job_id, at_front=at_front))
-        reply = deliver(keys=[self.lanes.store.keyspace.base(PARTITION)], args=list(words), client=client)
+        reply = deliver(keys=[self.lanes.store.keyspace.base(RQ_PARTITION)], args=list(words), client=client)
         if pipeline is None:
-            refused = refusal(reply.decode() if isinstance(reply, bytes) else str(reply), f"job {job_id}")
+            refused = refusal_error(reply.decode() if isinstance(reply, bytes) else str(reply), f"job {job_id}")
             if refused is not None:
                 raise refused
 
@@ -75,7 +79,7 @@ class Queue(rq.Queue):
             return self.lanes.withdraw(job_id)
         withdraw = self.connection.register_script(_SCRIPTS.source(SCRIPTS["rq/remove_job"]).text)
         words = [self.lanes.store.now(), self.lanes.queue, self.key, job_id]
-        return withdraw(keys=[self.lanes.store.keyspace.base(PARTITION)], args=words, client=pipeline)
+        return withdraw(keys=[self.lanes.store.keyspace.base(RQ_PARTITION)], args=words, client=pipeline)
 
     def empty(self) -> int:
         """Delete all jobs that wait."""
@@ -93,7 +97,7 @@ class Queue(rq.Queue):
     ) -> tuple[Job, rq.Queue] | None:
         """The next job, as an attempt with a lease; only a worker of ours can have one."""
         mine = list(queues)
-        seats = [queue.seat for queue in mine if isinstance(queue, Queue) and queue.seat is not None]
+        seats = [queue.seat for queue in mine if isinstance(queue, RqQueue) and queue.seat is not None]
         if not seats:
             return super().dequeue_any(mine, timeout, connection, job_class, serializer, death_penalty_class)
         found: tuple[Job, rq.Queue] | None = seats[0].next(mine, timeout)
@@ -102,7 +106,7 @@ class Queue(rq.Queue):
         return found
 
 
-def spoken(serializer: Any) -> str:
+def get_serializer_path(serializer: Any) -> str:
     """A serializer as its dotted path; nothing for the one that RQ takes by itself."""
     if serializer is None or serializer is DefaultSerializer:
         return ""

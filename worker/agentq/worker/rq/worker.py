@@ -1,4 +1,4 @@
-"""`RQ_WORKER_CLASS=agentq.worker.rq.Worker rq worker default`: RQ's own worker, with agentq's leases.
+"""`RQ_WORKER_CLASS=agentq.worker.rq.RqWorker rq worker default`: RQ's own worker, with agentq's leases.
 
 RQ's loop, its forked horses, its logs, signals and commands stay as they are. What is overridden is where the next job
 comes from, who is allowed to write its outcome, and that nobody but our reaper takes it for abandoned. A horse whose
@@ -18,31 +18,31 @@ from rq.job import Job, JobStatus
 from rq.utils import now, utcformat
 from rq.worker import WorkerStatus
 
+from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.errors import Fenced, Refused
-from agentq.coordinator.keys import key
-from agentq.coordinator.lifecycle import OutcomeClass
-from agentq.coordinator.queue import Claim
-from agentq.coordinator.run import RunSpec
-from agentq.coordinator.settings import Settings
-from agentq.worker.rq.clients import PARTITION, store_beside, url_of
-from agentq.worker.rq.closing import SETTLE, TIDY
-from agentq.worker.rq.fence import Fence, FencedRedis
-from agentq.worker.rq.job import Attempt, conclude
-from agentq.worker.rq.lanes import PERFORM
-from agentq.worker.rq.queue import Queue
-from agentq.worker.rq.runner import Telling, begin
-from agentq.worker.rq.seat import Seat
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.keys import build_key
+from agentq.worker.rq.adopt.job_outcomes import SETTLE_FUNCTION, TIDY_FUNCTION
+from agentq.worker.rq.fence import FencedRedis, RqFence
+from agentq.worker.rq.job import RqAttempt, settle_job
+from agentq.worker.rq.job_runner import FencedOutcomeWorker, begin_execution
+from agentq.worker.rq.queue import RqQueue
+from agentq.worker.rq.redis_client import RQ_PARTITION, build_client_url, open_store_beside
+from agentq.worker.rq.rq_lanes import PERFORM_FUNCTION
+from agentq.worker.rq.slot import RqSlot
 
 
-class Worker(Telling, rq.Worker):
+class RqWorker(FencedOutcomeWorker, rq.Worker):
     """See above."""
 
-    queue_class = Queue
+    queue_class = RqQueue
 
     def __init__(self, queues: Any, *args: Any, **kwargs: Any) -> None:
-        kwargs["queue_class"] = Queue
-        super().__init__(_adopted(queues), *args, **kwargs)
-        self.seat: Seat | None = None
+        kwargs["queue_class"] = RqQueue
+        super().__init__(_adopt_queues(queues), *args, **kwargs)
+        self.seat: RqSlot | None = None
         self._claim: Claim | None = None
         self._given_up: str | None = None
 
@@ -51,12 +51,12 @@ class Worker(Telling, rq.Worker):
     def register_birth(self) -> None:
         super().register_birth()  # type: ignore[no-untyped-call]
         settings = Settings.from_environment()
-        lanes = [queue.lanes for queue in self.queues if isinstance(queue, Queue)]
-        self.seat = Seat(store_beside(self.connection, settings), settings, lanes, self._give_up)
+        lanes = [queue.lanes for queue in self.queues if isinstance(queue, RqQueue)]
+        self.seat = RqSlot(open_store_beside(self.connection, settings), settings, lanes, self._give_up)
         self.seat.open()
         for queue in self.queues:
-            if isinstance(queue, Queue):
-                queue.seat = _Seated(self)
+            if isinstance(queue, RqQueue):
+                queue.seat = _WorkerSlot(self)
 
     def register_death(self) -> None:
         if self.seat is not None:
@@ -89,10 +89,10 @@ class Worker(Telling, rq.Worker):
     def _job_of(self, claim: Claim, spec: RunSpec) -> Job | None:
         """The job that a run is; None, and the run has ended, if there is nothing to execute."""
         assert self.seat is not None
-        if spec.function in (SETTLE, TIDY):
+        if spec.function in (SETTLE_FUNCTION, TIDY_FUNCTION):
             self._keep_up(claim, spec)
             return None
-        if spec.function != PERFORM:
+        if spec.function != PERFORM_FUNCTION:
             why = f"This worker executes RQ jobs only, not {spec.function}; start `agentq worker` for its queue."
             self.seat.ended(claim, OutcomeClass.REJECTED, why)
             return None
@@ -114,11 +114,11 @@ class Worker(Telling, rq.Worker):
 
     def _keep_up(self, claim: Claim, spec: RunSpec) -> None:
         assert self.seat is not None
-        settings = self.seat.settings.model_copy(update={"url": url_of(self.connection)})
+        settings = self.seat.settings.model_copy(update={"url": build_client_url(self.connection)})
         words: list[Any] = list(spec.args)
         try:
-            if spec.function == SETTLE:
-                conclude(Attempt(settings, claim.id, claim.fence, self.name), *words)
+            if spec.function == SETTLE_FUNCTION:
+                settle_job(RqAttempt(settings, claim.id, claim.fence, self.name), *words)
             else:
                 self.clean_registries()  # type: ignore[no-untyped-call]
         except Exception as error:  # noqa: BLE001 - whatever the owner's callback raises is what is to be told
@@ -127,9 +127,9 @@ class Worker(Telling, rq.Worker):
             self.seat.ended(claim, OutcomeClass.OK)
 
     def _fenced(self, claim: Claim, closes: str) -> FencedRedis:
-        base = self.seat.store.keyspace.base(PARTITION) if self.seat else ""
+        base = self.seat.store.keyspace.base(RQ_PARTITION) if self.seat else ""
         queue = claim.lane.partition(":")[0]
-        fence = Fence(key(base, "run", claim.id), claim.fence, key(base, "rq_jobs", queue), closes)
+        fence = RqFence(build_key(base, "run", claim.id), claim.fence, build_key(base, "rq_jobs", queue), closes)
         return FencedRedis(self.connection.connection_pool, fence)
 
     # ---- executing it
@@ -141,7 +141,7 @@ class Worker(Telling, rq.Worker):
         claim, plain, self.error = self._claim, self.connection, None
         client = self.connection = self._fenced(claim, claim.id)
         try:
-            self.execution = begin(self, job, client)
+            self.execution = begin_execution(self, job, client)
             if self.execution is None:
                 self._closed(claim, client)
                 return
@@ -186,24 +186,24 @@ class Worker(Telling, rq.Worker):
             self.log.warning("Worker %s: no heartbeat of the job %s: %s", self.name, job.id, error)
 
 
-class _Seated:
+class _WorkerSlot:
     """What a queue knows of the worker that takes its jobs."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: RqWorker) -> None:
         self._worker = worker
 
     def next(self, queues: list[rq.Queue], timeout: int | None) -> tuple[Job, rq.Queue] | None:
         return self._worker.taken(queues, timeout)
 
 
-def _adopted(queues: Any) -> list[Any]:
+def _adopt_queues(queues: Any) -> list[Any]:
     """RQ's queues as ours, whichever class RQ was told to use."""
     listed: Iterable[Any] = [queues] if isinstance(queues, str | rq.Queue) else queues
-    return [queue if isinstance(queue, str | Queue) else _as_ours(queue) for queue in listed]
+    return [queue if isinstance(queue, str | RqQueue) else _to_own_queue(queue) for queue in listed]
 
 
-def _as_ours(queue: rq.Queue) -> Queue:
-    return Queue(
+def _to_own_queue(queue: rq.Queue) -> RqQueue:
+    return RqQueue(
         queue.name,
         connection=queue.connection,
         job_class=queue.job_class,

@@ -20,43 +20,43 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agentq.coordinator.bounds import ERROR_CHARACTERS
 from agentq.coordinator.errors import Invalid, NotFound, Refused, Stopping
-from agentq.coordinator.intent import Intent, Mend
-from agentq.coordinator.lifecycle import COMPLETING, OutcomeClass
-from agentq.coordinator.limits import ERROR_CHARACTERS
-from agentq.coordinator.run import Outcome, RunSpec
-from agentq.worker.attempt import Undone
-from agentq.worker.workspace.checking import Checking
-from agentq.worker.workspace.committing import Committed, Undeliverable
-from agentq.worker.workspace.errands import Errands, Stop
-from agentq.worker.workspace.git import GitFailed, Leash, Stopped
-from agentq.worker.workspace.landing import NothingNew, Rejected
-from agentq.worker.workspace.mending import asked, unresolved
-from agentq.worker.workspace.place import Place, Way
-from agentq.worker.workspace.queueing import MergeLine
-from agentq.worker.workspace.stacking import Conflict
+from agentq.coordinator.model.lifecycle import COMPLETING_CLASSES, OutcomeClass
+from agentq.coordinator.model.spec import Outcome, RunSpec
+from agentq.coordinator.runs.merge_progress import MergeProgress, RepairReason
+from agentq.worker.attempt import NotStarted
+from agentq.worker.workspace.git.git_command import GitCancellation, GitCancelled, GitFailed
+from agentq.worker.workspace.merge.landing import AlreadyMerged, CheckRejected
+from agentq.worker.workspace.merge.merge_check import MergeCheck
+from agentq.worker.workspace.merge.merge_queue import MergeQueuePlace
+from agentq.worker.workspace.merge.rebase import MergeConflict
+from agentq.worker.workspace.merge.work_commit import CommittedWork, Undeliverable
+from agentq.worker.workspace.repair import build_repair_prompt, find_unresolved
+from agentq.worker.workspace.run_workspace import DeliveryStage, RunWorkspace
+from agentq.worker.workspace.workspace_commands import CommandStopped, WorkspaceCommands
 
 if TYPE_CHECKING:
-    from agentq.worker.attempt import Attempt
-    from agentq.worker.workspace.resolving import Resolver
+    from agentq.worker.attempt import RunAttempt
+    from agentq.worker.workspace.resolver_agent import ResolverAgent
 
-Execute = Callable[[Callable[[RunSpec], RunSpec]], Awaitable[Outcome]]
+ExecuteProcess = Callable[[Callable[[RunSpec], RunSpec]], Awaitable[Outcome]]
 """Executes the process; given how to say where."""
-NOTHING_CHANGED = "it changed nothing, and did not declare that that is right"
+NO_CHANGES_ERROR = "it changed nothing, and did not declare that that is right"
 
 
-class HandedBack(Exception):
+class DeliveryStopped(Exception):
     """The attempt is stopped before the target has moved."""
 
 
-class Delivery:
+class WorkDelivery:
     """Of one attempt; lives on the worker's event loop, and has git run in threads."""
 
-    def __init__(self, attempt: Attempt, spec: RunSpec) -> None:
+    def __init__(self, attempt: RunAttempt, spec: RunSpec) -> None:
         assert spec.workspace is not None
         around, claim = attempt.around, attempt.claim
         self.workspace = spec.workspace
-        self.leash = Leash()
+        self.leash = GitCancellation()
         """What ends the git of an attempt that is stopped."""
         self._spec = spec
         self._attempt = attempt
@@ -64,15 +64,17 @@ class Delivery:
         self._queue = around.queue
         self._calling = around.workspaces.calling
         marks = around.environment.marks(claim)
-        self._place = Place(claim.id, spec, around.workspaces, around.workspaces.git(spec.workspace, marks, self.leash))
-        self._errands = Errands(attempt, spec, self._place)
-        self._resolver: Resolver | None = None
+        self._place = RunWorkspace(
+            claim.id, spec, around.workspaces, around.workspaces.git(spec.workspace, marks, self.leash)
+        )
+        self._errands = WorkspaceCommands(attempt, spec, self._place)
+        self._resolver: ResolverAgent | None = None
         if spec.workspace.on_conflict == "resolver":
-            from agentq.worker.workspace.resolving import Resolver
+            from agentq.worker.workspace.resolver_agent import ResolverAgent
 
-            self._resolver = Resolver(attempt, spec, self._errands)
-        self._intent: Intent | None = None
-        self._mend: Mend | None = None
+            self._resolver = ResolverAgent(attempt, spec, self._errands)
+        self._intent: MergeProgress | None = None
+        self._mend: RepairReason | None = None
         self._outcome = Outcome()
         """How its process ended, once it has."""
         self._goes_on = False
@@ -82,18 +84,18 @@ class Delivery:
     @property
     def asked(self) -> str | None:
         """What an agent is to be asked in place of its prompt, if there is something to mend."""
-        return None if self._mend is None else asked(self._mend, self.workspace)
+        return None if self._mend is None else build_repair_prompt(self._mend, self.workspace)
 
-    async def run(self, execute: Execute) -> Outcome:
+    async def run(self, execute: ExecuteProcess) -> Outcome:
         """All of it; how the attempt ended."""
         try:
             return await self._run(execute)
         except Stopping as stopping:
             self._attempt.refused(stopping)
             return self._attempt.interrupted()
-        except (Stopped, Stop, HandedBack):
+        except (GitCancelled, CommandStopped, DeliveryStopped):
             return self._attempt.interrupted()
-        except Undone as undone:
+        except NotStarted as undone:
             # What does not begin for nobody is begun by another attempt; or there is an outcome.
             if undone.outcome.class_ is OutcomeClass.CANCELLED:
                 return self._attempt.interrupted()
@@ -118,24 +120,24 @@ class Delivery:
         if self._attempt.superseded:
             self._place.abandon()
             return
-        failed = None if outcome.class_ in COMPLETING else outcome.error or str(outcome.class_)
+        failed = None if outcome.class_ in COMPLETING_CLASSES else outcome.error or str(outcome.class_)
         try:
             await self._calling(self._place.leave, failed=failed, goes_on=goes_on)
         except (GitFailed, OSError, Refused, Invalid, NotFound) as error:
             self._attempt.note(f"its worktree stays for now: {error}")
 
-    async def _run(self, execute: Execute) -> Outcome:
+    async def _run(self, execute: ExecuteProcess) -> Outcome:
         intent = self._intent = await self._attempt.decided(partial(self._queue.intent, self._claim))
         way = await self._calling(self._place.find, intent)
-        if self._spec.plan is not None and way is not Way.DELIVERED:
-            await self._pin_base(begins=way is Way.EXECUTE)
+        if self._spec.plan is not None and way is not DeliveryStage.DELIVERED:
+            await self._pin_base(begins=way is DeliveryStage.EXECUTE)
         self._outcome = outcome = (intent.outcome if intent else None) or Outcome()
-        if way is Way.EXECUTE:
+        if way is DeliveryStage.EXECUTE:
             ended = await self._executed(execute)
             if not self._attempt.delivers(ended):
                 return ended
             self._outcome = outcome = ended
-        if way is Way.DELIVERED:
+        if way is DeliveryStage.DELIVERED:
             self._attempt.note(f"its work is in {self.workspace.target} already")
             return await self._is_in(outcome)
         return await self._deliver(outcome)
@@ -154,7 +156,7 @@ class Delivery:
         if pinned is not None:
             await self._calling(place.resolve_base)  # a copy may not have it yet
 
-    async def _executed(self, execute: Execute) -> Outcome:
+    async def _executed(self, execute: ExecuteProcess) -> Outcome:
         before = self._intent
         mend = before.mend if before is not None and before.step == "prepared" else None
         self._attempt.progress("prepares its worktree")
@@ -171,7 +173,7 @@ class Delivery:
         await self._errands.set_up()
         if self._mend is not None and self._resolver is not None and self._mend.what == "conflict":
             self._goes_on = True
-            error = await self._resolver.resolve(asked(self._mend, self.workspace))
+            error = await self._resolver.resolve(build_repair_prompt(self._mend, self.workspace))
             self._goes_on = error is not None
             return outcome or Outcome() if error is None else self._failed(OutcomeClass.CONFLICT, error)
         self._attempt.progress(f"works in {self._place.path}")
@@ -184,25 +186,25 @@ class Delivery:
         try:
             work = place.work or await self._committed(outcome)
             if work.is_empty and self._attempt.expects_changes(outcome):
-                return self._failed(OutcomeClass.NO_OUTPUT, NOTHING_CHANGED)
+                return self._failed(OutcomeClass.NO_OUTPUT, NO_CHANGES_ERROR)
             if work.is_empty or not place.goes_somewhere:
                 return await self._stays(outcome, work)
             return await self._merged(outcome, work)
         except Undeliverable as left:
             if not left.conflicts:
                 raise
-            mend = Mend(what="conflict", target=place.worktree.base, files=left.conflicts)
+            mend = RepairReason(what="conflict", target=place.worktree.base, files=left.conflicts)
             return await self._goes_back(outcome, str(left), mend)
-        except Conflict as conflict:
-            mend = Mend(what="conflict", target=place.tip, files=conflict.files)
+        except MergeConflict as conflict:
+            mend = RepairReason(what="conflict", target=place.tip, files=conflict.files)
             return await self._goes_back(outcome, f"its work does not fit into {target}: {conflict}", mend)
-        except Rejected as rejected:
-            mend = Mend(what="check", target=place.tip, why=str(rejected), told=rejected.told)
+        except CheckRejected as rejected:
+            mend = RepairReason(what="check", target=place.tip, why=str(rejected), told=rejected.told)
             return await self._goes_back(outcome, f"{rejected} when its work was put onto {target}", mend)
 
-    async def _committed(self, outcome: Outcome) -> Committed:
+    async def _committed(self, outcome: Outcome) -> CommittedWork:
         if self._mend is not None:
-            left = await self._calling(unresolved, self._place.worktree, self._mend)
+            left = await self._calling(find_unresolved, self._place.worktree, self._mend)
             if left:
                 raise Undeliverable(f"conflicts are left in {', '.join(left[:3])}", conflicts=left)
         self._attempt.progress("commits its work")
@@ -213,7 +215,7 @@ class Delivery:
         await self._intend("committed", commit=None if work.is_empty else work.commit, outcome=outcome)
         return work
 
-    async def _stays(self, outcome: Outcome, work: Committed) -> Outcome:
+    async def _stays(self, outcome: Outcome, work: CommittedWork) -> Outcome:
         """There is nothing to merge, or nowhere."""
         if not work.is_empty and self._place.is_shared:
             await self._calling(self._place.push)
@@ -222,12 +224,12 @@ class Delivery:
 
     # ---- line up, merge, check, move
 
-    async def _merged(self, outcome: Outcome, work: Committed) -> Outcome:
+    async def _merged(self, outcome: Outcome, work: CommittedWork) -> Outcome:
         place, target = self._place, self.workspace.target
         piece, offer = await self._calling(place.piece, work), await self._calling(place.offer, work)
-        line = MergeLine(self._queue, self._attempt, self.workspace, place.repository)
+        line = MergeQueuePlace(self._queue, self._attempt, self.workspace, place.repository)
         if not await line.turn(offer, f"refs/heads/{place.branch}"):
-            raise HandedBack
+            raise DeliveryStopped
         self._attempt.progress(f"is being merged into {target}")
         landing = place.landing(self._attempt.note)
 
@@ -239,14 +241,14 @@ class Delivery:
         try:
             place.landed = await landing.land(piece, note, check, line.companions)
             self._attempt.note(f"merged into {target} as {place.landed.commit[:12]}")
-        except NothingNew:
+        except AlreadyMerged:
             place.work = replace(work, commit=work.base)
             self._attempt.note(f"{target} has the same change already; nothing of it is left to merge")
         await self._attempt.decided(lambda: self._queue.step_aside(self._claim, line.name))
         return await self._is_in(outcome)
 
-    def _checking(self) -> Checking:
-        return Checking(self.workspace, self._errands, self._place.bench, self._calling)
+    def _checking(self) -> MergeCheck:
+        return MergeCheck(self.workspace, self._errands, self._place.bench, self._calling)
 
     async def _is_in(self, outcome: Outcome) -> Outcome:
         """The target has it."""
@@ -265,7 +267,7 @@ class Delivery:
 
     # ---- what does not get in
 
-    async def _goes_back(self, outcome: Outcome, sentence: str, mend: Mend) -> Outcome:
+    async def _goes_back(self, outcome: Outcome, sentence: str, mend: RepairReason) -> Outcome:
         """To the agent in its conversation, or to another attempt; or nobody mends it. Its work stays on its branch."""
         class_ = OutcomeClass.CONFLICT if mend.what == "conflict" else OutcomeClass.CHECK
         word = self.workspace.on_conflict if mend.what == "conflict" else self.workspace.on_check
@@ -285,6 +287,6 @@ class Delivery:
         known = self._place.noted()
         kept = {"base": before.base if before else None}
         told = {name: value for name, value in {**kept, **known, **fields}.items() if value is not None}
-        intent = Intent.model_validate({"step": step, **told})
+        intent = MergeProgress.model_validate({"step": step, **told})
         await self._attempt.decided(lambda: self._queue.intend(self._claim, intent))
         self._intent = intent

@@ -3,7 +3,7 @@
 1. Find the repository, or copy it; say clearly where there is none, or nobody's name for the commits.
 2. Make the worktree, or go on in that of an earlier attempt, be it on this host or on another that has pushed it.
 3. Furnish it; hold its ports as long as the attempt lives.
-4. Be done with it as the run says, and look after what others have left (see `keeping`).
+4. Be done with it as the run says, and look after what others have left (see `retention`).
 
 All of it blocks; `calling` has it done in threads of its own.
 """
@@ -20,28 +20,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from agentq.coordinator.workspace import Workspace
-from agentq.worker.workspace import ports
-from agentq.worker.workspace.closing import Became, close, keep
-from agentq.worker.workspace.furnishing import furnish, has_only_pointers, variables
-from agentq.worker.workspace.git import Git, GitFailed, Leash
-from agentq.worker.workspace.making import Wanted, again, made
-from agentq.worker.workspace.note import Note
-from agentq.worker.workspace.precautions import Precautions
-from agentq.worker.workspace.repository import Repository, found
-from agentq.worker.workspace.sheltering import brought, sent, shelter_of
-from agentq.worker.workspace.worktree import Worktree, branch_of, shelter
+from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.worker.workspace.git.git_command import Git, GitCancellation, GitFailed
+from agentq.worker.workspace.git.preserved_refs import fetch_preserved, get_preserved_ref, push_preserved
+from agentq.worker.workspace.git.repository import GitRepository, find_repository
+from agentq.worker.workspace.git.safe_config import SafeGitConfig
+from agentq.worker.workspace.worktree import ports
+from agentq.worker.workspace.worktree.creation import WorktreeRequest, make_worktree, reopen_worktree
+from agentq.worker.workspace.worktree.local_files import add_local_files, build_workspace_variables, has_unfetched_lfs
+from agentq.worker.workspace.worktree.release import ReleaseResult, keep_worktree, release_worktree
+from agentq.worker.workspace.worktree.worktree import Worktree, preserve_worktree, to_branch_name
+from agentq.worker.workspace.worktree.worktree_record import WorktreeRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-IDLE_MAX = 8
+IDLE_WORKTREES_MAX = 8
 """Worktrees of one repository that wait for another run; each has all its files."""
-POINTERS = "files in LFS are only pointers here: it is not set up for the user of the worker, as `git lfs install` does"
+LFS_POINTERS_NOTE = (
+    "files in LFS are only pointers here: it is not set up for the user of the worker, as `git lfs install` does"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedWorktree:
     """A worktree in which a run can begin."""
 
     worktree: Worktree
@@ -58,17 +60,17 @@ class Prepared:
     @property
     def variables(self) -> dict[str, str]:
         """What the run's processes are told."""
-        return variables(self.worktree, self.ports)
+        return build_workspace_variables(self.worktree, self.ports)
 
 
 @dataclass(slots=True)
-class Workspaces:
+class WorkerWorkspaces:
     """See above."""
 
     home: Path
     worker: str
-    idle_max: int = IDLE_MAX
-    _precautions: dict[tuple[bool, bool], Precautions] = field(default_factory=dict)
+    idle_max: int = IDLE_WORKTREES_MAX
+    _precautions: dict[tuple[bool, bool], SafeGitConfig] = field(default_factory=dict)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "agentq-workspace"))
 
     async def calling(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -80,113 +82,117 @@ class Workspaces:
             await asyncio.wait([asyncio.wrap_future(future)])
             raise
 
-    def git(self, workspace: Workspace, marks: Mapping[str, str], leash: Leash | None = None) -> Git:
+    def git(self, workspace: WorkspaceSpec, marks: Mapping[str, str], leash: GitCancellation | None = None) -> Git:
         """Git for one attempt."""
         key = workspace.trust == "repo", workspace.sign
-        precautions = self._precautions.setdefault(key, Precautions(*key))
-        return Git(self.home, precautions=precautions, marks=marks, leash=leash or Leash())
+        precautions = self._precautions.setdefault(key, SafeGitConfig(*key))
+        return Git(self.home, precautions=precautions, marks=marks, leash=leash or GitCancellation())
 
     def prepare(
         self,
         git: Git,
         run: str,
-        workspace: Workspace,
+        workspace: WorkspaceSpec,
         *,
         same: bool = False,
         earlier: bool = False,
         base: str | None = None,
-    ) -> Prepared:
+    ) -> PreparedWorktree:
         """Have a worktree ready. With `same`, the tree of an earlier attempt is gone on with, if there is any left;
         `earlier` says that there was one, and `base` from which commit it was begun.
         """
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        repository = found(git, workspace.repository, self.home, workspace.remote)
+        repository = find_repository(git, workspace.repository, self.home, workspace.remote)
         if workspace.dirty == "refuse":
             repository.check_clean()
         repository.check_identity()
-        away = _left(repository, run, base) if same and earlier else None
+        away = _find_preserved(repository, run, base) if same and earlier else None
         notes: list[str] = []
-        worktree = again(repository, self.home, run, self.worker) if same else None
+        worktree = reopen_worktree(repository, self.home, run, self.worker) if same else None
         if worktree is None:
             commit = base if base and away else repository.resolved(workspace.base)
-            wanted = Wanted(run, commit, branch_of(run), workspace.repository, self.worker, workspace.sparse)
-            worktree = made(repository, self.home, wanted)
+            wanted = WorktreeRequest(
+                run, commit, to_branch_name(run), workspace.repository, self.worker, workspace.sparse
+            )
+            worktree = make_worktree(repository, self.home, wanted)
             if away is not None:
-                worktree.git("checkout", "-q", "-f", "--no-track", "-B", branch_of(run), away)
+                worktree.git("checkout", "-q", "-f", "--no-track", "-B", to_branch_name(run), away)
                 notes.append(f"goes on with what is kept of an earlier attempt, {away[:12]}")
             elif same and earlier:
                 notes.append("what an earlier attempt did is not on this host; beginning anew from the base")
         try:
-            worktree = furnish(worktree, workspace.copy_files, workspace.link_files)
-            notes += [POINTERS] if has_only_pointers(worktree) else []
-            taken = ports.take(workspace.ports)
+            worktree = add_local_files(worktree, workspace.copy_files, workspace.link_files)
+            notes += [LFS_POINTERS_NOTE] if has_unfetched_lfs(worktree) else []
+            taken = ports.take_ports(workspace.ports)
         except BaseException:
             self._give_up(worktree)
             raise
-        return Prepared(worktree, taken, worktree.note.set_up == _digest(workspace), tuple(notes))
+        return PreparedWorktree(worktree, taken, worktree.note.set_up == _digest_workspace(workspace), tuple(notes))
 
     def _give_up(self, worktree: Worktree) -> None:
         """Nothing can be done in it, and nobody is to find it as if somebody had."""
-        unleashed = replace(worktree.repository, git=replace(worktree.repository.git, leash=Leash()))
+        unleashed = replace(worktree.repository, git=replace(worktree.repository.git, leash=GitCancellation()))
         with suppress(GitFailed, OSError):
-            close(self._now(Worktree(unleashed, worktree.note)), target=worktree.base, idle_max=self.idle_max)
+            release_worktree(
+                self._now(Worktree(unleashed, worktree.note)), target=worktree.base, idle_max=self.idle_max
+            )
 
-    def again(self, repository: Repository, run: str) -> Prepared | None:
+    def again(self, repository: GitRepository, run: str) -> PreparedWorktree | None:
         """The worktree that an earlier attempt left on this host, as it is, for what comes after its process."""
-        worktree = again(repository, self.home, run, self.worker)
-        return None if worktree is None else Prepared(worktree, {}, setup_done=True)
+        worktree = reopen_worktree(repository, self.home, run, self.worker)
+        return None if worktree is None else PreparedWorktree(worktree, {}, setup_done=True)
 
-    def set_up(self, prepared: Prepared, workspace: Workspace) -> None:
+    def set_up(self, prepared: PreparedWorktree, workspace: WorkspaceSpec) -> None:
         """Note that the setup has succeeded: it need not be done again in the same tree."""
-        prepared.worktree.noted(set_up=_digest(workspace))
+        prepared.worktree.noted(set_up=_digest_workspace(workspace))
 
     def close(
-        self, prepared: Prepared, workspace: Workspace, *,
+        self, prepared: PreparedWorktree, workspace: WorkspaceSpec, *,
         failed: str | None = None, target: str | None = None, clean_at: str | None = None,
-    ) -> Became:  # fmt: skip
+    ) -> ReleaseResult:  # fmt: skip
         """Be done with it. `failed` says how, if the run has; see `closing.close` for the rest."""
-        ports.give_back(prepared.ports.values())
+        ports.release_ports(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return "kept"  # another attempt has it, or has put it aside
         worktree = self._now(prepared.worktree)
         if workspace.keep == "always" or (failed is not None and workspace.keep == "failed"):
-            keep(worktree, failed or "the run asks for it")
+            keep_worktree(worktree, failed or "the run asks for it")
             return "kept"
-        return close(worktree, target=target, clean_at=clean_at, idle_max=self.idle_max)
+        return release_worktree(worktree, target=target, clean_at=clean_at, idle_max=self.idle_max)
 
-    def leave(self, prepared: Prepared, *, why: str = "", send: bool = True) -> None:
+    def leave(self, prepared: PreparedWorktree, *, why: str = "", send: bool = True) -> None:
         """Stop in the middle: another attempt, here or on another host, is to go on. `why` says what has failed."""
-        ports.give_back(prepared.ports.values())
+        ports.release_ports(prepared.ports.values())
         if not prepared.worktree.is_ours():
             return
         worktree = self._now(prepared.worktree)
         if send and worktree.repository.is_copy:
-            push(worktree)
+            push_worktree(worktree)
         worktree.noted(keeper="", why=why)
 
     @staticmethod
     def _now(worktree: Worktree) -> Worktree:
         """With its note as it is by now."""
-        note = Note.read(worktree.note.file)
+        note = WorktreeRecord.read(worktree.note.file)
         return Worktree(worktree.repository, note) if note is not None else worktree
 
 
-def push(worktree: Worktree) -> None:
+def push_worktree(worktree: Worktree) -> None:
     """Shelter what it holds, and push that for other hosts."""
-    shelter(worktree)
-    if worktree.repository.commit(shelter_of(worktree.note.run)):
-        sent(worktree.repository, worktree.note.run)
+    preserve_worktree(worktree)
+    if worktree.repository.commit(get_preserved_ref(worktree.note.run)):
+        push_preserved(worktree.repository, worktree.note.run)
 
 
-def _left(repository: Repository, run: str, base: str | None) -> str | None:
+def _find_preserved(repository: GitRepository, run: str, base: str | None) -> str | None:
     """What is kept of an earlier attempt, here or by another host, that goes on from the base."""
-    kept = brought(repository, run) if repository.is_copy else None
-    kept = kept or repository.commit(shelter_of(run))
+    kept = fetch_preserved(repository, run) if repository.is_copy else None
+    kept = kept or repository.commit(get_preserved_ref(run))
     if kept is None or base is None or repository.commit(base) is None:
         return None
     return kept if repository.git.is_ancestor(base, kept) else None
 
 
-def _digest(workspace: Workspace) -> str:
+def _digest_workspace(workspace: WorkspaceSpec) -> str:
     said = json.dumps([list(workspace.setup), list(workspace.copy_files), list(workspace.link_files)])
     return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()

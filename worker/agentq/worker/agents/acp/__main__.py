@@ -9,19 +9,19 @@ import os
 import sys
 from pathlib import Path
 
-from agentq.worker.agents.acp.bridge import Asked, Bridge
+from agentq.worker.agents.acp.turn import AcpTurn, AcpTurnOptions
 
-USAGE = 2
+EXIT_USAGE = 2
 
 
 def main() -> int:
     """Read the command line and the prompt, and do it."""
-    known, argv = _options(sys.argv[1:])
+    known, argv = _parse_options(sys.argv[1:])
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not prompt.strip():
         sys.stderr.write("The prompt is empty: write it to stdin.\n")
-        return USAGE
-    asked = Asked(
+        return EXIT_USAGE
+    asked = AcpTurnOptions(
         argv=argv,
         prompt=prompt,
         cwd=Path.cwd(),
@@ -32,14 +32,14 @@ def main() -> int:
         permissions=known.permissions,
         startup_s=known.startup,
     )
-    return asyncio.run(_run(asked))
+    return asyncio.run(_run_turn(asked))
 
 
-async def _run(asked: Asked) -> int:
-    return await Bridge(asked).run()
+async def _run_turn(asked: AcpTurnOptions) -> int:
+    return await AcpTurn(asked).run()
 
 
-def _options(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+def _parse_options(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="agentq.worker.agents.acp", allow_abbrev=False)
     parser.add_argument("--model", help="the model that the agent is to use")
     earlier = parser.add_mutually_exclusive_group()

@@ -14,24 +14,44 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.doings import Called, Changed, Doing, Other, Planned, Returned, Said, Thought, cut
+from agentq.coordinator.model.agent_events import (
+    AgentEvent,
+    FileChangeEvent,
+    TextEvent,
+    ThoughtEvent,
+    TodoListEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    UnknownEvent,
+    truncate_text,
+)
 
 Message = dict[str, Any]
-Tell = Callable[[Doing], None]
+SendEvent = Callable[[AgentEvent], None]
 
-GATHER_CHARACTERS = 4 << 10
-GATHER_MS = 2_000
+TEXT_CHUNK_CHARACTERS = 4 << 10
+TEXT_CHUNK_MS = 2_000
 ANSWER_CHARACTERS = 256 << 10
 INPUT_CHARACTERS = 512
 """Of each text in the input of a tool."""
 INPUT_PARTS = 32
-ABOUT_CHARACTERS = 300
+SUMMARY_CHARACTERS = 300
 CALLS_MAX = 1_000
 """How many uses of tools are followed at a time."""
-PATHS = ("file_path", "filePath", "path", "abs_path", "notebook_path", "source", "destination", "old_path", "new_path")
+PATH_FIELDS = (
+    "file_path",
+    "filePath",
+    "path",
+    "abs_path",
+    "notebook_path",
+    "source",
+    "destination",
+    "old_path",
+    "new_path",
+)
 """What agents call the names of files in the input of their tools."""
-_STATUS: dict[str, Literal["todo", "doing", "done"]] = {"in_progress": "doing", "completed": "done"}
-_UNTOLD = frozenset(
+_PLAN_STATES: dict[str, Literal["todo", "doing", "done"]] = {"in_progress": "doing", "completed": "done"}
+_IGNORED_UPDATES = frozenset(
     (
         *("user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update"),
         *("session_info_update", "plan_update", "plan_removed"),
@@ -40,7 +60,7 @@ _UNTOLD = frozenset(
 
 
 @dataclass(slots=True)
-class Call:
+class AcpToolCall:
     """One use of a tool, as far as it has been told."""
 
     id: str
@@ -58,35 +78,35 @@ class Call:
                 setattr(self, name, update[name])
         if update.get("rawInput") not in (None, {}):
             self.input = update["rawInput"]
-        for location in _dicts(update.get("locations")):
+        for location in _select_dicts(update.get("locations")):
             self._touch(location.get("path"), "changed")
-        for content in _dicts(update.get("content")):
+        for content in _select_dicts(update.get("content")):
             if content.get("type") == "diff":
                 self._touch(content.get("path"), "changed" if content.get("oldText") else "added")
             elif content.get("type") == "content":
-                self.text = _text(content.get("content")) or self.text
+                self.text = _extract_text(content.get("content")) or self.text
 
     def names(self) -> list[str]:
         """All files that it says it is about, wherever it says so."""
         given = self.input if isinstance(self.input, dict) else {}
-        return [*self.paths, *(given[name] for name in PATHS if isinstance(given.get(name), str))]
+        return [*self.paths, *(given[name] for name in PATH_FIELDS if isinstance(given.get(name), str))]
 
     def _touch(self, path: object, how: Literal["added", "changed"]) -> None:
         if isinstance(path, str) and path and len(self.paths) < INPUT_PARTS:
             self.paths[path] = "deleted" if self.kind == "delete" else how
 
 
-class Updates:
+class AcpUpdates:
     """Of one turn. What comes before `live` was said in earlier turns, and only its totals count."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: SendEvent) -> None:
         self.live = False
         self.answer = ""
         self.did_something = False
         self.totals: dict[str, float] = {}
         self._tell = tell
-        self._calls: dict[str, Call] = {}
-        self._kind: type[Said] | type[Thought] = Said
+        self._calls: dict[str, AcpToolCall] = {}
+        self._kind: type[TextEvent] | type[ThoughtEvent] = TextEvent
         self._message = ""
         self._gathered = ""
         self._gathered_ms = 0
@@ -100,37 +120,40 @@ class Updates:
                 return
             case "agent_message_chunk":
                 self._begin_message(update.get("messageId"))
-                self._gather(Said, _text(update.get("content")))
+                self._gather(TextEvent, _extract_text(update.get("content")))
             case "agent_thought_chunk":
-                self._gather(Thought, _text(update.get("content")))
+                self._gather(ThoughtEvent, _extract_text(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self.call(update)
             case "plan":
                 self.flush()
-                entries = _dicts(update.get("entries"))
-                items = [(cut(str(e.get("content", ""))), _STATUS.get(str(e.get("status")), "todo")) for e in entries]
-                self._tell(Planned(items=items[:INPUT_PARTS]))
-            case str(word) if word in _UNTOLD:
+                entries = _select_dicts(update.get("entries"))
+                items = [
+                    (truncate_text(str(e.get("content", ""))), _PLAN_STATES.get(str(e.get("status")), "todo"))
+                    for e in entries
+                ]
+                self._tell(TodoListEvent(items=items[:INPUT_PARTS]))
+            case str(word) if word in _IGNORED_UPDATES:
                 return
             case _:
                 self.flush()
-                self._tell(Other(raw=small(update)))
+                self._tell(UnknownEvent(raw=shrink_value(update)))
 
-    def call(self, update: Message, *, known: bool = False) -> Call:
+    def call(self, update: Message, *, known: bool = False) -> AcpToolCall:
         """A tool is used, or its use goes on; `known` if there is nothing more to wait for before it is told."""
         self.flush()
         self.answer, self.did_something = "", True
         name = str(update.get("toolCallId", ""))
         if name not in self._calls and len(self._calls) >= CALLS_MAX:
             self._calls.pop(next(iter(self._calls)))
-        call = self._calls.setdefault(name, Call(name))
+        call = self._calls.setdefault(name, AcpToolCall(name))
         call.add(update)
         status = update.get("status")
         if not call.told and (known or call.input is not None or status in ("in_progress", "completed", "failed")):
             call.told = True
-            about = " ".join(call.title.split())[:ABOUT_CHARACTERS]
+            about = " ".join(call.title.split())[:SUMMARY_CHARACTERS]
             tool = call.kind if call.kind != "other" else about or "tool"
-            self._tell(Called(id=name, tool=tool, about=about, input=small(call.input)))
+            self._tell(ToolCallEvent(id=name, tool=tool, about=about, input=shrink_value(call.input)))
         if status in ("completed", "failed"):
             self._end(call, ok=status == "completed")
         return call
@@ -138,19 +161,19 @@ class Updates:
     def flush(self) -> None:
         """Tell what was gathered."""
         text, self._gathered = self._gathered, ""
-        for doing in _pieces(self._kind, text):
+        for doing in _split_text(self._kind, text):
             self._tell(doing)
 
     def flush_in_time(self) -> None:
         """The same, if it has waited long enough: a long text is not kept until its end."""
-        if self._gathered and monotonic_ms() - self._gathered_ms >= GATHER_MS:
+        if self._gathered and monotonic_ms() - self._gathered_ms >= TEXT_CHUNK_MS:
             self.flush()
 
-    def _end(self, call: Call, *, ok: bool) -> None:
-        self._tell(Returned(id=call.id, tool=call.kind, ok=ok, text=cut(call.text)))
+    def _end(self, call: AcpToolCall, *, ok: bool) -> None:
+        self._tell(ToolResultEvent(id=call.id, tool=call.kind, ok=ok, text=truncate_text(call.text)))
         if ok and call.kind in ("edit", "delete", "move"):
             for path, how in call.paths.items():
-                self._tell(Changed(path=path, how=how))
+                self._tell(FileChangeEvent(path=path, how=how))
         del self._calls[call.id]
 
     def used(self, usage: object) -> None:
@@ -172,7 +195,7 @@ class Updates:
             self.flush()
             self._message, self.answer = name, ""
 
-    def _gather(self, kind: type[Said] | type[Thought], text: str) -> None:
+    def _gather(self, kind: type[TextEvent] | type[ThoughtEvent], text: str) -> None:
         if kind is not self._kind:
             self.flush()
             self._kind = kind
@@ -181,10 +204,10 @@ class Updates:
         if not self._gathered:
             self._gathered_ms = monotonic_ms()
         self._gathered += text
-        if kind is Said:
+        if kind is TextEvent:
             self.did_something = True
             self.answer = (self.answer + text)[-ANSWER_CHARACTERS:]
-        if len(self._gathered) >= GATHER_CHARACTERS:
+        if len(self._gathered) >= TEXT_CHUNK_CHARACTERS:
             self.flush()
 
     def _spent(self, cost: object) -> None:
@@ -192,31 +215,33 @@ class Updates:
             self.totals["cost_usd"] = float(cost["amount"])
 
 
-def small(value: Any) -> Any:
+def shrink_value(value: Any) -> Any:
     """A value of somebody else's, as much of it as is told."""
     match value:
         case str():
             return value if len(value) <= INPUT_CHARACTERS else value[:INPUT_CHARACTERS] + "…"
         case dict():
-            return {str(key)[:ABOUT_CHARACTERS]: _leaf(part) for key, part in list(value.items())[:INPUT_PARTS]}
+            return {
+                str(key)[:SUMMARY_CHARACTERS]: _shrink_leaf(part) for key, part in list(value.items())[:INPUT_PARTS]
+            }
         case list():
-            return [_leaf(part) for part in value[:INPUT_PARTS]]
+            return [_shrink_leaf(part) for part in value[:INPUT_PARTS]]
         case _:
             return value
 
 
-def _leaf(value: Any) -> Any:
-    return small(str(value)) if isinstance(value, dict | list) else small(value)
+def _shrink_leaf(value: Any) -> Any:
+    return shrink_value(str(value)) if isinstance(value, dict | list) else shrink_value(value)
 
 
-def _pieces(kind: type[Said] | type[Thought], text: str) -> Iterator[Doing]:
-    for at in range(0, len(text), GATHER_CHARACTERS):
-        piece = text[at : at + GATHER_CHARACTERS]
+def _split_text(kind: type[TextEvent] | type[ThoughtEvent], text: str) -> Iterator[AgentEvent]:
+    for at in range(0, len(text), TEXT_CHUNK_CHARACTERS):
+        piece = text[at : at + TEXT_CHUNK_CHARACTERS]
         if piece.strip():
             yield kind(text=piece)
 
 
-def _text(content: object) -> str:
+def _extract_text(content: object) -> str:
     """What a block of content says; anything but text only by its name."""
     if not isinstance(content, dict):
         return ""
@@ -225,5 +250,5 @@ def _text(content: object) -> str:
     return f"[{content.get('type', 'something')}]"
 
 
-def _dicts(value: object) -> list[Message]:
+def _select_dicts(value: object) -> list[Message]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

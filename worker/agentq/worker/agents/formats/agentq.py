@@ -7,40 +7,42 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from agentq.coordinator.doings import (
-    AnyDoing,
-    Began,
-    Called,
-    Concluded,
-    Denied,
-    Doing,
-    Planned,
-    Said,
-    Sleeps,
-    Spent,
-    Thought,
-    Turned,
-    cut,
+from agentq.coordinator.model.agent_events import (
+    AgentEvent,
+    AnyAgentEvent,
+    ModelTurnEvent,
+    ResultEvent,
+    SleepRequestEvent,
+    SpendingEvent,
+    StartedEvent,
+    TextEvent,
+    ThoughtEvent,
+    TodoListEvent,
+    ToolCallEvent,
+    ToolDeniedEvent,
+    truncate_text,
 )
-from agentq.worker.agents.formats.events import EventReader, error_text, unknown
-from agentq.worker.agents.formats.values import Record, answer, one_line, small
+from agentq.worker.agents.formats.json_lines import JsonLinesReader, build_unknown_event, cut_error
+from agentq.worker.agents.formats.safe_values import Record, cut_answer, cut_line, shrink_value
 from agentq.worker.agents.verdicts import VerdictKind
 
-_ONE_LINERS = ("id", "tool", "about", "path", "model", "session", "why", "what")
-_GOING_ON = (Began, Turned, Said, Thought, Called, Planned)
-_COUNT = 1_000
-_COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "turns")
+_SINGLE_LINE_FIELDS = ("id", "tool", "about", "path", "model", "session", "why", "what")
+_ACTIVITY_EVENTS = (StartedEvent, ModelTurnEvent, TextEvent, ThoughtEvent, ToolCallEvent, TodoListEvent)
+_DENIALS_MAX = 1_000
+_COUNTED_FIELDS = ("input_tokens", "cached_tokens", "output_tokens", "turns")
 _Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
-_Words = Annotated[str, Field(min_length=1)]
+_NonEmptyText = Annotated[str, Field(min_length=1)]
 
 
-class ToldFacts(BaseModel):
+class ReportedFacts(BaseModel):
     """What a program may say of itself beside its doings; what it leaves out stays as it was."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
-    session: _Words | None = Field(None, description="its own id of the conversation, by which it can be resumed")
-    model: _Words | None = Field(None, description="the model that it uses")
+    session: _NonEmptyText | None = Field(
+        None, description="its own id of the conversation, by which it can be resumed"
+    )
+    model: _NonEmptyText | None = Field(None, description="the model that it uses")
     concluded: bool | None = Field(None, description="whether it has said its last word; a `result` sets it")
     ok: bool | None = Field(None, description="whether that was a good one; a `result` sets it")
     text: str | None = Field(None, description="what it answered; a good `result` sets it")
@@ -61,77 +63,78 @@ class ToldFacts(BaseModel):
     )
 
 
-_doing: TypeAdapter[Any] = TypeAdapter(AnyDoing, config=ConfigDict(defer_build=True))
+_event_adapter: TypeAdapter[Any] = TypeAdapter(AnyAgentEvent, config=ConfigDict(defer_build=True))
 
 
-class AgentqReader(EventReader):
+class AgentqReader(JsonLinesReader):
     """One attempt's."""
 
-    def told(self, kind: str, event: Record) -> Iterable[Doing]:
+    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         self.facts.told = True
         try:
             if kind == "facts":
-                self._facts(told := ToldFacts.model_validate(event))
+                self._facts(told := ReportedFacts.model_validate(event))
                 return self._grown(told.totals) if told.totals else []
-            doing = bounded(_doing.validate_python(event))
+            doing = limit_event(_event_adapter.validate_python(event))
         except ValidationError:
-            return [unknown(event)]
+            return [build_unknown_event(event)]
         self._done(doing)
-        return [self.facts.spent if isinstance(doing, Spent) else doing]
+        return [self.facts.spent if isinstance(doing, SpendingEvent) else doing]
 
-    def _facts(self, told: ToldFacts) -> None:
+    def _facts(self, told: ReportedFacts) -> None:
         facts = self.facts
         for name in told.model_fields_set & {"concluded", "ok", "kind", "reset_at_ms"}:
             if (value := getattr(told, name)) is not None or name in ("kind", "ok", "reset_at_ms"):
                 setattr(facts, name, value)
-        facts.session = one_line(told.session or "") or facts.session
-        facts.model = one_line(told.model or "") or facts.model
-        facts.text = facts.text if told.text is None else answer(told.text)
-        facts.error = facts.error if told.error is None else error_text(told.error)
+        facts.session = cut_line(told.session or "") or facts.session
+        facts.model = cut_line(told.model or "") or facts.model
+        facts.text = facts.text if told.text is None else cut_answer(told.text)
+        facts.error = facts.error if told.error is None else cut_error(told.error)
         if told.totals is not None:
-            facts.totals = {name: told.totals[name] for name in ("cost_usd", *_COUNTED) if name in told.totals}
+            facts.totals = {name: told.totals[name] for name in ("cost_usd", *_COUNTED_FIELDS) if name in told.totals}
         if told.denials is not None:
-            facts.denials = [one_line(tool) for tool in told.denials[:_COUNT]]
+            facts.denials = [cut_line(tool) for tool in told.denials[:_DENIALS_MAX]]
         if "structured" in told.model_fields_set:
             facts.structured = told.structured
 
-    def _grown(self, totals: dict[str, float]) -> list[Doing]:
+    def _grown(self, totals: dict[str, float]) -> list[AgentEvent]:
         """What was spent by what its running totals of the conversation have grown by, where it tells those."""
         before = self.facts.spent
         input_, cached, output, turns = (
-            round(self.since(name, totals[name])) if name in totals else getattr(before, name) for name in _COUNTED
+            round(self.since(name, totals[name])) if name in totals else getattr(before, name)
+            for name in _COUNTED_FIELDS
         )
         cost = self.since("cost_usd", totals["cost_usd"]) if "cost_usd" in totals else before.cost_usd
         now = self.spent(input_, cached, output, turns, cost)
         return [] if now == before else [now]
 
-    def _done(self, doing: Doing) -> None:
+    def _done(self, doing: AgentEvent) -> None:
         facts = self.facts
-        if isinstance(doing, _GOING_ON) and facts.concluded:
+        if isinstance(doing, _ACTIVITY_EVENTS) and facts.concluded:
             facts.concluded, facts.ok, facts.kind, facts.error = False, None, None, ""
         match doing:
-            case Began():
+            case StartedEvent():
                 facts.session, facts.model = doing.session or facts.session, doing.model or facts.model
-            case Spent():
+            case SpendingEvent():
                 self.spent(doing.input_tokens, doing.cached_tokens, doing.output_tokens, doing.turns, doing.cost_usd)
-            case Sleeps():
+            case SleepRequestEvent():
                 facts.sleep = doing
-            case Denied():
-                facts.denials += [doing.tool] if len(facts.denials) < _COUNT else []
-            case Concluded():
+            case ToolDeniedEvent():
+                facts.denials += [doing.tool] if len(facts.denials) < _DENIALS_MAX else []
+            case ResultEvent():
                 facts.concluded, facts.ok = True, doing.ok
                 facts.text = doing.text if doing.ok else facts.text
                 facts.error = facts.error if doing.ok else doing.text
 
 
-def bounded(doing: Doing) -> Doing:
+def limit_event(doing: AgentEvent) -> AgentEvent:
     """A doing of somebody else's, with no more words than ours have."""
     less: dict[str, Any] = {}
     for name, value in doing:
         if isinstance(value, str) and name != "type":
-            less[name] = one_line(value) if name in _ONE_LINERS else cut(value)
+            less[name] = cut_line(value) if name in _SINGLE_LINE_FIELDS else truncate_text(value)
         elif name in ("input", "raw"):
-            less[name] = small(value)
+            less[name] = shrink_value(value)
         elif name == "items":
-            less[name] = [(one_line(text), state) for text, state in value[:100]]
+            less[name] = [(cut_line(text), state) for text, state in value[:100]]
     return doing.model_copy(update=less)

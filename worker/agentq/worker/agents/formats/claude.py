@@ -11,77 +11,87 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from agentq.coordinator.doings import (
-    Began,
-    Called,
-    Changed,
-    Concluded,
-    Denied,
-    Doing,
-    Held,
-    Limited,
-    Returned,
-    Said,
-    Sleeps,
-    Spent,
-    Thought,
-    Turned,
-    cut,
+from agentq.coordinator.model.agent_events import (
+    AccountLimitEvent,
+    AgentEvent,
+    FileChangeEvent,
+    ModelTurnEvent,
+    ResultEvent,
+    SleepRequestEvent,
+    SpendingEvent,
+    StartedEvent,
+    TextEvent,
+    ThoughtEvent,
+    ThrottledEvent,
+    ToolCallEvent,
+    ToolDeniedEvent,
+    ToolResultEvent,
+    truncate_text,
 )
-from agentq.worker.agents.formats.claude_cursor import tool_of
-from agentq.worker.agents.formats.events import EventReader, error_text, planned, unknown
-from agentq.worker.agents.formats.values import (
+from agentq.worker.agents.accounts.service_errors import classify_service_error, classify_status
+from agentq.worker.agents.formats.cursor_tools import parse_tool_call
+from agentq.worker.agents.formats.json_lines import JsonLinesReader, build_plan_event, build_unknown_event, cut_error
+from agentq.worker.agents.formats.safe_values import (
     Record,
-    answer,
-    count_of,
-    list_of,
-    number_of,
-    one_line,
-    record_of,
-    records_of,
-    text_of,
-    text_within,
+    cut_answer,
+    cut_line,
+    extract_text,
+    get_count,
+    get_list,
+    get_number,
+    get_record,
+    get_records,
+    get_text,
 )
-from agentq.worker.agents.reading import Before
-from agentq.worker.agents.services import kind_of, kind_of_status
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind
 
-_k = VerdictKind
-_WRITES = ("Edit", "Write", "MultiEdit", "NotebookEdit", "edit", "write_file", "create_file", "edit_file", "replace")
-_SUBTYPES = {
-    "error_max_turns": _k.MAX_TURNS,
-    "error_max_budget_usd": _k.BUDGET,
+_Kind = VerdictKind
+_WRITE_TOOLS = (
+    "Edit",
+    "Write",
+    "MultiEdit",
+    "NotebookEdit",
+    "edit",
+    "write_file",
+    "create_file",
+    "edit_file",
+    "replace",
+)
+_KIND_OF_SUBTYPE = {
+    "error_max_turns": _Kind.MAX_TURNS,
+    "error_max_budget_usd": _Kind.BUDGET,
 }
-_REASONS = {
-    "max_turns": _k.MAX_TURNS,
-    "prompt_too_long": _k.CONTEXT,
-    "aborted_tools": _k.INTERRUPTED,
-    "aborted_streaming": _k.INTERRUPTED,
+_KIND_OF_REASON = {
+    "max_turns": _Kind.MAX_TURNS,
+    "prompt_too_long": _Kind.CONTEXT,
+    "aborted_tools": _Kind.INTERRUPTED,
+    "aborted_streaming": _Kind.INTERRUPTED,
 }
-_MARKS = {
-    "authentication_failed": _k.AUTH,
-    "oauth_org_not_allowed": _k.AUTH,
-    "billing_error": _k.CREDIT,
-    "rate_limit": _k.THROTTLED,
-    "overloaded": _k.THROTTLED,
-    "server_error": _k.THROTTLED,
-    "invalid_request": _k.INPUT,
+_KIND_OF_ERROR_CODE = {
+    "authentication_failed": _Kind.AUTH,
+    "oauth_org_not_allowed": _Kind.AUTH,
+    "billing_error": _Kind.CREDIT,
+    "rate_limit": _Kind.THROTTLED,
+    "overloaded": _Kind.THROTTLED,
+    "server_error": _Kind.THROTTLED,
+    "invalid_request": _Kind.INPUT,
 }
 """What an answer is marked with that is no answer, but a failed request."""
-_NO_SESSION = "No conversation found with session ID"
-_INTERRUPTED = "[Request interrupted by user"
-_IN_USE = re.compile(r"^(?:Error: )?Session ID (\S{1,100}) is already in use")
-_NOT_TAKEN = re.compile(r"^(?:error: unknown option|error: option '|Error: Input must be provided)")
-_DENIALS = 100
-_TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
-_PAID = "paid_usd"
+_NO_SESSION_TEXT = "No conversation found with session ID"
+_INTERRUPTED_TEXT = "[Request interrupted by user"
+_SESSION_IN_USE = re.compile(r"^(?:Error: )?Session ID (\S{1,100}) is already in use")
+_INVALID_ARGUMENTS = re.compile(r"^(?:error: unknown option|error: option '|Error: Input must be provided)")
+_DENIALS_MAX = 100
+_TOKEN_FIELDS = ("input_tokens", "cached_tokens", "output_tokens")
+_PAID_TOTAL = "paid_usd"
 """What a conversation has cost, added up from bills of single processes."""
 
 
-class ClaudeReader(EventReader):
+class ClaudeReader(JsonLinesReader):
     """One attempt's."""
 
-    def __init__(self, before: Before) -> None:
+    def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
         self._message = ""
         self._turns = 0
@@ -94,11 +104,11 @@ class ClaudeReader(EventReader):
         self._refused = False
         self._planning = False
 
-    def told(self, kind: str, event: Record) -> Iterable[Doing]:
+    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         self.facts.told = True
         match kind:
             case "system":
-                return self._system(text_of(event, "subtype"), event)
+                return self._system(get_text(event, "subtype"), event)
             case "assistant":
                 return self._assistant(event)
             case "user":
@@ -106,78 +116,78 @@ class ClaudeReader(EventReader):
             case "result":
                 return self._result(event)
             case "rate_limit_event":
-                return self._limit(record_of(event, "rate_limit_info"))
+                return self._limit(get_record(event, "rate_limit_info"))
             case "tool_call":
                 return self._cursor_tool(event)
             case "thinking" | "stream_event" | "control_response" | "keep_alive" | "tool_progress":
                 return []
-        return [unknown(event)]
+        return [build_unknown_event(event)]
 
     def plain(self, line: str) -> None:
         """What it prints when it does not even begin."""
         if not self.facts.told:
-            if line.startswith(_NO_SESSION):
-                self.facts.kind = _k.NO_SESSION
-            elif _NOT_TAKEN.match(line):
-                self.facts.kind = _k.INPUT
-            elif in_use := _IN_USE.match(line):
+            if line.startswith(_NO_SESSION_TEXT):
+                self.facts.kind = _Kind.NO_SESSION
+            elif _INVALID_ARGUMENTS.match(line):
+                self.facts.kind = _Kind.INPUT
+            elif in_use := _SESSION_IN_USE.match(line):
                 self.facts.session = in_use[1]  # an attempt before this one began it: it can be gone on with
         self.complained(line)
 
-    def _system(self, subtype: str, event: Record) -> Iterator[Doing]:
-        if mode := text_of(event, "permissionMode"):
+    def _system(self, subtype: str, event: Record) -> Iterator[AgentEvent]:
+        if mode := get_text(event, "permissionMode"):
             self._planning = mode == "plan"
         match subtype:
             case "init" | "session_start":
                 self._goes_on()
-                self.facts.session = text_of(event, "session_id") or self.facts.session
-                self.facts.model = text_of(event, "model") or self.facts.model
+                self.facts.session = get_text(event, "session_id") or self.facts.session
+                self.facts.model = get_text(event, "model") or self.facts.model
                 if self.facts.sleep is not None and self._turns:
                     self.facts.sleep = None  # it has woken itself
-                yield Began(session=self.facts.session, model=self.facts.model)
+                yield StartedEvent(session=self.facts.session, model=self.facts.model)
             case "api_retry":
-                self.facts.kind = kind_of_status(count_of(event, "error_status")) or self.facts.kind
-                why = text_of(event, "error") or f"status {count_of(event, 'error_status')}"
-                yield Held(why=one_line(why), for_ms=count_of(event, "retry_delay_ms") or None)
+                self.facts.kind = classify_status(get_count(event, "error_status")) or self.facts.kind
+                why = get_text(event, "error") or f"status {get_count(event, 'error_status')}"
+                yield ThrottledEvent(why=cut_line(why), for_ms=get_count(event, "retry_delay_ms") or None)
             case "permission_denied":
-                yield from self._denied(text_of(event, "tool_name", "tool"), text_of(event, "message", "reason"))
+                yield from self._denied(get_text(event, "tool_name", "tool"), get_text(event, "message", "reason"))
             case "status" | "hook_started" | "hook_response" | "hook_progress" | "session_state_changed":
                 return
             case _:
-                yield unknown(event)
+                yield build_unknown_event(event)
 
     def _goes_on(self) -> None:
         """A result was not the end."""
         if self.facts.concluded:
             self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = False, None, None, ""
 
-    def _assistant(self, event: Record) -> Iterator[Doing]:
+    def _assistant(self, event: Record) -> Iterator[AgentEvent]:
         self._goes_on()
-        message = record_of(event, "message")
+        message = get_record(event, "message")
         mine = not event.get("parent_tool_use_id")
-        mark = text_of(event, "error")
+        mark = get_text(event, "error")
         if mine:
-            self._mark = _MARKS.get(mark)
-            self._refused = text_of(message, "stop_reason") == "refusal"
+            self._mark = _KIND_OF_ERROR_CODE.get(mark)
+            self._refused = get_text(message, "stop_reason") == "refusal"
             if not mark:
                 self.facts.kind = None  # its service answers again
                 self.facts.reset_at_ms = None
         yield from self._counted(message, mine)
-        for part in records_of(message, "content"):
+        for part in get_records(message, "content"):
             yield from self._part(part, mine)
 
-    def _counted(self, message: Record, mine: bool) -> Iterator[Doing]:
+    def _counted(self, message: Record, mine: bool) -> Iterator[AgentEvent]:
         """A message comes in several events, each with the usage so far."""
-        if text_of(message, "model") == "<synthetic>":
+        if get_text(message, "model") == "<synthetic>":
             return
-        usage = record_of(message, "usage")
-        now = (*_read_tokens(usage), count_of(usage, "output_tokens"))
-        id_ = text_of(message, "id")
+        usage = get_record(message, "usage")
+        now = (*_count_input_tokens(usage), get_count(usage, "output_tokens"))
+        id_ = get_text(message, "id")
         if not id_ or id_ != self._message:
             self._message, self._of_message = id_, (0, 0, 0)
             if mine:
                 self._turns += 1
-                yield Turned(number=self._turns)
+                yield ModelTurnEvent(number=self._turns)
         grown = [max(0, new - old) for new, old in zip(now, self._of_message, strict=True)]
         if any(grown):
             self._read, self._cached, self._wrote = (
@@ -189,136 +199,140 @@ class ClaudeReader(EventReader):
             self._heard += grown[0] + grown[2]
             yield self._spent()
 
-    def _spent(self) -> Spent:
+    def _spent(self) -> SpendingEvent:
         return self.spent(self._read, self._cached, self._wrote, self._turns, self._cost)
 
-    def _part(self, part: Record, mine: bool) -> Iterator[Doing]:
-        match text_of(part, "type"):
-            case "text" if mine and text_of(part, "text"):
-                yield Said(text=cut(text_of(part, "text")))
-            case "thinking" if mine and text_of(part, "thinking"):
-                yield Thought(text=cut(text_of(part, "thinking")))
+    def _part(self, part: Record, mine: bool) -> Iterator[AgentEvent]:
+        match get_text(part, "type"):
+            case "text" if mine and get_text(part, "text"):
+                yield TextEvent(text=truncate_text(get_text(part, "text")))
+            case "thinking" if mine and get_text(part, "thinking"):
+                yield ThoughtEvent(text=truncate_text(get_text(part, "thinking")))
             case "tool_use" | "server_tool_use":
-                yield from self._tool(text_of(part, "id"), text_of(part, "name"), record_of(part, "input"))
+                yield from self._tool(get_text(part, "id"), get_text(part, "name"), get_record(part, "input"))
 
-    def _tool(self, id_: str, tool: str, given: Record) -> Iterator[Doing]:
+    def _tool(self, id_: str, tool: str, given: Record) -> Iterator[AgentEvent]:
         yield self.calls(id_, tool, given)
         if tool == "TodoWrite":
-            yield planned(records_of(given, "todos"))
-        elif tool == "ScheduleWakeup" and (seconds := number_of(given, "delaySeconds")) > 0:
-            self.facts.sleep = Sleeps(
-                for_ms=int(seconds * 1_000), prompt=answer(text_of(given, "prompt")), why=cut(text_of(given, "reason"))
+            yield build_plan_event(get_records(given, "todos"))
+        elif tool == "ScheduleWakeup" and (seconds := get_number(given, "delaySeconds")) > 0:
+            self.facts.sleep = SleepRequestEvent(
+                for_ms=int(seconds * 1_000),
+                prompt=cut_answer(get_text(given, "prompt")),
+                why=truncate_text(get_text(given, "reason")),
             )
             yield self.facts.sleep
 
-    def _user(self, event: Record) -> Iterator[Doing]:
+    def _user(self, event: Record) -> Iterator[AgentEvent]:
         """The ends of tools; and words that Claude Code itself puts there."""
-        for part in records_of(record_of(event, "message"), "content"):
-            if text_of(part, "type") == "text" and text_of(part, "text").startswith(_INTERRUPTED):
-                self.facts.kind = _k.INTERRUPTED
-            if text_of(part, "type") != "tool_result":
+        for part in get_records(get_record(event, "message"), "content"):
+            if get_text(part, "type") == "text" and get_text(part, "text").startswith(_INTERRUPTED_TEXT):
+                self.facts.kind = _Kind.INTERRUPTED
+            if get_text(part, "type") != "tool_result":
                 continue
-            called = self.returned(text_of(part, "tool_use_id"))
+            called = self.returned(get_text(part, "tool_use_id"))
             ok = part.get("is_error") is not True
             tool = called.tool if called else ""
-            text = text_within(part.get("content"))
-            yield Returned(id=text_of(part, "tool_use_id")[:200], tool=tool, ok=ok, text=cut(text))
+            text = extract_text(part.get("content"))
+            yield ToolResultEvent(id=get_text(part, "tool_use_id")[:200], tool=tool, ok=ok, text=truncate_text(text))
             if called and ok:
                 self._planning = {"EnterPlanMode": True, "ExitPlanMode": False}.get(tool, self._planning)
                 yield from self._changed(called)
             elif tool == "ScheduleWakeup":
                 self.facts.sleep = None
 
-    def _changed(self, called: Called) -> Iterator[Doing]:
-        if called.tool in _WRITES and isinstance(called.input, dict):
-            path = text_of(called.input, "file_path", "absolute_path", "notebook_path", "path")
+    def _changed(self, called: ToolCallEvent) -> Iterator[AgentEvent]:
+        if called.tool in _WRITE_TOOLS and isinstance(called.input, dict):
+            path = get_text(called.input, "file_path", "absolute_path", "notebook_path", "path")
             if path:
-                yield Changed(path=path)
+                yield FileChangeEvent(path=path)
 
-    def _denied(self, tool: str, why: str = "") -> Iterator[Doing]:
-        tool = one_line(tool) or "a tool"
-        if len(self.facts.denials) < _DENIALS:
+    def _denied(self, tool: str, why: str = "") -> Iterator[AgentEvent]:
+        tool = cut_line(tool) or "a tool"
+        if len(self.facts.denials) < _DENIALS_MAX:
             self.facts.denials.append(tool)
-        yield Denied(tool=tool, why=one_line(why))
+        yield ToolDeniedEvent(tool=tool, why=cut_line(why))
 
-    def _limit(self, info: Record) -> Iterator[Doing]:
-        status, until = text_of(info, "status"), _epoch_ms(number_of(info, "resetsAt"))
-        reached = status == "rejected" and text_of(info, "overageStatus") not in ("allowed", "allowed_warning")
+    def _limit(self, info: Record) -> Iterator[AgentEvent]:
+        status, until = get_text(info, "status"), _to_epoch_ms(get_number(info, "resetsAt"))
+        reached = status == "rejected" and get_text(info, "overageStatus") not in ("allowed", "allowed_warning")
         if reached:
-            self.facts.kind, self.facts.reset_at_ms = _k.LIMITED, until
+            self.facts.kind, self.facts.reset_at_ms = _Kind.LIMITED, until
         if reached or status == "allowed_warning":
-            yield Limited(reached=reached, until_ms=until, what=one_line(text_of(info, "rateLimitType")))
+            yield AccountLimitEvent(reached=reached, until_ms=until, what=cut_line(get_text(info, "rateLimitType")))
 
-    def _cursor_tool(self, event: Record) -> Iterator[Doing]:
+    def _cursor_tool(self, event: Record) -> Iterator[AgentEvent]:
         """Cursor tells its tools beside its messages."""
         self._goes_on()
-        id_ = text_of(event, "call_id", "id")
-        tool, given, ended = tool_of(record_of(event, "tool_call"))
-        if text_of(event, "subtype") != "completed":
+        id_ = get_text(event, "call_id", "id")
+        tool, given, ended = parse_tool_call(get_record(event, "tool_call"))
+        if get_text(event, "subtype") != "completed":
             yield from self._tool(id_, tool, given)
             return
         called = self.returned(id_)
         if "rejected" in ended:
-            yield from self._denied(tool, text_of(record_of(ended, "rejected"), "reason"))
+            yield from self._denied(tool, get_text(get_record(ended, "rejected"), "reason"))
         ok = "error" not in ended and "rejected" not in ended
-        yield Returned(id=id_[:200], tool=called.tool if called else tool, ok=ok)
+        yield ToolResultEvent(id=id_[:200], tool=called.tool if called else tool, ok=ok)
         if called and ok:
             yield from self._changed(called)
 
-    def _result(self, event: Record) -> Iterator[Doing]:
+    def _result(self, event: Record) -> Iterator[AgentEvent]:
         facts = self.facts
-        facts.session = text_of(event, "session_id") or facts.session
+        facts.session = get_text(event, "session_id") or facts.session
         facts.concluded, facts.structured = True, event.get("structured_output")
-        failed = event.get("is_error") is True or text_of(event, "subtype").startswith("error")
-        said = text_of(event, "result")
-        facts.ok, facts.text = not failed, "" if failed else answer(said)
-        facts.error = error_text(said or _errors(event)) if failed else ""
+        failed = event.get("is_error") is True or get_text(event, "subtype").startswith("error")
+        said = get_text(event, "result")
+        facts.ok, facts.text = not failed, "" if failed else cut_answer(said)
+        facts.error = cut_error(said or _extract_error(event)) if failed else ""
         facts.kind = self._of_error(event) if failed else self._of_answer(event)
-        if facts.kind is not _k.LIMITED:
+        if facts.kind is not _Kind.LIMITED:
             facts.reset_at_ms = None
         told = len(facts.denials)
-        denied = [text_of(each, "tool_name") for each in records_of(event, "permission_denials")]
+        denied = [get_text(each, "tool_name") for each in get_records(event, "permission_denials")]
         for tool in denied[told:]:
             yield from self._denied(tool)
         yield self._billed(event)
-        yield Concluded(ok=facts.ok, text=cut(facts.text or facts.error))
+        yield ResultEvent(ok=facts.ok, text=truncate_text(facts.text or facts.error))
 
     def _of_error(self, event: Record) -> VerdictKind | None:
         """Flags first; then what the request's status and the error say."""
-        if flagged := _SUBTYPES.get(text_of(event, "subtype")) or _REASONS.get(text_of(event, "terminal_reason")):
+        if flagged := _KIND_OF_SUBTYPE.get(get_text(event, "subtype")) or _KIND_OF_REASON.get(
+            get_text(event, "terminal_reason")
+        ):
             return flagged
-        if self._refused or text_of(event, "stop_reason") == "refusal":
-            return _k.REFUSED
-        if self.facts.error.startswith(_NO_SESSION):
-            return _k.NO_SESSION
-        limited = self.facts.kind is _k.LIMITED or text_of(event, "api_error") == "usage_limit_reached"
-        known = kind_of(count_of(event, "api_error_status"), self.facts.error) or self._mark
-        return _k.LIMITED if limited and known in (None, _k.THROTTLED, _k.LIMITED) else known
+        if self._refused or get_text(event, "stop_reason") == "refusal":
+            return _Kind.REFUSED
+        if self.facts.error.startswith(_NO_SESSION_TEXT):
+            return _Kind.NO_SESSION
+        limited = self.facts.kind is _Kind.LIMITED or get_text(event, "api_error") == "usage_limit_reached"
+        known = classify_service_error(get_count(event, "api_error_status"), self.facts.error) or self._mark
+        return _Kind.LIMITED if limited and known in (None, _Kind.THROTTLED, _Kind.LIMITED) else known
 
     def _of_answer(self, event: Record) -> VerdictKind | None:
-        if self._refused or text_of(event, "stop_reason") == "refusal":
-            return _k.REFUSED
-        return _k.PLAN_ONLY if self._planning else None
+        if self._refused or get_text(event, "stop_reason") == "refusal":
+            return _Kind.REFUSED
+        return _Kind.PLAN_ONLY if self._planning else None
 
-    def _billed(self, event: Record) -> Spent:
+    def _billed(self, event: Record) -> SpendingEvent:
         """The bill is of the conversation or of this process, by the version; what was paid before is taken off."""
         totals: dict[str, float] = {}
         if event.get("total_cost_usd") is not None:
-            totals["cost_usd"] = number_of(event, "total_cost_usd")
-        models = [each for each in record_of(event, "modelUsage").values() if isinstance(each, dict)]
+            totals["cost_usd"] = get_number(event, "total_cost_usd")
+        models = [each for each in get_record(event, "modelUsage").values() if isinstance(each, dict)]
         if models:
-            read = [_read_tokens(each) for each in models]
+            read = [_count_input_tokens(each) for each in models]
             totals["input_tokens"] = sum(input_ for input_, _ in read)
             totals["cached_tokens"] = sum(cached for _, cached in read)
-            totals["output_tokens"] = sum(count_of(each, "outputTokens") for each in models)
-        elif usage := record_of(event, "usage"):
-            read_, cached = _read_tokens(usage)
+            totals["output_tokens"] = sum(get_count(each, "outputTokens") for each in models)
+        elif usage := get_record(event, "usage"):
+            read_, cached = _count_input_tokens(usage)
             self._read, self._cached = max(self._read, read_), max(self._cached, cached)
-            self._wrote = max(self._wrote, count_of(usage, "output_tokens"))
+            self._wrote = max(self._wrote, get_count(usage, "output_tokens"))
         before = self._before(totals)
         spent = {name: self.since(name, total, before) for name, total in totals.items()}
         if models:
-            self._read, self._cached, self._wrote = (int(spent[name]) for name in _TOKENS)
+            self._read, self._cached, self._wrote = (int(spent[name]) for name in _TOKEN_FIELDS)
         self._cost = spent.get("cost_usd", self._cost)
         if totals:
             self.facts.totals = {**self.facts.totals, **self._after(totals, before)}
@@ -329,8 +343,8 @@ class ClaudeReader(EventReader):
         they are nearer to the tokens that its messages have told than what they have grown by.
         """
         before = dict(self.before.totals)
-        before.setdefault("cost_usd", before.pop(_PAID, 0))
-        if not all(name in totals and name in before for name in _TOKENS):
+        before.setdefault("cost_usd", before.pop(_PAID_TOTAL, 0))
+        if not all(name in totals and name in before for name in _TOKEN_FIELDS):
             return before
         now, then = (sum(of[name] for name in ("input_tokens", "output_tokens")) for of in (totals, before))
         return {} if abs(now - self._heard) < abs(now - then - self._heard) else before
@@ -341,28 +355,28 @@ class ClaudeReader(EventReader):
         """
         then = self.before.totals
         if before or not then:
-            self.facts.totals = {name: total for name, total in self.facts.totals.items() if name != _PAID}
+            self.facts.totals = {name: total for name, total in self.facts.totals.items() if name != _PAID_TOTAL}
             return totals
         self.facts.totals = {name: total for name, total in self.facts.totals.items() if name != "cost_usd"}
-        sums = {name: totals[name] + then[name] for name in _TOKENS}
-        paid = then.get(_PAID, then.get("cost_usd", 0))
-        return {**sums, **({_PAID: paid + totals["cost_usd"]} if "cost_usd" in totals else {})}
+        sums = {name: totals[name] + then[name] for name in _TOKEN_FIELDS}
+        paid = then.get(_PAID_TOTAL, then.get("cost_usd", 0))
+        return {**sums, **({_PAID_TOTAL: paid + totals["cost_usd"]} if "cost_usd" in totals else {})}
 
 
-def _read_tokens(usage: Record) -> tuple[int, int]:
+def _count_input_tokens(usage: Record) -> tuple[int, int]:
     """All that was read, and what of it came from the cache."""
-    cached = count_of(usage, "cache_read_input_tokens", "cacheReadInputTokens")
-    fresh = count_of(usage, "input_tokens", "inputTokens")
-    return fresh + cached + count_of(usage, "cache_creation_input_tokens", "cacheCreationInputTokens"), cached
+    cached = get_count(usage, "cache_read_input_tokens", "cacheReadInputTokens")
+    fresh = get_count(usage, "input_tokens", "inputTokens")
+    return fresh + cached + get_count(usage, "cache_creation_input_tokens", "cacheCreationInputTokens"), cached
 
 
-def _errors(event: Record) -> str:
+def _extract_error(event: Record) -> str:
     """Amp tells one error as text, Qwen one with a message, Claude a list."""
-    listed = [one for one in list_of(event, "errors") if isinstance(one, str)]
-    return "; ".join(listed[:5]) or text_of(event, "error") or text_of(record_of(event, "error"), "message")
+    listed = [one for one in get_list(event, "errors") if isinstance(one, str)]
+    return "; ".join(listed[:5]) or get_text(event, "error") or get_text(get_record(event, "error"), "message")
 
 
-def _epoch_ms(number: float) -> int | None:
+def _to_epoch_ms(number: float) -> int | None:
     """Moments are told in seconds, and by some in milliseconds."""
     if number <= 0:
         return None

@@ -8,200 +8,204 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from agentq.coordinator.doings import (
-    Began,
-    Changed,
-    Concluded,
-    Denied,
-    Doing,
-    Held,
-    Limited,
-    Returned,
-    Said,
-    Spent,
-    Thought,
-    Turned,
-    cut,
+from agentq.coordinator.model.agent_events import (
+    AccountLimitEvent,
+    AgentEvent,
+    FileChangeEvent,
+    ModelTurnEvent,
+    ResultEvent,
+    SpendingEvent,
+    StartedEvent,
+    TextEvent,
+    ThoughtEvent,
+    ThrottledEvent,
+    ToolDeniedEvent,
+    ToolResultEvent,
+    truncate_text,
 )
-from agentq.worker.agents.formats.events import EventReader, error_text, planned, unknown
-from agentq.worker.agents.formats.values import (
+from agentq.worker.agents.accounts.limit_resets import is_limit_error
+from agentq.worker.agents.accounts.service_errors import classify_service_error
+from agentq.worker.agents.formats.json_lines import JsonLinesReader, build_plan_event, build_unknown_event, cut_error
+from agentq.worker.agents.formats.safe_values import (
     Record,
-    answer,
-    clean,
-    count_of,
-    one_line,
-    record_of,
-    records_of,
-    text_of,
-    text_within,
+    clean_line,
+    cut_answer,
+    cut_line,
+    extract_text,
+    get_count,
+    get_record,
+    get_records,
+    get_text,
 )
-from agentq.worker.agents.reading import Before
-from agentq.worker.agents.resets import is_limit
-from agentq.worker.agents.services import kind_of
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind
 
-_STATUS = re.compile(
+_STATUS_ERROR = re.compile(
     r"^(?:unexpected status|exceeded retry limit, last status:|http error:?|api error:?) (\d{3})\b", re.I
 )
-_AGAIN = re.compile(r"^(?:Reconnecting|Falling back|Retrying)\b")
+_RETRY_LINE = re.compile(r"^(?:Reconnecting|Falling back|Retrying)\b")
 _NO_SESSION = re.compile(
     r"no rollout found for thread id|^(?:error: )?no (?:saved )?(?:session|thread|conversation) found", re.I
 )
-_INPUT = re.compile(
+_INPUT_ERROR = re.compile(
     r"input_too_large|^(?:error: )?(?:no prompt provided|not inside a trusted directory|input exceeds)", re.I
 )
-_CHANGES: dict[str, Literal["added", "changed", "deleted"]] = {"add": "added", "delete": "deleted"}
-_TOOLS = ("command_execution", "mcp_tool_call", "web_search", "collab_tool_call", "file_change")
+_CHANGE_KINDS: dict[str, Literal["added", "changed", "deleted"]] = {"add": "added", "delete": "deleted"}
+_TOOL_ITEMS = ("command_execution", "mcp_tool_call", "web_search", "collab_tool_call", "file_change")
 
 
-class CodexReader(EventReader):
+class CodexReader(JsonLinesReader):
     """One attempt's."""
 
-    def __init__(self, before: Before) -> None:
+    def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
         self.facts.exits = {2: VerdictKind.INPUT}
         self._turns = 0
         self._said = ""
 
-    def told(self, kind: str, event: Record) -> Iterable[Doing]:
+    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         self.facts.told = True
         match kind:
             case "thread.started":
-                self.facts.session = text_of(event, "thread_id") or self.facts.session
-                return [Began(session=self.facts.session, model=self.facts.model)]
+                self.facts.session = get_text(event, "thread_id") or self.facts.session
+                return [StartedEvent(session=self.facts.session, model=self.facts.model)]
             case "turn.started":
                 return self._turn()
             case "item.started" | "item.updated" | "item.completed":
-                return self._item(kind.removeprefix("item."), record_of(event, "item"))
+                return self._item(kind.removeprefix("item."), get_record(event, "item"))
             case "error":
-                return self._error(text_of(event, "message"))
+                return self._error(get_text(event, "message"))
             case "turn.completed":
-                return self._completed(record_of(event, "usage"))
+                return self._completed(get_record(event, "usage"))
             case "turn.failed":
-                return self._failed(text_of(record_of(event, "error"), "message"))
-        return [unknown(event)]
+                return self._failed(get_text(get_record(event, "error"), "message"))
+        return [build_unknown_event(event)]
 
     def plain(self, line: str) -> None:
         if not self.facts.concluded:
             if _NO_SESSION.search(line):
                 self.facts.kind = VerdictKind.NO_SESSION
-            elif _INPUT.search(line):
+            elif _INPUT_ERROR.search(line):
                 self.facts.kind = VerdictKind.INPUT
         self.complained(line)
 
-    def read_error(self, line: str) -> Iterable[Doing]:
+    def read_error(self, line: str) -> Iterable[AgentEvent]:
         if not self.facts.told:  # later, tools and logs write here too
             return super().read_error(line)
-        self.complained(clean(line))
+        self.complained(clean_line(line))
         return []
 
-    def _turn(self) -> Iterator[Doing]:
+    def _turn(self) -> Iterator[AgentEvent]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = False, None, None, ""
         self._turns += 1
-        yield Turned(number=self._turns)
+        yield ModelTurnEvent(number=self._turns)
 
-    def _item(self, stage: str, item: Record) -> Iterator[Doing]:
-        kind = text_of(item, "type", "item_type")
+    def _item(self, stage: str, item: Record) -> Iterator[AgentEvent]:
+        kind = get_text(item, "type", "item_type")
         if kind == "todo_list":
-            yield planned(records_of(item, "items"))
-        elif kind in _TOOLS:
+            yield build_plan_event(get_records(item, "items"))
+        elif kind in _TOOL_ITEMS:
             yield from self._tool(stage, kind, item)
         elif stage == "completed":
             yield from self._words(kind, item)
 
-    def _words(self, kind: str, item: Record) -> Iterator[Doing]:
+    def _words(self, kind: str, item: Record) -> Iterator[AgentEvent]:
         match kind:
             case "agent_message" | "assistant_message":
-                self._said = answer(text_of(item, "text"))
-                yield Said(text=cut(text_of(item, "text")))
+                self._said = cut_answer(get_text(item, "text"))
+                yield TextEvent(text=truncate_text(get_text(item, "text")))
             case "reasoning":
-                yield Thought(text=cut(text_of(item, "text")))
+                yield ThoughtEvent(text=truncate_text(get_text(item, "text")))
             case _:
-                yield unknown(item)
+                yield build_unknown_event(item)
 
-    def _tool(self, stage: str, kind: str, item: Record) -> Iterator[Doing]:
-        id_ = text_of(item, "id")
+    def _tool(self, stage: str, kind: str, item: Record) -> Iterator[AgentEvent]:
+        id_ = get_text(item, "id")
         called = self.returned(id_) if stage == "completed" else None
         if stage == "started" or (stage == "completed" and called is None):
-            called = self.calls(id_, _name(kind, item), _given(kind, item))
+            called = self.calls(id_, _get_tool_name(kind, item), _get_tool_input(kind, item))
             yield called
         if stage != "completed":
             return
         self.returned(id_)
-        status = text_of(item, "status")
+        status = get_text(item, "status")
         if status == "declined":
-            self.facts.denials.append(_name(kind, item))
-            yield Denied(tool=_name(kind, item), why=one_line(text_of(item, "command")))
-        ok = status not in ("failed", "declined") and count_of(item, "exit_code") == 0
-        yield Returned(id=id_[:200], tool=_name(kind, item), ok=ok, text=cut(_result(item)))
+            self.facts.denials.append(_get_tool_name(kind, item))
+            yield ToolDeniedEvent(tool=_get_tool_name(kind, item), why=cut_line(get_text(item, "command")))
+        ok = status not in ("failed", "declined") and get_count(item, "exit_code") == 0
+        yield ToolResultEvent(
+            id=id_[:200], tool=_get_tool_name(kind, item), ok=ok, text=truncate_text(_get_tool_result(item))
+        )
         if kind == "file_change" and ok:
-            for change in records_of(item, "changes")[:1_000]:
-                yield Changed(path=text_of(change, "path"), how=_CHANGES.get(text_of(change, "kind"), "changed"))
+            for change in get_records(item, "changes")[:1_000]:
+                yield FileChangeEvent(
+                    path=get_text(change, "path"), how=_CHANGE_KINDS.get(get_text(change, "kind"), "changed")
+                )
 
-    def _error(self, message: str) -> Iterator[Doing]:
+    def _error(self, message: str) -> Iterator[AgentEvent]:
         """It may try again after this, and says so; an error that stands is followed by the turn's failure."""
-        if _AGAIN.match(message):
-            yield Held(why=one_line(message))
+        if _RETRY_LINE.match(message):
+            yield ThrottledEvent(why=cut_line(message))
             return
-        self.facts.error = error_text(message)
-        self.facts.kind = _kind(message)
-        if self.facts.kind is VerdictKind.LIMITED or is_limit(message):
-            yield Limited(reached=True, what=one_line(message))
+        self.facts.error = cut_error(message)
+        self.facts.kind = _classify_message(message)
+        if self.facts.kind is VerdictKind.LIMITED or is_limit_error(message):
+            yield AccountLimitEvent(reached=True, what=cut_line(message))
         else:
-            yield Held(why=one_line(message))
+            yield ThrottledEvent(why=cut_line(message))
 
-    def _completed(self, usage: Record) -> Iterator[Doing]:
+    def _completed(self, usage: Record) -> Iterator[AgentEvent]:
         self.facts.concluded, self.facts.ok, self.facts.kind, self.facts.error = True, True, None, ""
         self.facts.text = self._said
         yield self._billed(usage)
-        yield Concluded(ok=True, text=cut(self._said))
+        yield ResultEvent(ok=True, text=truncate_text(self._said))
 
-    def _failed(self, message: str) -> Iterator[Doing]:
+    def _failed(self, message: str) -> Iterator[AgentEvent]:
         message = message or self.facts.error
         self.facts.concluded, self.facts.ok = True, False
-        self.facts.error, self.facts.kind = error_text(message), _kind(message)
-        yield Concluded(ok=False, text=cut(message))
+        self.facts.error, self.facts.kind = cut_error(message), _classify_message(message)
+        yield ResultEvent(ok=False, text=truncate_text(message))
 
-    def _billed(self, usage: Record) -> Spent:
+    def _billed(self, usage: Record) -> SpendingEvent:
         """Of the whole thread, less what it was before."""
-        totals = {name: count_of(usage, name) for name in ("input_tokens", "cached_input_tokens", "output_tokens")}
+        totals = {name: get_count(usage, name) for name in ("input_tokens", "cached_input_tokens", "output_tokens")}
         self.facts.totals = dict(totals)
         read, cached, wrote = (int(self.since(name, total)) for name, total in totals.items())
         return self.spent(read, cached, wrote, self._turns)
 
 
-def _kind(message: str) -> VerdictKind | None:
-    status = _STATUS.match(message)
-    return kind_of(int(status[1]) if status else 0, message)
+def _classify_message(message: str) -> VerdictKind | None:
+    status = _STATUS_ERROR.match(message)
+    return classify_service_error(int(status[1]) if status else 0, message)
 
 
-def _name(kind: str, item: Record) -> str:
+def _get_tool_name(kind: str, item: Record) -> str:
     match kind:
         case "command_execution":
             return "shell"
         case "mcp_tool_call":
-            return one_line(f"{text_of(item, 'server')}.{text_of(item, 'tool')}")
+            return cut_line(f"{get_text(item, 'server')}.{get_text(item, 'tool')}")
         case "collab_tool_call":
-            return one_line(text_of(item, "tool")) or kind
+            return cut_line(get_text(item, "tool")) or kind
     return kind
 
 
-def _given(kind: str, item: Record) -> object:
+def _get_tool_input(kind: str, item: Record) -> object:
     match kind:
         case "command_execution":
-            return {"command": text_of(item, "command")}
+            return {"command": get_text(item, "command")}
         case "file_change":
-            return {"path": ", ".join(text_of(each, "path") for each in records_of(item, "changes")[:20])}
+            return {"path": ", ".join(get_text(each, "path") for each in get_records(item, "changes")[:20])}
         case "web_search":
-            return {"query": text_of(item, "query")}
+            return {"query": get_text(item, "query")}
         case "collab_tool_call":
-            return {"prompt": text_of(item, "prompt")}
+            return {"prompt": get_text(item, "prompt")}
     return item.get("arguments")
 
 
-def _result(item: Record) -> str:
+def _get_tool_result(item: Record) -> str:
     return (
-        text_of(item, "aggregated_output")
-        or text_within(record_of(item, "result").get("content"))
-        or text_of(record_of(item, "error"), "message")
+        get_text(item, "aggregated_output")
+        or extract_text(get_record(item, "result").get("content"))
+        or get_text(get_record(item, "error"), "message")
     )

@@ -7,83 +7,85 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from agentq.coordinator.doings import (
-    Began,
-    Called,
-    Changed,
-    Concluded,
-    Denied,
-    Doing,
-    Held,
-    Limited,
-    Returned,
-    Spent,
-    Turned,
-    cut,
+from agentq.coordinator.model.agent_events import (
+    AccountLimitEvent,
+    AgentEvent,
+    FileChangeEvent,
+    ModelTurnEvent,
+    ResultEvent,
+    SpendingEvent,
+    StartedEvent,
+    ThrottledEvent,
+    ToolCallEvent,
+    ToolDeniedEvent,
+    ToolResultEvent,
+    truncate_text,
 )
-from agentq.worker.agents.formats.events import EventReader, error_text, unknown
-from agentq.worker.agents.formats.pieces import Pieces
-from agentq.worker.agents.formats.values import (
+from agentq.worker.agents.accounts.service_errors import classify_service_error, classify_status
+from agentq.worker.agents.formats.json_lines import JsonLinesReader, build_unknown_event, cut_error
+from agentq.worker.agents.formats.message_buffer import MessageBuffer
+from agentq.worker.agents.formats.safe_values import (
     Record,
-    clean,
-    count_of,
-    event_of,
-    one_line,
-    record_of,
-    text_of,
+    clean_line,
+    cut_line,
+    get_count,
+    get_record,
+    get_text,
+    parse_event,
 )
-from agentq.worker.agents.reading import Before
-from agentq.worker.agents.services import kind_of, kind_of_status
+from agentq.worker.agents.reader import PriorConversation
 from agentq.worker.agents.verdicts import VerdictKind
 
-_k = VerdictKind
-_OWN_EXITS = {
-    41: _k.AUTH,
-    42: _k.INPUT,
-    44: _k.INPUT,
-    52: _k.INPUT,
-    53: _k.MAX_TURNS,
-    54: _k.AGENT_ERROR,
-    55: _k.INPUT,
-    130: _k.INTERRUPTED,
+_Kind = VerdictKind
+_GEMINI_EXITS = {
+    41: _Kind.AUTH,
+    42: _Kind.INPUT,
+    44: _Kind.INPUT,
+    52: _Kind.INPUT,
+    53: _Kind.MAX_TURNS,
+    54: _Kind.AGENT_ERROR,
+    55: _Kind.INPUT,
+    130: _Kind.INTERRUPTED,
 }
 """Login, input, sandbox, configuration, turns, a tool, a folder that it does not trust, cancelled."""
-_STATUSES = (400, 401, 402, 403, 404, 408, 413, 422, 429, *range(500, 505))
-EXITS = {status % 256: kind for status in _STATUSES if (kind := kind_of_status(status))} | _OWN_EXITS
-_WRITES = ("write_file", "replace", "edit")
-_NO_SESSION = (
+_HTTP_STATUSES = (400, 401, 402, 403, 404, 408, 413, 422, 429, *range(500, 505))
+EXIT_KINDS = {status % 256: kind for status in _HTTP_STATUSES if (kind := classify_status(status))} | _GEMINI_EXITS
+_WRITE_TOOLS = ("write_file", "replace", "edit")
+_NO_SESSION_TEXTS = (
     "Error resuming session: No previous sessions found",
     "Error resuming session: Invalid session identifier",
 )
-_IN_USE = re.compile(r'^Error starting session: Session ID "([^"]{1,100})" already exists')
-_RETRY = re.compile(r"^Attempt \d+ failed(?: with status \d+)?[:.]?\s*(?:Retrying with backoff\.\.\.\s*)?(?P<error>.*)")
-_CODE = re.compile(r"""^\[?(?:API Error:)?\s*\{"error":\{"code":(\d{3})\b""")
-_COMPLAINT_LINES = 200
+_SESSION_IN_USE = re.compile(r'^Error starting session: Session ID "([^"]{1,100})" already exists')
+_RETRY_LINE = re.compile(
+    r"^Attempt \d+ failed(?: with status \d+)?[:.]?\s*(?:Retrying with backoff\.\.\.\s*)?(?P<error>.*)"
+)
+_ERROR_CODE = re.compile(r"""^\[?(?:API Error:)?\s*\{"error":\{"code":(\d{3})\b""")
+_ERROR_LINES_MAX = 200
 
 
-class GeminiReader(EventReader):
+class GeminiReader(JsonLinesReader):
     """One attempt's."""
 
-    def __init__(self, before: Before) -> None:
+    def __init__(self, before: PriorConversation) -> None:
         super().__init__(before)
-        self.facts.exits = EXITS
-        self._pieces = Pieces()
+        self.facts.exits = EXIT_KINDS
+        self._pieces = MessageBuffer()
         self._turns = 0
         self._asked = True
         self._complaints: list[str] | None = None
 
-    def told(self, kind: str, event: Record) -> Iterable[Doing]:
+    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         self.facts.told = True
         if kind == "message":
             return self._message(event)
         return [*self._pieces.told(), *self._other(kind, event)]
 
-    def _other(self, kind: str, event: Record) -> Iterable[Doing]:
+    def _other(self, kind: str, event: Record) -> Iterable[AgentEvent]:
         match kind:
             case "init":
-                self.facts.session = text_of(event, "session_id") or self.facts.session
-                self.facts.model = text_of(event, "model") or self.facts.model
-                return [Began(session=self.facts.session, model=self.facts.model)]
+                self.facts.session = get_text(event, "session_id") or self.facts.session
+                self.facts.model = get_text(event, "model") or self.facts.model
+                return [StartedEvent(session=self.facts.session, model=self.facts.model)]
             case "tool_use":
                 return self._tool(event)
             case "tool_result":
@@ -92,105 +94,105 @@ class GeminiReader(EventReader):
                 return self._error(event)
             case "result":
                 return self._result(event)
-        return [unknown(event)]
+        return [build_unknown_event(event)]
 
-    def _message(self, event: Record) -> Iterator[Doing]:
-        if text_of(event, "role") != "assistant":
+    def _message(self, event: Record) -> Iterator[AgentEvent]:
+        if get_text(event, "role") != "assistant":
             return
         self.facts.concluded, self.facts.ok, self.facts.kind = False, None, None
         yield from self._turn()
         if not event.get("delta"):
             yield from self._pieces.told()
             self._pieces.anew()
-        self._pieces.add(text_of(event, "content"))
+        self._pieces.add(get_text(event, "content"))
 
-    def _turn(self) -> Iterator[Doing]:
+    def _turn(self) -> Iterator[AgentEvent]:
         """The model was asked by the prompt, and is asked again when tools have ended."""
         if self._asked:
             self._asked = False
             self._turns += 1
-            yield Turned(number=self._turns)
+            yield ModelTurnEvent(number=self._turns)
 
-    def _tool(self, event: Record) -> Iterator[Doing]:
+    def _tool(self, event: Record) -> Iterator[AgentEvent]:
         yield from self._turn()
         self._pieces.anew()
-        yield self.calls(text_of(event, "tool_id"), text_of(event, "tool_name"), event.get("parameters"))
+        yield self.calls(get_text(event, "tool_id"), get_text(event, "tool_name"), event.get("parameters"))
 
-    def _returned(self, event: Record) -> Iterator[Doing]:
+    def _returned(self, event: Record) -> Iterator[AgentEvent]:
         self._asked = True
-        id_ = text_of(event, "tool_id")
+        id_ = get_text(event, "tool_id")
         called = self.returned(id_)
-        ok = text_of(event, "status") != "error"
-        failed = record_of(event, "error")
+        ok = get_text(event, "status") != "error"
+        failed = get_record(event, "error")
         tool = called.tool if called else ""
-        if text_of(failed, "type") in ("policy_violation", "permission_denied", "tool_not_allowed"):
+        if get_text(failed, "type") in ("policy_violation", "permission_denied", "tool_not_allowed"):
             self.facts.denials.append(tool)
-            yield Denied(tool=tool, why=one_line(text_of(failed, "message")))
-        text = text_of(event, "output") or text_of(failed, "message")
-        yield Returned(id=id_[:200], tool=tool, ok=ok, text=cut(text))
-        if called and ok and (path := _written(called)):
-            yield Changed(path=path)
+            yield ToolDeniedEvent(tool=tool, why=cut_line(get_text(failed, "message")))
+        text = get_text(event, "output") or get_text(failed, "message")
+        yield ToolResultEvent(id=id_[:200], tool=tool, ok=ok, text=truncate_text(text))
+        if called and ok and (path := _find_written_path(called)):
+            yield FileChangeEvent(path=path)
 
-    def _error(self, event: Record) -> Iterator[Doing]:
-        message = text_of(event, "message")
-        if text_of(event, "severity") == "error":
-            self.facts.error, self.facts.kind = error_text(message), kind_of(0, message)
-        yield Held(why=one_line(message))
+    def _error(self, event: Record) -> Iterator[AgentEvent]:
+        message = get_text(event, "message")
+        if get_text(event, "severity") == "error":
+            self.facts.error, self.facts.kind = cut_error(message), classify_service_error(0, message)
+        yield ThrottledEvent(why=cut_line(message))
 
-    def _result(self, event: Record) -> Iterator[Doing]:
-        failed = text_of(event, "status") == "error"
+    def _result(self, event: Record) -> Iterator[AgentEvent]:
+        failed = get_text(event, "status") == "error"
         self.facts.concluded, self.facts.ok = True, not failed
         self.facts.text = "" if failed else self._pieces.answer
         if failed:
-            self._failed(record_of(event, "error"))
+            self._failed(get_record(event, "error"))
         else:
             self.facts.kind, self.facts.error = None, ""
-        yield self._billed(record_of(event, "stats"))
-        if self.facts.kind is _k.LIMITED:
-            yield Limited(reached=True, what=one_line(self.facts.error))
-        yield Concluded(ok=not failed, text=cut(self.facts.text or self.facts.error))
+        yield self._billed(get_record(event, "stats"))
+        if self.facts.kind is _Kind.LIMITED:
+            yield AccountLimitEvent(reached=True, what=cut_line(self.facts.error))
+        yield ResultEvent(ok=not failed, text=truncate_text(self.facts.text or self.facts.error))
 
     def _failed(self, error: Record) -> None:
-        message = text_of(error, "message")
-        within = _CODE.match(message)
-        code = count_of(error, "code", "status") or (int(within[1]) if within else 0)
-        self.facts.error = error_text(message) or self.facts.error
-        self.facts.kind = _OWN_EXITS.get(code) or kind_of(code, message) or self.facts.kind
+        message = get_text(error, "message")
+        within = _ERROR_CODE.match(message)
+        code = get_count(error, "code", "status") or (int(within[1]) if within else 0)
+        self.facts.error = cut_error(message) or self.facts.error
+        self.facts.kind = _GEMINI_EXITS.get(code) or classify_service_error(code, message) or self.facts.kind
 
-    def _billed(self, stats: Record) -> Spent:
-        read = count_of(stats, "input_tokens")
-        return self.spent(read, count_of(stats, "cached"), count_of(stats, "output_tokens"), self._turns)
+    def _billed(self, stats: Record) -> SpendingEvent:
+        read = get_count(stats, "input_tokens")
+        return self.spent(read, get_count(stats, "cached"), get_count(stats, "output_tokens"), self._turns)
 
-    def read_error(self, line: str) -> Iterable[Doing]:
+    def read_error(self, line: str) -> Iterable[AgentEvent]:
         """The error is an object over several lines, as one prints it for people."""
-        line = clean(line)
+        line = clean_line(line)
         self.complained(line)
-        if line.startswith(_NO_SESSION):
-            self.facts.kind = _k.NO_SESSION
-        elif in_use := _IN_USE.match(line):  # an attempt before this one began it: it can be gone on with
-            self.facts.session, self.facts.kind = in_use[1], _k.AGENT_ERROR
-        elif (again := _RETRY.match(line)) and not self.facts.concluded:
-            return self.asks_again(_refusal(again["error"]))
+        if line.startswith(_NO_SESSION_TEXTS):
+            self.facts.kind = _Kind.NO_SESSION
+        elif in_use := _SESSION_IN_USE.match(line):  # an attempt before this one began it: it can be gone on with
+            self.facts.session, self.facts.kind = in_use[1], _Kind.AGENT_ERROR
+        elif (again := _RETRY_LINE.match(line)) and not self.facts.concluded:
+            return self.asks_again(_parse_refusal(again["error"]))
         if line.rstrip() == "{":
             self._complaints = []
         if self._complaints is None:
             return []
         self._complaints.append(line)
-        if line.rstrip() == "}" or len(self._complaints) > _COMPLAINT_LINES:
-            told, self._complaints = record_of(event_of("".join(self._complaints)) or {}, "error"), None
+        if line.rstrip() == "}" or len(self._complaints) > _ERROR_LINES_MAX:
+            told, self._complaints = get_record(parse_event("".join(self._complaints)) or {}, "error"), None
             if told:
-                self._complaint = error_text(text_of(told, "message"))
+                self._complaint = cut_error(get_text(told, "message"))
                 self._failed(told)
         return []
 
 
-def _refusal(error: str) -> str:
+def _parse_refusal(error: str) -> str:
     """What the service said of a request that is repeated: the message of an object, or prose."""
-    told = event_of(error[found:]) if (found := error.find("{")) >= 0 else None
-    return text_of(record_of(told or {}, "error"), "message") or error
+    told = parse_event(error[found:]) if (found := error.find("{")) >= 0 else None
+    return get_text(get_record(told or {}, "error"), "message") or error
 
 
-def _written(called: Called) -> str:
-    if called.tool not in _WRITES or not isinstance(called.input, dict):
+def _find_written_path(called: ToolCallEvent) -> str:
+    if called.tool not in _WRITE_TOOLS or not isinstance(called.input, dict):
         return ""
-    return text_of(called.input, "file_path", "absolute_path", "path")
+    return get_text(called.input, "file_path", "absolute_path", "path")

@@ -1,0 +1,141 @@
+"""Within an agent's run: the few things that agentq does for it there, by the door that its worker has opened for it.
+
+An agent does not know the server. In the place of that, `AGENTQ_DOOR` names a socket, and `AGENTQ_TOKEN` says whose run
+it is. Whoever gives an address all the same, by AGENTQ_URL or --url, goes there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+
+from agentq.coordinator import tracing
+from agentq.coordinator.config.settings import URL_FILE_VARIABLE
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable, WaitTimedOut
+from agentq.coordinator.events.stream import STREAM_START
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.logs import RunLogEntry
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import SubmitReceipt
+
+WAIT_MS = 300_000
+"""How long to wait in one request."""
+READ_BYTES = 1 << 20
+POLL_MS = 500
+ERROR_TYPES: tuple[type[AgentqError], ...] = (Invalid, NotAllowed, TryLater, WaitTimedOut, Unreachable)
+ALLOWED_COMMANDS = (
+    "An agent may submit children (`agentq submit --child`), and show, wait for, cancel and read the logs of these."
+)
+
+
+class AgentSocketClient:
+    """What stands in the place of a server, as far as it is one."""
+
+    def __init__(self, path: str, token: str, run: str) -> None:
+        self.run = run
+        self._path = path
+        self._greeting = {"run": run, "token": token}
+
+    @classmethod
+    def here(cls, ctx: typer.Context, environment: Mapping[str, str] = os.environ) -> AgentSocketClient | None:
+        """The door of the run that this is said in; None where the server is reached as ever."""
+        given = (
+            (ctx.find_root().obj or {}).get("url")
+            or environment.get("AGENTQ_URL")
+            or environment.get(URL_FILE_VARIABLE)
+        )
+        path, token, run = (environment.get(f"AGENTQ_{name}") for name in ("DOOR", "TOKEN", "RUN_ID"))
+        return cls(path, token, run) if path and token and run and not given else None
+
+    def submit(self, spec: RunSpec) -> SubmitReceipt:
+        """Have a child, in the trace that its parent is in."""
+        spec = tracing.add_traceparent(spec, tracing.validate_traceparent(os.environ.get(tracing.TRACEPARENT_VARIABLE)))
+        fields = spec.model_dump(mode="json", exclude_unset=True) | {"kind": spec.kind}
+        return SubmitReceipt(self._ask(verb="submit", spec=fields)["id"], created=True)
+
+    def find(self, text: str | None, *, live: bool = False) -> str:  # noqa: ARG002 - as elsewhere
+        """An agent knows its children by their whole ids."""
+        if text is None:
+            raise Invalid("Within an agent's run, name the run by its whole id.")
+        return text
+
+    def get(self, run_id: str) -> RunRecord:
+        """A child, or the run itself."""
+        return RunRecord.model_validate_json(json.dumps(self._ask(verb="show", run=run_id)["run"]))
+
+    def wait(self, run_id: str, timeout_ms: int | None = None) -> RunRecord:
+        """A child, once it has ended."""
+        while True:
+            part_ms = WAIT_MS if timeout_ms is None else min(timeout_ms, WAIT_MS)
+            try:
+                answer = self._ask(part_ms, verb="wait", run=run_id, timeout_ms=part_ms)
+                return RunRecord.model_validate_json(json.dumps(answer["run"]))
+            except WaitTimedOut:
+                if timeout_ms is not None and timeout_ms <= part_ms:
+                    raise
+                timeout_ms = None if timeout_ms is None else timeout_ms - part_ms
+
+    def cancel(self, run_id: str, reason: str) -> State:
+        """End a child."""
+        return State(self._ask(verb="cancel", run=run_id, reason=reason)["state"])
+
+    def log(self, run_id: str, *, follow: bool = False, after: str = STREAM_START) -> Iterator[RunLogEntry]:
+        """What a child has written after a place up to now, or until it has ended."""
+        place: dict[str, Any] = {} if after == STREAM_START else {"after": after}
+        while True:
+            ended = not follow or self.get(run_id).state in TERMINAL_STATES
+            answer = self._ask(verb="logs", run=run_id, **place)
+            for entry in answer["entries"]:
+                place = {"after": entry["id"]}
+                yield RunLogEntry.model_validate(entry)
+            if ended and not answer["more"]:
+                return
+            if follow and not answer["entries"]:
+                self._pause(run_id)
+
+    def _pause(self, run_id: str) -> None:
+        """Until there may be more: it ends, or a moment has passed."""
+        try:
+            self.wait(run_id, POLL_MS)
+        except WaitTimedOut:
+            return
+
+    def _ask(self, wait_ms: int = 0, **request: Any) -> dict[str, Any]:
+        """Ask for one thing; what goes wrong is raised as it would be by a server."""
+        said = f"{json.dumps(self._greeting)}\n{json.dumps(request)}\n".encode()
+        try:
+            with socket.socket(socket.AF_UNIX) as knocking:
+                knocking.settimeout(60 + wait_ms / 1000)
+                knocking.connect(self._path)
+                knocking.sendall(said)
+                answer = b"".join(iter(lambda: knocking.recv(READ_BYTES), b""))
+        except OSError as error:
+            raise Unreachable(
+                f"The worker of this run does not answer at its door: {error.strerror or error}."
+            ) from error
+        if not answer:
+            raise Unreachable("The worker of this run has closed its door; the attempt is over.")
+        told: dict[str, Any] = json.loads(answer)
+        if told.pop("ok"):
+            return told
+        raise next((kind for kind in ERROR_TYPES if kind.exit_code == told["code"]), RefusedByWorker)(told["error"])
+
+
+class RefusedByWorker(AgentqError):
+    """The worker of this run refuses that."""
+
+    exit_code = 5
+
+
+def refuse_in_agent_run(ctx: typer.Context) -> None:
+    """What agents may not do ends here, with a sentence."""
+    if AgentSocketClient.here(ctx) is not None:
+        raise NotAllowed(
+            f"This is for people and programs that know the server, not for an agent in its run. {ALLOWED_COMMANDS}"
+        )

@@ -1,0 +1,1 @@
+"""One file a command, loaded when it is called."""

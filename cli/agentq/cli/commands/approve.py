@@ -1,0 +1,34 @@
+"""`agentq approve`: a yes to what runs ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.apply import apply_to_runs
+from agentq.cli.commands.signal import pending_note, sender_name
+from agentq.cli.connect import connect_server
+from agentq.cli.options import Json, RunIds
+from agentq.cli.run_references import find_runs
+from agentq.coordinator.model.lifecycle import State
+
+
+def approve(
+    ctx: typer.Context,
+    run: RunIds,
+    comment: Annotated[str, typer.Option(metavar="TEXT", help="Why; the run is told.")] = "",
+    json: Json = False,
+) -> None:
+    """Say yes to what runs ask for. One that does not ask yet finds it when it does.
+
+    \b
+    Example: agentq approve RUN
+    Example: agentq approve RUN --comment "looks good"
+    """
+    server = connect_server(ctx)
+
+    def say(run_id: str) -> State:
+        return server.queue.approve(run_id, comment, by=sender_name())
+
+    raise typer.Exit(apply_to_runs(find_runs(server, run), say, json=json, add=pending_note).code)

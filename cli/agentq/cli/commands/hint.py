@@ -1,0 +1,50 @@
+"""`agentq hint`: something for an agent to know when it tries the next time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.commands.signal import sender_name
+from agentq.cli.connect import connect_server, print_note
+from agentq.cli.options import Json, RunId
+from agentq.cli.parse.prompt import read_prompt
+from agentq.cli.render import print_json, print_row
+from agentq.coordinator.errors import Invalid, WrongState
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+
+
+def hint(
+    ctx: typer.Context,
+    run: RunId,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="What it should know; - for what comes in here.")],
+    retry: Annotated[bool, typer.Option("--retry", help="Let it begin again, if it has ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Tell an agent something for its next attempt, which finds it after its prompt. What runs now is not disturbed.
+
+    \b
+    Example: agentq hint RUN "The fixture is in tests/data."
+    """
+    said = read_prompt(text, None)
+    server = connect_server(ctx)
+    run_id = server.find(run)
+    found = server.records.get(run_id)
+    if found.spec.kind != "agent":
+        raise Invalid(f"{run_id} is a {found.spec.kind}, which nobody can give a hint; an agent can be told something.")
+    if found.state in TERMINAL_STATES:
+        if not retry:
+            raise WrongState(f"{run_id} is {found.state.value}; with --retry it begins again and knows this.")
+        server.queue.requeue(run_id)
+    state = server.queue.signal(run_id, HINT_SIGNAL, said, by=sender_name())
+    if state in (State.CLAIMED, State.RUNNING):
+        print_note("an attempt goes on at the moment; the next one knows this, if there is one.")
+    if json:
+        print_json({"id": run_id, "state": state.value})
+    else:
+        print_row(run_id, state.value)
+
+
+HINT_SIGNAL = "hint"
+"""The name of the signals that the worker adds to the prompt of an attempt."""

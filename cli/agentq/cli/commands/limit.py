@@ -1,0 +1,196 @@
+"""`agentq limit`: how much may run at once, or in a time, under a key."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.render import on_terminal, print_json, print_pairs, print_row, print_table
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms, parse_time_ms
+from agentq.coordinator.public_json import limit_json
+from agentq.coordinator.queues.controls import LimitFullPolicy, LimitRate, LimitRecord, QueueControls
+
+Opt = typer.Option
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Such as repo:acme; queue:NAME, or global for everything.")]
+HOLDERS_SHOWN = 5
+"""Holders that are named one by one."""
+
+limit = typer.Typer(
+    **TYPER_SETTINGS, no_args_is_help=True, help="Say how much may run at once, or in a time, under a key."
+)
+
+
+@limit.callback()
+def _limit() -> None:
+    """Say how much may run at once, or in a time, under a key."""
+
+
+@limit.command("set")
+def set_limit(
+    ctx: typer.Context,
+    key: Key,
+    most: Annotated[int | None, typer.Argument(metavar="RUNS", help="So many at once.")] = None,
+    rate: Annotated[str | None, Opt(metavar="UNITS/TIME", help="So much in a time, such as 100000/1m.")] = None,
+    burst: Annotated[int | None, Opt(metavar="UNITS", help="As much at once after a quiet time; as UNITS.")] = None,
+    when_full: Annotated[
+        str | None, Opt(metavar="queue|cancel-newest|cancel-running|keep-latest", help="What becomes of a run then.")
+    ] = None,
+) -> None:
+    """Say how much there is of a key from now on. Who holds more than that keeps it.
+
+    \b
+    Example: agentq limit set repo:acme 3
+    Example: agentq limit set openai:tokens --rate 100000/1m
+    Example: agentq limit set queue:builds 4
+    """
+    if most is None and rate is None:
+        raise Invalid(f"Say how much: a number of runs, as in `agentq limit set {key} 3`, or --rate 100/1m.")
+    if burst is not None and rate is None:
+        raise Invalid("--burst means nothing without --rate.")
+    bucket = None if rate is None else _parse_rate(rate, burst)
+    flow = QueueControls(connect_server(ctx, start=True).store)
+    flow.limit(key, most=most, rate=bucket, when_full=_parse_when_full(when_full))
+    print_row(key, _describe_limit(flow.limits([key])[0]))
+
+
+@limit.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List limits: how much there is, how much is taken, how many wait.
+
+    \b
+    Example: agentq limit ls
+    """
+    found = QueueControls(connect_server(ctx).store).limits()
+    if json:
+        for each in found:
+            print_json(limit_json(each))
+        return
+    rows = [
+        [each.key, _describe_limit(each), str(each.held), str(each.waiting), _describe_gate(each)] for each in found
+    ]
+    print_table(["limit", "allows", "held", "waiting", "gate"], rows)
+    if not found and on_terminal():
+        print_note("there are no limits; `agentq limit set KEY 3` makes one.")
+
+
+@limit.command("show")
+def show(ctx: typer.Context, key: Key, json: Json = False) -> None:
+    """Show a limit, and who holds it.
+
+    \b
+    Example: agentq limit show LIMIT
+    """
+    server = connect_server(ctx)
+    found, holders = _get_limit(server, key), _list_holders(server, key)
+    if json:
+        print_json(limit_json(found) | {"holders": holders})
+        return
+    held = ", ".join(holders) + (f" and {found.held - len(holders)} more" if found.held > len(holders) else "")
+    print_pairs(
+        [
+            ("limit", found.key),
+            ("allows", _describe_limit(found)),
+            ("when full", found.when_full.value.replace("_", "-")),
+            ("held", f"{found.held}{f' by {held}' if held else ''}"),
+            ("waiting", str(found.waiting)),
+            ("gate", _describe_gate(found)),
+        ]
+    )
+
+
+@limit.command("rm")
+def rm(ctx: typer.Context, key: Key) -> None:
+    """Remove a limit; whoever waits for it goes on.
+
+    \b
+    Example: agentq limit rm LIMIT
+    """
+    QueueControls(connect_server(ctx).store).unlimit(key)
+    print_row(key, "not limited any more")
+
+
+@limit.command("shut")
+def shut(
+    ctx: typer.Context,
+    key: Key,
+    until: Annotated[str | None, Opt(metavar="TIME", help="Until then: 16:00, or 2030-01-31T14:30.")] = None,
+    duration: Annotated[str | None, Opt("--for", metavar="DURATION", help="For so long.")] = None,
+    why: Annotated[str | None, Opt(metavar="TEXT", help="Shown to whoever asks why.")] = None,
+) -> None:
+    """Let nobody in under a key until a time; who is in goes on.
+
+    \b
+    Example: agentq limit shut account:anthropic --for 2h --why 'usage limit'
+    """
+    if (until is None) == (duration is None):
+        raise Invalid("Give --until a time or --for a while, one of them.")
+    at_ms = parse_time_ms(until) if until is not None else wall_ms() + parse_duration_ms(duration or "")
+    QueueControls(connect_server(ctx, start=True).store).shut(key, at_ms, why or "")
+    print_row(key, f"shut until {format_iso(at_ms)}")
+
+
+@limit.command("open")
+def open_gate(ctx: typer.Context, key: Key) -> None:
+    """Open a gate before its time.
+
+    \b
+    Example: agentq limit open LIMIT
+    """
+    server = connect_server(ctx)
+    if _get_limit(server, key).shut_until_ms is None:
+        raise NotFound(f"The gate of {key} is open.")
+    QueueControls(server.store).open(key)
+    print_row(key, "open")
+
+
+def _parse_rate(text: str, burst: int | None) -> LimitRate:
+    units, slash, span = text.partition("/")
+    if not slash or not units.isdecimal() or int(units) < 1:
+        raise Invalid(f"--rate: {text[:40]!r} is not a rate; write it like 100/1m or 5000/1h.")
+    per_ms = parse_duration_ms(span if span[:1].isdecimal() else f"1{span}")
+    if per_ms < 1:
+        raise Invalid(f"--rate: {text[:40]!r} is in no time at all; write it like 100/1m.")
+    if burst is not None and burst < 1:
+        raise Invalid(f"--burst is 1 or more, not {burst}.")
+    return LimitRate(units=int(units), per_ms=per_ms, burst=burst or int(units))
+
+
+def _parse_when_full(word: str | None) -> LimitFullPolicy:
+    names = {each.value.replace("_", "-"): each for each in LimitFullPolicy}
+    if word is not None and word not in names:
+        raise Invalid(f"--when-full is one of {', '.join(names)}, not {word[:40]!r}.")
+    return names[word or "queue"]
+
+
+def _get_limit(server: ServerConnection, key: str) -> LimitRecord:
+    (found,) = QueueControls(server.store).limits([key])
+    if found.max is None and found.rate is None and found.shut_until_ms is None:
+        raise NotFound(f"There is no limit {key}; `agentq limit ls` shows those that there are.")
+    return found
+
+
+def _list_holders(server: ServerConnection, key: str) -> list[str]:
+    flow = QueueControls(server.store)
+    return [run for partition in server.store.partitions() for run in flow.holders(partition, key, HOLDERS_SHOWN)][
+        :HOLDERS_SHOWN
+    ]
+
+
+def _describe_limit(found: LimitRecord) -> str:
+    rate = found.rate
+    told = [] if found.max is None else [f"{found.max} {'run' if found.max == 1 else 'runs'} at once"]
+    if rate is not None:
+        burst = "" if rate.burst == rate.units else f", {rate.burst} at once"
+        told.append(f"{rate.units} in {format_duration(rate.per_ms)}{burst}")
+    return " and ".join(told) or "anything"
+
+
+def _describe_gate(found: LimitRecord) -> str:
+    if found.shut_until_ms is None:
+        return ""
+    return f"shut until {format_iso(found.shut_until_ms)}{f': {found.shut_why}' if found.shut_why else ''}"

@@ -1,0 +1,128 @@
+"""`agentq ls`: runs, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+
+from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.options import Json
+from agentq.cli.parse.key_values import parse_key_values
+from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.cli.show.rq_jobs import with_job_title
+from agentq.cli.show.run_summary import describe_end, describe_spec
+from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Damaged, Invalid, NotFound
+from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
+from agentq.coordinator.model.lifecycle import LIVE_STATES, TERMINAL_STATES, State
+from agentq.coordinator.public_json import run_json
+from agentq.coordinator.runs.queries import RunFilter
+from agentq.coordinator.runs.run_record import RunRecord
+
+STATE_GROUPS = {"live": LIVE_STATES, "ended": TERMINAL_STATES}
+
+
+def ls(
+    ctx: typer.Context,
+    state: Annotated[
+        list[str] | None, typer.Option(metavar="STATE", help="A state, or live, or ended. Repeat.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this queue.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this plan.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this session.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Only with this label. Repeat: with all.")
+    ] = None,
+    made_by: Annotated[str, typer.Option(metavar="TOKEN", help="Only what the token of this id has made.")] = "",
+    since: Annotated[str | None, typer.Option(metavar="DURATION", help="Only as new as this, such as 2h.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
+    cursor: Annotated[str | None, typer.Option(metavar="RUN", help="Go on after this one, the last of a page.")] = None,
+    json: Json = False,
+) -> None:
+    """List runs, newest first.
+
+    \b
+    Example: agentq ls
+    Example: agentq ls --state failed --since 1d
+    Example: agentq ls --state waiting
+    Example: agentq ls --state live --queue default --json
+    """
+    which = RunFilter(
+        states=parse_states(state or []),
+        queue=queue,
+        plan=plan,
+        session=session,
+        since_ms=None if since is None else wall_ms() - parse_duration_ms(since),
+        made_by=made_by,
+    )
+    labels = parse_key_values(label or [], "--label")
+    server = connect_server(ctx)
+    below = None if cursor is None else server.find(cursor)
+    runs = read_runs(server, which, below, limit, labels)
+    if json:
+        for run in runs:
+            print_json(run_json(run))
+        return
+    found = [with_job_title(server, run) for run in runs]
+    print_table(*_runs_table(found), spare=("worker", "queue", "age", "end"))
+    if on_terminal():
+        _note_more(found, limit)
+
+
+def read_runs(
+    server: ServerConnection,
+    which: RunFilter,
+    below: str | None,
+    limit: int,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[RunRecord]:
+    """Whole runs, page by page, until there are enough or no more. One that is forgotten meanwhile is passed over, and
+    so is one whose record is damaged, with a note."""
+    left = limit
+    while left:
+        page = server.records.page(which, limit=min(LIST_A_CALL, left), cursor=below)
+        for summary in page.runs:
+            try:
+                run = server.records.get(summary.id)
+            except NotFound:
+                continue
+            except Damaged as damaged:
+                print_note(str(damaged))
+                continue
+            if labels.items() <= run.spec.labels.items():
+                left -= 1
+                yield run
+        below = page.cursor
+        if below is None:
+            return
+
+
+def _runs_table(runs: list[RunRecord]) -> tuple[list[str], list[list[str]]]:
+    now_ms = wall_ms()
+    rows = []
+    for run in runs:
+        made = format_duration(now_ms - run.submitted_at_ms) if on_terminal() else format_iso(run.submitted_at_ms)
+        end = f"for {run.reason}" if run.state is State.WAITING else describe_end(run)
+        rows.append([run.id, run.state.value, end, run.spec.queue, made, run.worker, describe_spec(run.spec)])
+    return ["run", "state", "end", "queue", "age", "worker", "what"], rows
+
+
+def _note_more(runs: list[RunRecord], limit: int) -> None:
+    """What the table does not say."""
+    if not runs:
+        print_note("there are no such runs.")
+    elif len(runs) == limit:
+        print_note(f"there may be more: --cursor {runs[-1].id}, or a larger --limit.")
+
+
+def parse_states(names: list[str]) -> tuple[State, ...]:
+    wanted: dict[State, None] = {}
+    for name in names or ["live", "ended"]:
+        if name not in STATE_GROUPS and name not in list(State):
+            raise Invalid(f"{name[:40]!r} is not a state; there are {', '.join(State)}, live and ended.")
+        wanted |= dict.fromkeys(STATE_GROUPS.get(name) or [State(name)])
+    return tuple(wanted)

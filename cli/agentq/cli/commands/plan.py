@@ -1,0 +1,326 @@
+"""`agentq plan`: look after plans, as files and as they are carried out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from agentq.cli.connect import connect_server, print_note
+from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.parse.command_line import is_plan_file
+from agentq.cli.plans.plan_options import (
+    Base,
+    FailFast,
+    KeepGoing,
+    PlanFile,
+    PlanId,
+    PlanOptions,
+    PlanOrNewest,
+    Target,
+    UpdateCheckout,
+    Vars,
+    check_plan,
+    find_plan,
+    find_plan_or_newest,
+    load_plan,
+    open_plans,
+)
+from agentq.cli.plans.plan_options import submit_loaded_plan as submit_read
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
+from agentq.coordinator.errors import Invalid
+
+Opt = typer.Option
+
+plan = typer.Typer(
+    **TYPER_SETTINGS, no_args_is_help=True, help="Look after plans, as files and as they are carried out."
+)
+
+
+@plan.callback(epilog="Example: agentq plan validate plan.yaml")
+def _plan() -> None:
+    """Look after plans, as files and as they are carried out. `agentq run` carries one out here and now."""
+
+
+@plan.command("validate")
+def validate(file: PlanFile, var: Vars = None, json: Json = False) -> None:
+    """Say what is wrong with a plan file, with the place of each fault; the exit code is 2 if anything is.
+
+    It looks at the file, and whether the `repository` that this names is there; `agentq run --dry-run` looks at the
+    branches of the repository, too.
+
+    \b
+    Example: agentq plan validate plan.yaml
+    """
+    from agentq.planning.errors import InvalidPlan
+
+    try:
+        compiled = check_plan(file, var)
+    except InvalidPlan as faulty:
+        if not json:
+            raise
+        for fault in faulty.faults:
+            print_json(fault.record())
+        raise typer.Exit(2) from None
+    if json:
+        print_json({"name": compiled.name, "tasks": len(compiled.tasks), "valid": True})
+        return
+    print(f"{compiled.name} is fine: {_format_count(len(compiled.tasks), 'task')}.")
+
+
+@plan.command("schema")
+def schema() -> None:
+    """Print the JSON schema of plan files, with which editors complete keys and tell what they are for.
+
+    \b
+    Example: agentq plan schema
+    """
+    from json import dumps
+
+    from agentq.planning.schema import plan_schema
+
+    print(dumps(plan_schema(), indent=2, ensure_ascii=False))
+
+
+@plan.command("import")
+def import_plan(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Markdown, beads or other JSON lines; - for stdin.")],
+    from_: Annotated[
+        str | None, Opt("--from", metavar="markdown|jsonl", help="What it is, if its name does not tell.")
+    ] = None,
+    agent: Annotated[str | None, Opt(metavar="NAME", help="The agent that is to do the tasks.")] = None,
+    name: Annotated[str | None, Opt(metavar="NAME", help="What to call the plan.")] = None,
+    format_: Annotated[
+        str, Opt("--format", metavar="yaml|json|jsonl", help="How to write it; yaml if not given.")
+    ] = "yaml",
+) -> None:
+    """Write a plan from a list of tasks: Markdown, the issues of beads, or other JSON lines.
+
+    \b
+    Example: agentq plan import TASKS.md --agent claude
+    """
+    from agentq.cli.plans.import_export import import_tasks
+    from agentq.planning.convert.plan_text import format_plan
+
+    print(format_plan(import_tasks(file, from_, agent=agent, name=name), _check_format(format_)), end="")
+
+
+@plan.command("submit")
+def submit(
+    ctx: typer.Context,
+    file: PlanFile,
+    var: Vars = None,
+    base: Base = None,
+    target: Target = None,
+    update_checkout: UpdateCheckout = False,
+    fail_fast: FailFast = False,
+    keep_going: KeepGoing = False,
+    durable: Annotated[bool, Opt("--durable", help="Return only when it is on the server's disk.")] = False,
+    json: Json = False,
+) -> None:
+    """Submit a plan, for the workers that there are. Prints its id.
+
+    \b
+    Example: agentq plan submit plan.yaml
+    """
+    found = load_plan(file, PlanOptions(var, base, target, update_checkout, fail_fast, keep_going))
+    server = connect_server(ctx, start=True)
+    made = submit_read(server, found, durable=durable)
+    if json:
+        print_json({"id": made, "tasks": len(found.compiled.tasks)})
+    else:
+        print(made)
+    if not server.records.workers():
+        print_note(f"no worker is there to begin with it; `agentq resume {made}` works on it here.")
+
+
+@plan.command("ls")
+def ls(
+    ctx: typer.Context,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=1000, help="At most so many.")] = 20,
+    cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on there, as the last page said.")] = None,
+    json: Json = False,
+) -> None:
+    """List plans, newest first.
+
+    \b
+    Example: agentq plan ls
+    """
+    from agentq.cli.plans.view import plan_row
+    from agentq.coordinator.public_json import plan_json
+
+    found, more = open_plans(connect_server(ctx)).ls(limit=limit, cursor=cursor)
+    if json:
+        for each in found:
+            print_json(plan_json(each))
+        return
+    print_table(["plan", "state", "done", "made", "tasks"], [plan_row(each) for each in found])
+    if on_terminal() and not found:
+        print_note("there are no plans; `agentq run plan.yaml` begins one.")
+    if on_terminal() and more:
+        print_note(f"there may be more: --cursor {more!r}, or a larger --limit.")
+
+
+@plan.command("show")
+def show(ctx: typer.Context, plan: PlanOrNewest = None, json: Json = False) -> None:
+    """Show all that is known of a plan, the newest if none is named: how far it is, each task, where the work goes.
+
+    \b
+    Example: agentq plan show PLAN
+    """
+    from agentq.cli.plans.summary import incomplete_reason, incomplete_task_lines
+    from agentq.cli.plans.view import print_plan
+    from agentq.cli.plans.work_warnings import WorkWarnings
+    from agentq.coordinator.public_json import plan_json, task_json
+    from agentq.planning.submit import read_header
+
+    server = connect_server(ctx)
+    found, plans = find_plan_or_newest(server, plan), open_plans(server)
+    head = read_header(plans, found.id)
+    by_run = {task.run: task for task in plans.all_tasks(found.id)}
+    if json:
+        tasks = [{**task_json(task), "because": incomplete_reason(server, by_run, task)} for task in by_run.values()]
+        said = head.model_dump(mode="json", include={"file", "repository", "base", "target", "budget_usd"})
+        print_json({**plan_json(found), **said, "tasks": tasks})
+        return
+    print_plan(found, head, list(by_run.values()))
+    told = [*incomplete_task_lines(server, by_run), *WorkWarnings().lines(server, by_run)]
+    if told:
+        print("", *told, sep="\n")
+
+
+@plan.command("graph")
+def graph(
+    ctx: typer.Context,
+    plan: Annotated[
+        str | None,
+        typer.Argument(metavar="[PLAN|FILE]", help="A plan that was submitted, or a plan file; else the newest plan."),
+    ] = None,
+    format_: Annotated[
+        str, Opt("--format", metavar="text|dot|mermaid|json", help="How to draw it; text if not given.")
+    ] = "text",
+    var: Vars = None,
+) -> None:
+    """Draw which task needs which, with the state of each.
+
+    \b
+    Example: agentq plan graph plan.yaml --format mermaid
+    Example: agentq plan graph PLAN
+    """
+    from agentq.cli.plans.graph import FORMATS, GraphNode, draw_graph
+
+    if format_ not in FORMATS:
+        raise Invalid(f"--format takes {', '.join(FORMATS)}, not {format_[:40]!r}.")
+    if plan is not None and is_plan_file(plan):
+        compiled = check_plan(plan, var)
+        agents = {task.id: task.spec.agent or "" for task in compiled.tasks}
+        nodes = [GraphNode(task, "", tuple(of), agents[task]) for task, of in compiled.graph.needs.items()]
+    else:
+        from agentq.cli.plans.import_export import list_exported_tasks
+
+        server = connect_server(ctx)
+        nodes = [
+            GraphNode(each.id, each.state, tuple(each.needs), each.spec.agent or "")
+            for each in list_exported_tasks(server, find_plan_or_newest(server, plan).id)
+        ]
+    print(draw_graph(nodes, format_), end="")
+
+
+@plan.command("cancel")
+def cancel(
+    ctx: typer.Context,
+    plan: PlanId,
+    reason: Annotated[str | None, Opt(metavar="TEXT", help="Why, for whoever looks later.")] = None,
+    json: Json = False,
+) -> None:
+    """Cancel a plan: nothing more of it begins, and what runs is stopped.
+
+    \b
+    Example: agentq plan cancel PLAN
+    """
+    server = connect_server(ctx)
+    _print_plan_state(
+        open_plans(server).cancel(find_plan(server, plan).id, reason or "cancelled on request"), json=json
+    )
+
+
+@plan.command("retry")
+def retry(
+    ctx: typer.Context,
+    plan: PlanId,
+    task: Annotated[str | None, Opt(metavar="ID", help="Only this task, and what was skipped for it.")] = None,
+    all_: Annotated[bool, Opt("--all", help="Those that were cancelled, too.")] = False,
+    json: Json = False,
+) -> None:
+    """Let the tasks that failed begin again, and with them what was skipped for them.
+
+    \b
+    Example: agentq plan retry PLAN
+    Example: agentq plan retry PLAN --task parser
+    """
+    if task is not None and all_:
+        raise Invalid("--task and --all contradict each other; give one of them.")
+    server = connect_server(ctx)
+    found = find_plan(server, plan)
+    again = open_plans(server).retry(found.id, "all" if all_ else "failed", task=task)
+    _print_plan_state(again, json=json)
+    if not json and again.ended is None:
+        print_note(f"`agentq resume {found.id}` works on it here.")
+
+
+@plan.command("resume")
+def resume(
+    ctx: typer.Context,
+    plan: PlanId,
+    workers: Annotated[int | None, Opt(metavar="N", help="Tasks at the same time here; 0 only looks on.")] = None,
+    json: Json = False,
+) -> None:
+    """Go on with a plan, as `agentq resume` does.
+
+    \b
+    Example: agentq plan resume PLAN
+    """
+    from agentq.cli.commands.resume import resume_plan
+
+    raise typer.Exit(resume_plan(ctx, plan, workers, json=json))
+
+
+@plan.command("export")
+def export(
+    ctx: typer.Context,
+    plan: PlanId,
+    format_: Annotated[
+        str, Opt("--format", metavar="yaml|json|jsonl", help="How to write it; yaml if not given.")
+    ] = "yaml",
+) -> None:
+    """Write a plan that was submitted as a file, with the state of each task.
+
+    What has completed is not done again when the file is submitted.
+
+    \b
+    Example: agentq plan export PLAN
+    """
+    from agentq.cli.plans.import_export import export_document
+    from agentq.planning.convert.plan_text import format_plan
+
+    server = connect_server(ctx)
+    print(format_plan(export_document(server, find_plan(server, plan).id), _check_format(format_)), end="")
+
+
+def _check_format(text: str) -> str:
+    if text not in ("yaml", "json", "jsonl"):
+        raise Invalid(f"--format takes yaml, json or jsonl, not {text[:40]!r}.")
+    return text
+
+
+def _format_count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _print_plan_state(found: Any, *, json: bool) -> None:
+    from agentq.coordinator.public_json import plan_json
+
+    if json:
+        print_json(plan_json(found))
+    else:
+        print_row(found.id, found.state)

@@ -1,0 +1,241 @@
+"""`agentq queue`: what waits where, and what an operator may do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from agentq.cli.confirm import DryRun, Yes, confirm
+from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
+from agentq.cli.unknown_names import note_unknown_queues
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, WaitTimedOut
+from agentq.coordinator.events.stream import PartitionEvents
+from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.public_json import queue_json
+from agentq.coordinator.queues.controls import ALL_QUEUES, QueueControls, QueuePause
+from agentq.coordinator.queues.stats import QueueStats, QueueStatsReader
+
+Opt = typer.Option
+Queues = Annotated[list[str] | None, typer.Argument(metavar="QUEUE", help="Queues, by name.")]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, by name.")]
+All = Annotated[bool, Opt("--all", help="All queues, those to come as well.")]
+Why = Annotated[str | None, Opt(metavar="TEXT", help="Shown to whoever asks why.")]
+
+queue = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Look at queues; pause, drain, purge and move them.")
+
+
+@queue.callback()
+def _queue() -> None:
+    """Look at queues; pause, drain, purge and move them."""
+
+
+@queue.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List queues: their runs by state, how long the oldest waits, how many come and end in a minute.
+
+    In a pipe there is a column for every state: blocked, scheduled, pending, claimed, running, waiting, completed,
+    failed, cancelled, skipped.
+
+    \b
+    Example: agentq queue ls
+    """
+    records = QueueStatsReader(connect_server(ctx).store).queues()
+    if json:
+        for record in records:
+            print_json(queue_json(record))
+    elif not on_terminal():
+        print_table([], [_queue_row(record, list(State)) for record in records])
+    elif records:
+        used = [state for state in State if any(state in each.counts for each in records)]
+        heads = ["queue", *used, "oldest", "in/min", "out/min", ""]
+        print_table(heads, [_queue_row(record, used) for record in records])
+    else:
+        print_note("there are no queues yet; the first `agentq submit` makes one.")
+
+
+@queue.command("pause")
+def pause(ctx: typer.Context, queues: Queues = None, all_queues: All = False, why: Why = None) -> None:
+    """Claim nothing from queues until they are resumed; what is held goes on.
+
+    \b
+    Example: agentq queue pause default --why maintenance
+    Example: agentq queue pause --all
+    """
+    server, flow = _connect_flow(ctx)
+    note_unknown_queues(server, queues or ())
+    for name in _queue_names(queues, all_queues):
+        flow.pause(name, _pause_reason(why))
+        print_row(name, "paused")
+    _note_held_runs(server, queues or [])
+
+
+@queue.command("resume")
+def resume(ctx: typer.Context, queues: Queues = None, all_queues: All = False) -> None:
+    """Let queues go on that were paused or drained.
+
+    \b
+    Example: agentq queue resume QUEUE
+    """
+    _, flow = _connect_flow(ctx)
+    for name in _queue_names(queues, all_queues):
+        flow.resume(name)
+        print_row(name, "resumed")
+
+
+@queue.command("drain")
+def drain(
+    ctx: typer.Context,
+    name: Queue,
+    why: Why = None,
+    wait: Annotated[bool, Opt("--wait", help="Wait until nothing is left in it.")] = False,
+    timeout: Annotated[str | None, Opt(metavar="DURATION", help="Wait no longer than this.")] = None,
+) -> None:
+    """Let no new runs into a queue until it is resumed, and work off what it has.
+
+    \b
+    Example: agentq queue drain default
+    """
+    if timeout is not None and not wait:
+        raise Invalid("--timeout means nothing without --wait.")
+    server, flow = _connect_flow(ctx)
+    note_unknown_queues(server, [name])
+    flow.drain(name, _pause_reason(why))
+    print_row(name, "draining")
+    if wait:
+        _wait_until_empty(server, name, None if timeout is None else wall_ms() + parse_duration_ms(timeout))
+
+
+@queue.command("purge")
+def purge(
+    ctx: typer.Context,
+    name: Queue,
+    state: Annotated[list[str] | None, Opt(metavar="STATE", help="Only those pending, scheduled or blocked.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Cancel what waits in a queue; what is held goes on. Asks first; where there is no terminal, it needs --yes.
+
+    \b
+    Example: agentq queue purge default --dry-run
+    Example: agentq queue purge default --state scheduled --yes
+    """
+    states = [_parse_queued_state(word) for word in state or ("pending", "scheduled", "blocked")]
+    server, flow = _connect_flow(ctx)
+    note_unknown_queues(server, [name])
+    waiting = sum(number for _, _, number, _ in server.records.depths([name], states))
+    if dry_run:
+        _print_count(name, "would be cancelled", waiting, json=json)
+        return
+    if waiting:
+        confirm(f"{waiting} {'run' if waiting == 1 else 'runs'} of {name} would be cancelled", yes=yes)
+    _print_count(name, "cancelled", flow.purge(name, "its queue was purged", states), json=json)
+
+
+@queue.command("move")
+def move(
+    ctx: typer.Context,
+    name: Queue,
+    target: Annotated[str, typer.Argument(metavar="TO", help="Where to.")],
+    json: Json = False,
+) -> None:
+    """Move what waits in a queue to another; what is held goes on.
+
+    \b
+    Example: agentq queue move default slow
+    """
+    server, flow = _connect_flow(ctx)
+    note_unknown_queues(server, [name])
+    _print_count(name, "moved", flow.move(name, target), json=json)
+
+
+@queue.command("weigh")
+def weigh(
+    ctx: typer.Context,
+    name: Queue,
+    fair_key: Annotated[str, typer.Argument(metavar="KEY", help="Whose runs, as in `agentq submit --fair-key`.")],
+    weight: Annotated[float, typer.Argument(metavar="WEIGHT", help="So many turns where others get one.")],
+) -> None:
+    """Give a key more turns, or fewer, among those that take turns in a queue.
+
+    \b
+    Example: agentq queue weigh default team-a 3
+    """
+    _connect_flow(ctx)[1].weigh(name, fair_key, weight)
+    print_row(name, fair_key, f"{weight:g}")
+
+
+def _connect_flow(ctx: typer.Context) -> tuple[ServerConnection, QueueControls]:
+    server = connect_server(ctx)
+    return server, QueueControls(server.store)
+
+
+def _queue_names(queues: list[str] | None, all_queues: bool) -> list[str]:
+    if bool(queues) == all_queues:
+        raise Invalid("Name the queues, or give --all." if not queues else "Name queues or give --all, not both.")
+    return queues or [ALL_QUEUES]
+
+
+def _pause_reason(why: str | None) -> str:
+    return why or f"asked by {os.environ.get('USER', 'somebody')}"
+
+
+def _parse_queued_state(word: str) -> State:
+    if word not in ("pending", "scheduled", "blocked"):
+        raise Invalid(f"--state {word[:40]}: only runs that are pending, scheduled or blocked wait in a queue.")
+    return State(word)
+
+
+def _print_count(name: str, what: str, number: int, *, json: bool) -> None:
+    if json:
+        print_json({"queue": name, what.replace(" ", "_"): number})
+    else:
+        print_row(name, f"{number} {what}")
+
+
+def _note_held_runs(server: ServerConnection, queues: list[str]) -> None:
+    counts = server.records.count((State.CLAIMED, State.RUNNING))
+    held = sum(sum(numbers.values()) for name, numbers in counts.items() if not queues or name in queues)
+    if held:
+        print_note(f"{held} that {'was' if held == 1 else 'were'} claimed before {'goes' if held == 1 else 'go'} on.")
+
+
+def _wait_until_empty(server: ServerConnection, name: str, deadline_ms: int | None) -> None:
+    """Look again whenever something happened, or a while later."""
+    live = [state for state in State if state not in TERMINAL_STATES]
+    followed = [PartitionEvents(server.store, partition) for partition in server.store.partitions()]
+    places = [events.last_id() for events in followed]
+    while left := sum(number for _, _, number, _ in server.records.depths([name], live)):
+        rest_ms = 1000 if deadline_ms is None else min(1000, deadline_ms - wall_ms())
+        if rest_ms <= 0:
+            raise WaitTimedOut(f"{left} {'run is' if left == 1 else 'runs are'} left in {name}.")
+        for at, events in enumerate(followed):
+            heard = events.follow(places[at], max(1, rest_ms // len(followed)))
+            places[at] = heard[-1].id if heard else places[at]
+
+
+def _format_age(at_ms: int) -> str:
+    return format_duration(wall_ms() - at_ms) if on_terminal() else format_iso(at_ms)
+
+
+def _queue_row(record: QueueStats, used: list[State]) -> list[str]:
+    told: list[tuple[str, Callable[[QueueStats], QueuePause | None]]] = [
+        ("paused", lambda each: each.paused),
+        ("drained", lambda each: each.drained),
+    ]
+    notes = [f"{word}: {pause.why}" for word, of in told if (pause := of(record)) is not None]
+    return [
+        record.queue,
+        *(str(record.counts.get(state, "" if on_terminal() else 0)) for state in used),
+        "" if record.oldest_ms is None else _format_age(record.oldest_ms),
+        f"{record.submitted_a_minute:.0f}",
+        f"{record.ended_a_minute:.0f}",
+        ", ".join(notes),
+    ]

@@ -1,0 +1,79 @@
+"""`agentq resume`: go on with a plan that was interrupted, however that happened."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated
+
+import typer
+
+from agentq.cli.commands.run import PLANS_SEARCHED, WORKERS_DEFAULT, Workers, find_unfinished_plan
+from agentq.cli.connect import ServerConnection, connect_server, print_note, read_settings
+from agentq.cli.options import Json
+from agentq.cli.plans.plan_options import find_plan, open_plans
+from agentq.coordinator.errors import NotFound, Refused
+
+PLANS_NAMED = 5
+"""Other plans that have not ended, of those that are told."""
+
+
+def resume(
+    ctx: typer.Context,
+    plan: Annotated[
+        str | None, typer.Argument(metavar="[PLAN]", help="Its id, or a beginning; the newest that has not ended.")
+    ] = None,
+    workers: Workers = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Let the tasks that failed begin again.")] = False,
+    json: Json = False,
+) -> None:
+    """Go on with a plan that was interrupted, by Ctrl-C or by a crash of anything. What is done is not redone.
+
+    With --workers 0 it only looks on; so it does while somebody on this machine works on the plan already.
+
+    \b
+    Example: agentq resume PLAN
+    Example: agentq resume PLAN --retry
+    """
+    raise typer.Exit(resume_plan(ctx, plan, workers, retry=retry, json=json))
+
+
+def resume_plan(ctx: typer.Context, plan: str | None, workers: int | None, *, retry: bool = False, json: bool) -> int:
+    """See above; the exit code."""
+    from agentq.cli.plans.run_loop import PlanRunner
+    from agentq.planning.submit import read_header, set_parallel_limit
+
+    server = connect_server(ctx, start=True)
+    record = find_plan(server, plan) if plan else find_unfinished_plan(server, "")
+    if record is None:
+        raise NotFound("There is no plan that has not ended; `agentq plan ls` shows all, `agentq run` begins one.")
+    head = read_header(open_plans(server), record.id)
+    slots = WORKERS_DEFAULT if workers is None else workers
+    if slots and record.ended is None and head.is_bound and head.host != socket.gethostname():
+        raise Refused(
+            f"The plan {record.id} works in folders of {head.host}, and this is {socket.gethostname()}; resume it "
+            "there, or look on with --workers 0."
+        )
+    if retry:
+        set_parallel_limit(open_plans(server), record.id, head)
+        record = open_plans(server).retry(record.id)
+    if record.ended is None and not plan:
+        print_note(f"going on with {record.id}.")
+    carrying = PlanRunner(server, record.id, head, read_settings(ctx))
+    code = carrying.carry_out(slots, json=json)
+    if not plan:
+        _note_other_plans(server, record.id)
+    return code
+
+
+def _note_other_plans(server: ServerConnection, plan: str) -> None:
+    """After a crash there may be several plans with which nobody goes on."""
+    others = [
+        other.id for other in open_plans(server).ls(limit=PLANS_SEARCHED)[0] if other.ended is None and other.id != plan
+    ]
+    if not others:
+        return
+    named = " and ".join(
+        [", ".join(others[:PLANS_NAMED]), *([f"{len(others) - PLANS_NAMED} more"] if others[PLANS_NAMED:] else [])]
+    )
+    have = "has" if len(others) == 1 else "have"
+    print_note(f"{named} {have} not ended either; `agentq resume {others[0]}` goes on with it.")

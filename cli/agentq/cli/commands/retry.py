@@ -1,0 +1,20 @@
+"""`agentq retry`: let ended runs begin again."""
+
+from __future__ import annotations
+
+import typer
+
+from agentq.cli.apply import apply_to_runs
+from agentq.cli.connect import connect_server
+from agentq.cli.options import Json, RunIds
+from agentq.cli.run_references import find_runs
+
+
+def retry(ctx: typer.Context, run: RunIds, json: Json = False) -> None:
+    """Let ended runs begin again, with fresh budgets. Their attempts so far stay on record.
+
+    \b
+    Example: agentq retry RUN
+    """
+    server = connect_server(ctx)
+    raise typer.Exit(apply_to_runs(find_runs(server, run), server.queue.requeue, json=json).code)

@@ -1,0 +1,193 @@
+"""`agentq run`: carry out a plan, from here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentq.cli.connect import ServerConnection, connect_server, home_folder, print_note, read_settings
+from agentq.cli.options import Json
+from agentq.cli.parse.command_line import is_plan_file, not_a_plan_message
+from agentq.cli.plans.plan_options import (
+    Base,
+    FailFast,
+    KeepGoing,
+    LoadedPlan,
+    PlanFile,
+    PlanOptions,
+    Target,
+    UpdateCheckout,
+    Vars,
+    load_plan,
+    open_plans,
+    submit_loaded_plan,
+)
+from agentq.cli.render import print_json, print_row
+from agentq.coordinator.errors import Invalid, Refused
+
+if TYPE_CHECKING:
+    from agentq.coordinator.plans.verbs import PlanRecord
+
+Opt = typer.Option
+WORKERS_DEFAULT = 4
+WORKERS_MAX = 1000
+PLANS_SEARCHED = 100
+"""Plans, the newest, among which one is looked for that was begun from the same file."""
+Workers = Annotated[
+    int | None, Opt(metavar="N", min=0, max=WORKERS_MAX, help="Tasks at the same time here; 4 if not given.")
+]
+
+
+def run(
+    ctx: typer.Context,
+    file: PlanFile,
+    workers: Workers = None,
+    var: Vars = None,
+    base: Base = None,
+    target: Target = None,
+    update_checkout: UpdateCheckout = False,
+    fail_fast: FailFast = False,
+    keep_going: KeepGoing = False,
+    dry_run: Annotated[bool, Opt("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    detach: Annotated[bool, Opt("--detach", help="Leave it to the background, and print its id.")] = False,
+    anew: Annotated[bool, Opt("--anew", help="Do everything again, also what completed and did not change.")] = False,
+    yes: Annotated[bool, Opt("--yes", help="Begin anew, though a plan of this file has not ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Carry out a plan: its tasks, as soon as what they need has completed, with workers of its own.
+
+    `agentq run -- COMMAND` submits a command instead and follows it, as `agentq submit --follow -- COMMAND` does.
+
+    Without an address set it brings a server, too. Ctrl-C lets what runs finish and begins nothing more; a second one
+    does not wait. `agentq resume` goes on, also after a crash of anything. With --workers 0, the workers that serve the
+    server do it. The exit code is 0 if every task completed, 1 if not, 130 if it was interrupted.
+
+    After a plan has failed, running its file again, edited or not, does only what did not complete, what changed, and
+    what needs either.
+
+    \b
+    Example: agentq run plan.yaml --workers 2
+    Example: agentq run plan.yaml --dry-run
+    Example: agentq run -- make test
+    """
+    if not is_plan_file(file):
+        raise Invalid(f"{not_a_plan_message([file])}.")
+    found = load_plan(file, PlanOptions(var, base, target, update_checkout, fail_fast, keep_going))
+    if dry_run:
+        _print_dry_run(found, json=json)
+        return
+    slots = WORKERS_DEFAULT if workers is None else workers
+    if detach and not slots:
+        raise Invalid("--detach leaves workers in the background; with --workers 0, use `agentq plan submit`.")
+    if slots:
+        _refuse_missing_agents(found)
+    server = connect_server(ctx, start=True)
+    if not yes and found.file:
+        _refuse_second_plan(server, found)
+    found = found if anew or not found.file else _skip_completed(server, found)
+    if not found.compiled.tasks:
+        print_note("nothing of it is left to do.")
+        return
+    plan = submit_loaded_plan(server, found, crewed=slots > 0)
+    if detach:
+        _run_in_background(server, plan, slots)
+        print_json({"id": plan}) if json else print(plan)
+        return
+    from agentq.cli.plans.run_loop import PlanRunner
+    from agentq.planning.submit import read_header
+
+    carrying = PlanRunner(server, plan, read_header(open_plans(server), plan), read_settings(ctx))
+    raise typer.Exit(carrying.carry_out(slots, json=json))
+
+
+def _skip_completed(server: ServerConnection, found: LoadedPlan) -> LoadedPlan:
+    """The plan without what an earlier run of its file has completed."""
+    from agentq.cli.plans.reuse import skip_unchanged_tasks
+
+    return skip_unchanged_tasks(server, found)
+
+
+def _refuse_missing_agents(found: LoadedPlan) -> None:
+    """The workers are here, and nobody else does its tasks: those of other agents would wait for ever."""
+    wanted = {task.spec.agent for task in found.compiled.tasks if task.spec.agent}
+    if not wanted:
+        return
+    from agentq.worker.agents.profiles.installed import InstalledAgents
+    from agentq.worker.agents.profiles.registry import ProfileRegistry
+
+    profiles = ProfileRegistry.found()
+    missing = sorted(wanted & set(profiles.names()) - InstalledAgents.found(profiles).programs.keys())
+    if missing:
+        raise Refused(
+            f"The plan is for {' and '.join(missing)}, and there is no such program here; `agentq agents` shows what "
+            "is here. With --workers 0, workers elsewhere do it."
+        )
+
+
+def _refuse_second_plan(server: ServerConnection, found: LoadedPlan) -> None:
+    """Whoever has been interrupted wants to go on, most of the time, and not to do everything twice."""
+    other = find_unfinished_plan(server, found.file)
+    if other is not None:
+        raise Refused(
+            f"The plan {other.id} was made from this file, and has not ended; `agentq resume {other.id}` goes on with "
+            "it, --yes begins another beside it."
+        )
+
+
+def find_unfinished_plan(server: ServerConnection, file: str) -> PlanRecord | None:
+    """The newest plan that has not ended, of a file, if one is named."""
+    from agentq.planning.submit import read_header
+
+    plans = open_plans(server)
+    page, _ = plans.ls(limit=PLANS_SEARCHED)
+    live = [plan for plan in page if plan.ended is None]
+    return next((plan for plan in live if not file or read_header(plans, plan.id).file == file), None)
+
+
+def _run_in_background(server: ServerConnection, plan: str, workers: int) -> None:
+    """Go on with it in a process of its own, which nobody waits for."""
+    folder = home_folder(server.settings) / "plans" / plan
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    argv = [sys.executable, "-m", "agentq.cli.main", "resume", plan, "--workers", str(workers)]
+    with (folder / "run.log").open("ab") as log:
+        subprocess.Popen(
+            argv,
+            env={**os.environ, **_server_variables(server)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    look = f"`agentq resume {plan} --workers 0` looks on"
+    print_note(f"it goes on in the background; {look}, {folder / 'run.log'} has its words.")
+
+
+def _server_variables(server: ServerConnection) -> dict[str, str]:
+    """How another process gets to the same server; one that we bring is found, and started again, by its folder."""
+    said = server.settings.to_environment()
+    if server.settings.url.startswith("unix:") and "AGENTQ_URL" not in os.environ:
+        said.pop("AGENTQ_URL", None)
+    return said
+
+
+def _print_dry_run(found: LoadedPlan, *, json: bool) -> None:
+    compiled = found.compiled
+    if json:
+        tasks = [{"id": task.id, "needs": list(task.needs), "kind": task.spec.kind} for task in compiled.tasks]
+        where = {"repository": compiled.site.repository, "target": compiled.site.target} if compiled.site else {}
+        print_json({"name": compiled.name, **where, "tasks": tasks})
+        return
+    from agentq.cli.show.run_summary import describe_spec
+
+    for task in compiled.tasks:
+        needs = f"after {', '.join(task.needs)}" if task.needs else ""
+        does = describe_spec(task.spec.model_copy(update={"name": None}))
+        print_row(task.id, does, needs)
+    if compiled.site:
+        print_note(
+            f"the work would go to {compiled.site.target}, from {compiled.site.base}, in {compiled.site.repository}."
+        )

@@ -1,0 +1,270 @@
+"""`agentq session`: conversations with agents, turn by turn."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from agentq.cli.commands.submit import check_folder, follow_runs, submit
+from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
+from agentq.cli.parse.agent_options import FLAGS_BY_FIELD, check_agent_names, parse_budgets
+from agentq.cli.parse.option_errors import translate_errors
+from agentq.cli.parse.prompt import read_prompt
+from agentq.cli.parse.run_spec import absolute_folder, build_spec, parse_spec_fields
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
+from agentq.cli.show.conversation import print_conversation
+from agentq.cli.show.session import print_session, session_table
+from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.errors import Invalid, WrongState
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.public_json import run_json, session_json
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.sessions.verbs import SessionRecord, Sessions
+
+Opt = typer.Option
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the session is called.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="What the sessions are called.")]
+NewName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="What to call it; it gets a name if none.")]
+PromptWords = Annotated[
+    list[str] | None, typer.Argument(metavar="PROMPT", help="What to say; - for what comes in here.")
+]
+ModelOption = Annotated[str | None, Opt(metavar="NAME", help="The model; as the agent has it if not given.")]
+FolderOption = Annotated[str | None, Opt(metavar="FOLDER", help="Where it works; this folder if not given.")]
+
+EXCLUDED_OPTIONS = {
+    *("command", "agent", "session", "function", "from_jsonl", "stdin", "cwd"),
+    *("plan", "task", "needs", "after", "on_failed", "parent", "child", "children", "wait", "follow", "json"),
+}
+"""Options of a submit that a session answers, or that are not of a conversation."""
+
+session = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Talk with agents, turn by turn.")
+
+
+@session.callback(epilog='Example: agentq session send SESSION "Now mend it."')
+def _session() -> None:
+    """Talk with agents, turn by turn."""
+
+
+@session.command("new")
+def new(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="What to call it; it gets a name if none.")
+    ] = None,
+    agent: Annotated[str | None, Opt(metavar="NAME", help="The agent, such as claude; see `agentq agents`.")] = None,
+    cwd: FolderOption = None,
+    model: ModelOption = None,
+    max_cost: Annotated[str | None, Opt(metavar="USD", help="What all turns together may cost.")] = None,
+    max_tokens: Annotated[str | None, Opt(metavar="N", help="Their tokens together, such as 500k or 2M.")] = None,
+    max_turns: Annotated[int | None, Opt(metavar="N", help="How often they may ask the model, together.")] = None,
+    fork: Annotated[str | None, Opt(metavar="SESSION", help="Go on from where that one is.")] = None,
+    json: Json = False,
+) -> None:
+    """Begin a conversation with an agent. Prints its name; `agentq session send` says something to it.
+
+    \b
+    Example: agentq session new parser --agent claude --max-cost 5
+    Example: agentq session new other --fork SESSION
+    """
+    asked = {"max_cost": max_cost, "max_tokens": max_tokens, "max_turns": max_turns}
+    with translate_errors(FLAGS_BY_FIELD):
+        budgets = parse_budgets({option: value for option, value in asked.items() if value is not None})
+    if agent is None and fork is None:
+        raise Invalid("Say which agent, as in `agentq session new --agent claude`; `agentq agents` lists them.")
+    folder = None if cwd is None and fork is not None else absolute_folder(cwd)
+    check_folder(ctx, folder, asked=cwd is not None)
+    server = connect_server(ctx, start=True)
+    sessions = Sessions(server.store)
+    if agent is None:
+        agent = sessions.get(fork or "").agent
+    check_agent_names(server, {agent})
+    made = sessions.new(name, agent, cwd=folder, model=model, budgets=budgets, fork=fork)
+    _print_session(made, json=json)
+
+
+@session.command("fork")
+def fork(
+    ctx: typer.Context,
+    name: Name,
+    new: Annotated[str | None, typer.Argument(metavar="[NEW]", help="What to call the other one.")] = None,
+    json: Json = False,
+) -> None:
+    """Begin a second conversation that goes on from where another one is; both go on by themselves.
+
+    \b
+    Example: agentq session fork SESSION second-try
+    """
+    sessions = Sessions(connect_server(ctx).store)
+    _print_session(sessions.new(new, sessions.get(name).agent, fork=name), json=json)
+
+
+@session.command("send")
+@with_options_of(submit, without=EXCLUDED_OPTIONS)
+def send(
+    ctx: typer.Context,
+    name: Name,
+    words: PromptWords = None,
+    wait: Annotated[bool, Opt("--wait", help="Wait for the end; the exit code is 1 if it failed.")] = False,
+    follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it says and does.")] = False,
+    json: Json = False,
+    **run: Any,
+) -> None:
+    """Say something in a conversation. Prints the id of the turn, which is a run; turns go one after the other.
+
+    \b
+    Example: agentq session send SESSION "Why does tests/test_parser.py fail?"
+    Example: agentq session send SESSION --wait -- "-v prints nothing. Mend it."
+    """
+    if follow and json:
+        raise Invalid("--follow and --json contradict each other: one prints what it says, one the run's record.")
+    given = {option: value for option, value in run.items() if value is not None and value is not False}
+    durable = given.pop("durable", False)
+    prompt = read_prompt(words or [], given.pop("prompt_file", None))
+    server = connect_server(ctx)
+    into = Sessions(server.store).get(name)
+    if into.state == "closed":
+        raise WrongState(f"The session {name} is closed; `agentq session fork {name}` goes on from where it is.")
+    turn = build_spec(parse_spec_fields({**given, "command": [prompt], "agent": into.agent, "session": name}))
+    receipt = server.queue.submit(turn, durable=durable)
+    told = server.records.get(receipt.id)
+    if receipt.created:
+        _note_queue_position(server, into, told)
+    else:
+        print_note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
+    if not follow and not (wait and json):
+        _print_turn(told, json=json)
+    raise typer.Exit(follow_runs(server, [told.id], follow=follow, json=json) if wait or follow else 0)
+
+
+@session.command("ls")
+def ls(
+    ctx: typer.Context,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=LIST_A_CALL, help="At most so many.")] = 20,
+    cursor: Annotated[str | None, Opt(metavar="PLACE", help="Go on after this one, the last of a page.")] = None,
+    json: Json = False,
+) -> None:
+    """List conversations, the last used first.
+
+    \b
+    Example: agentq session ls
+    """
+    shelf = Sessions(connect_server(ctx).store).list(limit=limit, cursor=cursor)
+    if json:
+        for each in shelf.sessions:
+            print_json(session_json(each))
+        return
+    print_table(*session_table(shelf.sessions))
+    if on_terminal() and not shelf.sessions:
+        print_note("there are no sessions; `agentq session new --agent claude` begins one.")
+    if on_terminal() and shelf.cursor:
+        print_note(f"there may be more: --cursor {shelf.cursor!r}, or a larger --limit.")
+
+
+@session.command("show")
+def show(ctx: typer.Context, names: Names, json: Json = False) -> None:
+    """Show all that is known of conversations.
+
+    \b
+    Example: agentq session show SESSION
+    """
+    server = connect_server(ctx)
+    sessions = Sessions(server.store)
+    for place, found in enumerate([sessions.get(name) for name in names]):
+        if json:
+            print_json(session_json(found))
+        else:
+            if place:
+                print()
+            print_session(server, found)
+
+
+@session.command("log")
+def log(
+    ctx: typer.Context,
+    name: Name,
+    follow: Annotated[bool, Opt("--follow", "-f", help="Go on until no turn is left in the line.")] = False,
+    everything: Annotated[bool, Opt("--all", help="What it did as well, as `agentq logs` shows it.")] = False,
+    json: Json = False,
+) -> None:
+    """Print a conversation: what was asked and what was answered, in order.
+
+    \b
+    Example: agentq session log SESSION
+    Example: agentq session log SESSION -f --all
+    """
+    if json and everything:
+        raise Invalid("--json tells turns; `agentq logs RUN --json` tells all that was done in one.")
+    print_conversation(connect_server(ctx), name, follow=follow, everything=everything, json=json)
+
+
+@session.command("close")
+def close(
+    ctx: typer.Context,
+    names: Names,
+    cancel: Annotated[bool, Opt("--cancel", help="Cancel what is in its line, instead of letting it go on.")] = False,
+    json: Json = False,
+) -> None:
+    """Let conversations take no more turns. They can be looked up for a week, and gone on from with a fork.
+
+    \b
+    Example: agentq session close SESSION
+    """
+    sessions = Sessions(connect_server(ctx).store)
+    for found in [sessions.get(name) for name in names]:
+        closed = sessions.close(found.name, cancel=cancel)
+        if json:
+            print_json(session_json(closed))
+            continue
+        print_row(closed.name, "closed", _describe_queued_turns(closed.turns, cancel=cancel))
+
+
+def _describe_queued_turns(turns: int, *, cancel: bool) -> str:
+    """What becomes of the turns in the line of a session that was closed."""
+    one = turns == 1
+    does = ("is being stopped" if one else "are being stopped") if cancel else ("goes on" if one else "go on")
+    return f"{turns} turn{'' if one else 's'} {does}" if turns else ""
+
+
+def _print_session(made: SessionRecord, *, json: bool) -> None:
+    if json:
+        print_json(session_json(made))
+    else:
+        print(made.name)
+
+
+def _print_turn(run: RunRecord, *, json: bool) -> None:
+    if json:
+        print_json(run_json(run))
+    else:
+        print(run.id, flush=True)
+
+
+def _note_queue_position(server: ServerConnection, into: SessionRecord, run: RunRecord) -> None:
+    """What there is to know of a turn that does not begin at once."""
+    if run.state is State.BLOCKED:
+        line = Sessions(server.store).line(into.name, LIST_A_CALL)
+        place = line.index(run.id) if run.id in line else 0
+        if place:
+            print_note(f"turn {_count_turns(server, into.name)} of {into.name}, after {line[place - 1]}.")
+    elif run.state is State.PENDING:
+        from agentq.coordinator.explain.run import RunExplanation
+        from agentq.coordinator.workers.placement import find_placement_problem
+
+        if (
+            find_placement_problem(server.records.workers(), run.spec.queue, run.spec.demands, run.spec.lane)
+            is not None
+        ):
+            _, sentences = RunExplanation(server.store, server.settings).of(run.id)
+            print_note(" ".join(sentences[:2]))
+
+
+def _count_turns(server: ServerConnection, name: str) -> int:
+    """How many turns a session has that are kept."""
+    number, cursor = 0, None
+    while True:
+        page = Sessions(server.store).turns(name, limit=LIST_A_CALL, cursor=cursor)
+        number, cursor = number + len(page.runs), page.cursor
+        if cursor is None:
+            return number

@@ -1,0 +1,61 @@
+"""`agentq signal`: something for a run to know."""
+
+from __future__ import annotations
+
+import getpass
+import json as json_text
+import socket
+from typing import Annotated, Any
+
+import typer
+
+from agentq.cli.apply import apply_to_runs
+from agentq.cli.connect import connect_server
+from agentq.cli.options import Json, RunId
+from agentq.coordinator.bounds import SENDER_CHARACTERS
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.model.lifecycle import State
+
+
+def signal(
+    ctx: typer.Context,
+    run: RunId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the run knows it by.")],
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="What there is to say; null if not given.")] = None,
+    json: Json = False,
+) -> None:
+    """Send a run something to know, which wakes it if it waits for that, and is kept for it if it does not yet.
+
+    \b
+    Example: agentq signal RUN deploy
+    Example: agentq signal RUN deploy --data '{"version": "1.2"}'
+    """
+    told = None if data is None else parse_json_option(data, "--data")
+    server = connect_server(ctx)
+
+    def say(run_id: str) -> State:
+        return server.queue.signal(run_id, name, told, by=sender_name())
+
+    raise typer.Exit(apply_to_runs([server.find(run)], say, json=json, add=pending_note).code)
+
+
+def parse_json_option(text: str, option: str) -> Any:
+    """An option that is JSON."""
+    try:
+        return json_text.loads(text)
+    except ValueError as error:
+        raise Invalid(f"{option} takes JSON, such as '{{\"a\": 1}}', and {text[:40]!r} is none: {error}.") from None
+
+
+def sender_name() -> str:
+    """Who says it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"[:SENDER_CHARACTERS]
+
+
+def pending_note(state: State) -> str:
+    """What there is to add for one that does not go on because of this."""
+    return "" if state is State.PENDING else "keeps it until it waits for it"

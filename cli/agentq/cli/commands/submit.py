@@ -1,0 +1,326 @@
+"""`agentq submit`: a command, or a call of a function, becomes a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentq.cli.connect import ServerConnection, connect_server, note_server_source, print_note, read_settings
+from agentq.cli.options import Json, with_options_of
+from agentq.cli.parse.agent_options import check_agents, take_agent_options
+from agentq.cli.parse.run_spec import build_spec, parse_jsonl_specs, parse_spec_fields, read_text
+from agentq.cli.plans.plan_options import take_plan_options
+from agentq.cli.render import clean, print_json
+from agentq.cli.unknown_names import note_unknown_limits
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound, Refused
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.verbs import SubmitReceipt
+from agentq.coordinator.storage.url import is_coordinator_url
+
+if TYPE_CHECKING:
+    from agentq.cli.agent_socket import AgentSocketClient
+    from agentq.cli.remote_backend import CoordinatorBackend
+    from agentq.cli.run_references import RunFinder
+
+Opt = typer.Option
+SUBMIT_OPTIONS = ("durable", "wait", "follow", "json")
+RUNS_CHECKED = 20
+"""Runs whose queues are checked for workers before we wait for them."""
+JSONL_BYTES = 256 << 20
+
+Demands = Annotated[
+    list[str] | None, Opt(metavar="K=V", help="What its worker must be: gpu=a, zone=a|b, zone!=c, version>=0.2.")
+]
+FunctionPath = Annotated[
+    str | None, Opt(metavar="MODULE:NAME", help="Call this instead; what follows is its arguments, as JSON.")
+]
+IfLive = Annotated[str | None, Opt(metavar="MODE", help="If one has it: return, reject, replace, debounce or follow.")]
+
+
+@with_options_of(take_agent_options, without=set())
+@with_options_of(take_plan_options, without=set())
+def submit(
+    ctx: typer.Context,
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="What to run.")] = None,
+    function: FunctionPath = None,
+    queue: Annotated[str | None, Opt(metavar="NAME", help="The queue; default if not given.")] = None,
+    priority: Annotated[int | None, Opt(metavar="0-9", help="How urgent, 9 the most; 5 if not given.")] = None,
+    name: Annotated[str | None, Opt(metavar="TEXT", help="A name to show.")] = None,
+    label: Annotated[list[str] | None, Opt(metavar="K=V", help="A label to find it by. Repeat for more.")] = None,
+    limit: Annotated[list[str] | None, Opt(metavar="KEY[=N]", help="A limit it needs room under.")] = None,
+    fair_key: Annotated[str | None, Opt(metavar="KEY", help="Whose it is; keys take turns in a queue.")] = None,
+    demand: Demands = None,
+    delay: Annotated[str | None, Opt(metavar="DURATION", help="Begin after this, such as 90s or 1h30m.")] = None,
+    at: Annotated[str | None, Opt(metavar="TIME", help="Begin then: 14:30, or 2030-01-31T14:30.")] = None,
+    expires: Annotated[str | None, Opt(metavar="DURATION", help="Fail if it has not begun by then.")] = None,
+    after: Annotated[list[str] | None, Opt(metavar="RUN", help="Begin when this has ended. Repeat for more.")] = None,
+    parent: Annotated[str | None, Opt(metavar="RUN", help="Make it a child of this run.")] = None,
+    child: Annotated[bool, Opt("--child", help="Make it a child of the run that this is said in.")] = False,
+    children: Annotated[str | None, Opt(metavar="cancel|leave", help="Its own children, if it fails.")] = None,
+    on_failed: Annotated[str | None, Opt(metavar="skip|run|fail", help="If one of these does not complete.")] = None,
+    retries: Annotated[int | None, Opt(metavar="N", help="Try so often again if it fails; 0 if not given.")] = None,
+    backoff: Annotated[str | None, Opt(metavar="KIND", help="exponential, fixed, or waits such as 10s,1m,5m.")] = None,
+    retry_delay: Annotated[str | None, Opt(metavar="DURATION", help="The first wait; 1s if not given.")] = None,
+    retry_delay_max: Annotated[str | None, Opt(metavar="DURATION", help="The longest wait; 5m if not given.")] = None,
+    no_jitter: Annotated[bool, Opt("--no-jitter", help="Wait exactly, not a random part of it.")] = False,
+    max_elapsed: Annotated[str | None, Opt(metavar="DURATION", help="No try begins later than this.")] = None,
+    retry_on: Annotated[list[str] | None, Opt(metavar="CLASS[=N[,WAIT]]", help="Only after this. Repeat.")] = None,
+    never_retry: Annotated[list[str] | None, Opt(metavar="CLASS", help="Never after this. Repeat for more.")] = None,
+    timeout: Annotated[str | None, Opt(metavar="DURATION", help="The longest that one attempt may run.")] = None,
+    silence: Annotated[str | None, Opt(metavar="DURATION", help="The longest that it may write nothing.")] = None,
+    grace: Annotated[str | None, Opt(metavar="DURATION", help="From SIGTERM to SIGKILL, when it is stopped.")] = None,
+    on_drain: Annotated[str | None, Opt(metavar="SIGNAL", help="Sent to a command when its worker drains.")] = None,
+    memory: Annotated[str | None, Opt(metavar="SIZE", help="The most memory, such as 512M or 4G.")] = None,
+    cpu_time: Annotated[str | None, Opt(metavar="DURATION", help="The most time on a processor.")] = None,
+    nice: Annotated[int | None, Opt(metavar="0-19", help="How much it gives way to others.")] = None,
+    env: Annotated[list[str] | None, Opt(metavar="K=V", help="A variable for it. Repeat for more.")] = None,
+    env_from: Annotated[list[str] | None, Opt(metavar="NAME", help="A variable, as it is here.")] = None,
+    cwd: Annotated[str | None, Opt(metavar="FOLDER", help="Where it runs; this folder if not given.")] = None,
+    stdin: Annotated[str | None, Opt(metavar="FILE", help="What it reads; - for what comes in here.")] = None,
+    dedupe_key: Annotated[str | None, Opt(metavar="KEY", help="Only one live run has this key.")] = None,
+    if_live: IfLive = None,
+    dedupe_ttl: Annotated[str | None, Opt(metavar="DURATION", help="The key stays taken so long at least.")] = None,
+    debounce_max: Annotated[str | None, Opt(metavar="DURATION", help="The longest it can be put off.")] = None,
+    keep: Annotated[str | None, Opt(metavar="DURATION", help="How long it can be looked up; 7d if not given.")] = None,
+    from_jsonl: Annotated[str | None, Opt(metavar="FILE", help="Many runs, a spec on each line; - for stdin.")] = None,
+    durable: Annotated[bool, Opt("--durable", help="Return only when it is on the server's disk.")] = False,
+    wait: Annotated[bool, Opt("--wait", help="Wait for the end; the exit code is 1 if it failed.")] = False,
+    follow: Annotated[bool, Opt("--follow", "-f", help="The same, and print what it writes.")] = False,
+    json: Json = False,
+    **others: Any,
+) -> None:
+    """Submit a run: a command with all that follows, a function, or a prompt for an agent. Prints its id.
+
+    \b
+    Example: agentq submit -- make test
+    Example: agentq submit --queue builds --retries 2 --timeout 10m -- make
+    Example: agentq submit --after RUN --wait -- echo done
+    Example: agentq submit --function shop:price '[1, "tea"]'
+    Example: agentq submit --agent claude "Fix the failing test"
+    """
+    _submit_runs(ctx, _given_options(locals() | others, without={"ctx", "others"}), wait=wait or follow, json=json)
+
+
+def _given_options(said: dict[str, Any], *, without: set[str]) -> dict[str, Any]:
+    """The options that were given."""
+    return {
+        name: value for name, value in said.items() if value is not None and value is not False and name not in without
+    }
+
+
+def _submit_runs(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json: bool) -> None:
+    """Check all that can be checked here, then ask the server."""
+    how = {name: given.pop(name, False) for name in SUBMIT_OPTIONS}
+    if how["follow"] and json:
+        raise Invalid("--follow and --json contradict each other: one prints what the run writes, one its record.")
+    path = given.pop("from_jsonl", None)
+    if "plan" in given or "task" in given or "needs" in given:
+        from agentq.cli.plans.add_task import add_task
+
+        raise typer.Exit(add_task(ctx, given, how, wait=wait, json=json))
+    if path is None:
+        after, parent = given.get("after", []), _parent_id(given)
+        fields = parse_spec_fields(given)
+        spec = build_spec(fields)
+        check_folder(ctx, spec.cwd, asked="cwd" in given)
+        if "AGENTQ_DOOR" in os.environ and (door := _agent_socket(ctx)) is not None:
+            asked = build_spec({**fields, "after": after, "parent": parent} if parent else fields)
+            raise typer.Exit(_submit_child(door, asked, how, wait=wait, json=json))
+        if (there := _find_coordinator(ctx)) is not None:
+            whole = build_spec(fields | _related_runs(there, after, parent)) if after or parent else spec
+            raise typer.Exit(_submit_to_coordinator(there, [whole], how, wait=wait, json=json))
+        server = connect_server(ctx, start=True)
+        specs = [build_spec(fields | _related_runs(server, after, parent)) if after or parent else spec]
+    else:
+        specs = _read_jsonl(path, given)
+        if how["follow"] and len(specs) > 1:
+            raise Invalid("--follow follows one run; use --wait for several.")
+        if (there := _find_coordinator(ctx)) is not None:
+            raise typer.Exit(_submit_to_coordinator(there, specs, how, wait=wait, json=json))
+        server = connect_server(ctx, start=True)
+    check_agents(server, specs)
+    note_unknown_limits(server, specs)
+    ids, code = _submit_specs(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
+    if wait:
+        code = max(code, follow_runs(server, ids, follow=how["follow"], json=json))
+    raise typer.Exit(code)
+
+
+def _agent_socket(ctx: typer.Context) -> AgentSocketClient | None:
+    from agentq.cli.agent_socket import AgentSocketClient
+
+    return AgentSocketClient.here(ctx)
+
+
+def _submit_child(door: AgentSocketClient, spec: RunSpec, how: dict[str, Any], *, wait: bool, json: bool) -> int:
+    """The same, within an agent's run."""
+    from agentq.cli.commands.logs import print_backend_log
+    from agentq.cli.commands.wait import wait_at_backend
+
+    if spec.parent is None:
+        raise Invalid("Within an agent's run only its children can be submitted; add --child.")
+    child = door.submit(spec).id
+    if json and not wait:
+        print_json({"id": child, "created": True, "unmet": []})
+    elif not json and not how["follow"]:
+        print(child, flush=True)
+    if how["follow"]:
+        print_backend_log(door, child, follow=True)
+    return wait_at_backend(door, [child], json=json, submitted=not how["follow"]) if wait else 0
+
+
+def _find_coordinator(ctx: typer.Context) -> CoordinatorBackend | None:
+    settings = read_settings(ctx)
+    if not is_coordinator_url(settings.settings.url):
+        return None
+    from agentq.cli.remote_backend import CoordinatorBackend
+
+    note_server_source(ctx, settings)
+    return CoordinatorBackend.here(ctx)
+
+
+def _submit_to_coordinator(
+    there: CoordinatorBackend, specs: list[RunSpec], how: dict[str, Any], *, wait: bool, json: bool
+) -> int:
+    """The same, through a coordinator."""
+    from agentq.cli.commands.logs import print_backend_log
+    from agentq.cli.commands.wait import wait_at_backend
+
+    receipts = list(there.submit(specs, durable=how["durable"]))
+    for sentence in dict.fromkeys(sentence for receipt in receipts for sentence in receipt.notes):
+        print_note(sentence)
+    ids, code = _print_receipts(specs, receipts, {}, quiet=how["follow"] or (wait and json), json=json)
+    if how["follow"] and ids:
+        print_note(ids[0])
+        print_backend_log(there, ids[0], follow=True)
+    return max(code, wait_at_backend(there, ids, json=json, submitted=True)) if wait else code
+
+
+def _parent_id(given: dict[str, Any]) -> str | None:
+    """The run that it is to be a child of."""
+    if not given.get("child"):
+        return given.get("parent")
+    if "parent" in given:
+        raise Invalid("--parent and --child contradict each other; give one of them.")
+    if "AGENTQ_RUN_ID" not in os.environ:
+        raise Invalid("--child is said within a run, and this is none; name the parent with --parent.")
+    return os.environ["AGENTQ_RUN_ID"]
+
+
+def _related_runs(place: RunFinder, after: list[str], parent: str | None) -> dict[str, Any]:
+    """The runs that it comes after, and the one whose child it is."""
+    found: dict[str, Any] = {"after": [place.find(text) for text in after]} if after else {}
+    return found | ({"parent": place.find(parent)} if parent else {})
+
+
+def _read_jsonl(path: str, given: dict[str, Any]) -> list[RunSpec]:
+    if given:
+        raise Invalid(f"With --from-jsonl, all that a run is stands in the file; leave {_option_names(given)} away.")
+    return parse_jsonl_specs(read_text(path, "--from-jsonl", JSONL_BYTES), "stdin" if path == "-" else path)
+
+
+def _option_names(given: dict[str, Any]) -> str:
+    return ", ".join("the command" if name == "command" else f"--{name.replace('_', '-')}" for name in given)
+
+
+def check_folder(ctx: typer.Context, folder: str | None, *, asked: bool) -> None:
+    """Whether the folder is there, where the worker is surely on this machine; elsewhere, the worker finds out."""
+    url = read_settings(ctx).settings.url
+    if asked and folder is not None and (not url or url.startswith("unix:")) and not os.path.isdir(folder):
+        raise Invalid(f"--cwd: there is no folder {folder}.")
+
+
+def _submit_specs(
+    server: ServerConnection, specs: list[RunSpec], *, durable: bool, quiet: bool, json: bool
+) -> tuple[list[str], int]:
+    """Submit, and tell what became of each; the ids, and the exit code of the first refusal."""
+    one_by_one = durable or len(specs) == 1
+    lacks = _unmet_demands(server, specs)
+    receipts = _submit_each(server, specs, durable) if one_by_one else server.queue.submit_many(specs)
+    return _print_receipts(specs, receipts, lacks, quiet=quiet, json=json)
+
+
+def _print_receipts(
+    specs: list[RunSpec], receipts: Iterable[SubmitReceipt], lacks: dict[str, list[str]], *, quiet: bool, json: bool
+) -> tuple[list[str], int]:
+    """Say what became of each run; the ids, and the exit code of the first refusal."""
+    ids: list[str] = []
+    code = 0
+    for spec, receipt in zip(specs, receipts, strict=True):
+        if receipt.refused is not None:
+            print_note(str(receipt.refused))
+            code = code or receipt.refused.exit_code
+            continue
+        ids.append(receipt.id)
+        if not receipt.created:
+            print_note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
+        if json and not quiet:
+            print_json({"id": receipt.id, "created": receipt.created, "unmet": lacks.get(spec.lane, [])})
+        elif not quiet:
+            print(receipt.id, flush=True)
+    return ids, code
+
+
+def _unmet_demands(server: ServerConnection, specs: list[RunSpec]) -> dict[str, list[str]]:
+    """What no registered worker offers, by lane, and said once: the run is taken all the same, and waits for one."""
+    demanding = {spec.lane: spec for spec in specs if spec.demands or spec.kind == "agent"}
+    if not demanding:
+        return {}
+    from agentq.coordinator.explain.agent import list_blocked_accounts
+    from agentq.coordinator.model.demands import format_demands
+    from agentq.coordinator.queues.controls import QueueControls
+    from agentq.coordinator.workers.placement import find_placement_problem
+
+    workers, flow = server.records.workers(), QueueControls(server.store)
+    found = {}
+    for lane, spec in list(demanding.items())[:RUNS_CHECKED]:
+        lack = find_placement_problem(workers, spec.queue, spec.demands, lane)
+        if lack is not None and (not lack.shut_agent or list_blocked_accounts(flow, lack.shut_agent, wall_ms())):
+            found[lane] = format_demands(lack.demands)
+            print_note(f"{lack.because} {lack.remedy}")
+    return found
+
+
+def _submit_each(server: ServerConnection, specs: list[RunSpec], durable: bool) -> Iterator[SubmitReceipt]:
+    for spec in specs:
+        try:
+            yield server.queue.submit(spec, durable=durable)
+        except (Refused, NotFound) as refused:
+            yield SubmitReceipt("", created=False, refused=refused)
+
+
+def follow_runs(server: ServerConnection, ids: list[str], *, follow: bool, json: bool) -> int:
+    """Wait for the ends of runs; they do not need us for that."""
+    from agentq.cli.commands.wait import exit_code, wait_for_runs
+    from agentq.cli.show.run_summary import describe_end
+
+    try:
+        _note_unserved_queues(server, ids)
+        if follow:
+            from agentq.cli.commands.logs import print_log
+
+            print_note(ids[0])
+            print_log(server, ids[0], follow=True)
+            run = server.records.get(ids[0])
+            why = run.outcome.error if run.outcome is not None and run.spec.kind == "agent" else None
+            end = ", ".join(filter(None, (run.state.value, describe_end(run))))
+            print_note(f"{ids[0]} {end}{': ' if why else '.'}{clean(why or '')}")
+            return exit_code(run)
+        return wait_for_runs(server, ids, json=json, submitted=True)
+    except KeyboardInterrupt:
+        print_note(f"{', '.join(ids[:3])} {'goes' if len(ids) == 1 else 'go'} on; `agentq cancel` ends a run.")
+        raise
+
+
+def _note_unserved_queues(server: ServerConnection, ids: list[str]) -> None:
+    """Who waits for runs that nobody will begin should know."""
+    served = {queue for worker in server.records.workers() for queue in worker.identity.queues}
+    specs = [server.records.get(run_id).spec for run_id in ids[:RUNS_CHECKED]]
+    # What no worker offers was said when these were submitted, and a run of an agent demands it.
+    queues = {spec.queue for spec in specs if not spec.demands and spec.kind != "agent"}
+    for queue in sorted(queues - served):
+        print_note(f"no worker serves the queue {queue} yet; start one with `agentq worker --queue {queue}`.")

@@ -1,0 +1,173 @@
+"""`agentq token`: who may use the HTTP server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.agent_socket import refuse_in_agent_run
+from agentq.cli.connect import connect_server, home_folder, print_note, read_settings
+from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.parse.option_errors import parse_duration_option
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.model.durations import format_duration, format_iso
+from agentq.coordinator.public_json import token_json
+from agentq.coordinator.security import local_token
+from agentq.coordinator.security.token_revocation import RevocationResult, revoke_token_tree
+from agentq.coordinator.security.tokens import TOKEN_KINDS, TokenRecord, Tokens, TokenScope
+
+Opt = typer.Option
+
+token = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Say who may use the HTTP server.")
+
+
+@token.callback()
+def _token() -> None:
+    """Say who may use the HTTP server."""
+
+
+@token.command("new")
+def new(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it in lists.")],
+    scope: Annotated[
+        str | None, Opt(metavar="SCOPES", help="What it may do: submit, read, work, admin, with commas.")
+    ] = None,
+    kind: Annotated[
+        str, Opt(metavar="|".join(TOKEN_KINDS), help="Whose it is; a runner's or worker's is good for what that holds.")
+    ] = "client",
+    queue: Annotated[list[str] | None, Opt(metavar="NAME", help="The only queues that it is good for.")] = None,
+    expires: Annotated[
+        str | None, Opt(metavar="DURATION", help="Until when it is good, such as 30d; for ever.")
+    ] = None,
+    rate: Annotated[str | None, Opt(metavar="N/TIME", help="How many requests it may make, such as 100/1s.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a token, and print it: this once, for only its digest is kept.
+
+    \b
+    Example: agentq token new ci --scope submit,read --expires 30d
+    Example: agentq token new laptop --kind runner
+    """
+    if scope is None and kind == "client":
+        raise Invalid(f"Say what it may do, with --scope: {', '.join(TokenScope)}.")
+    scopes = [each.strip() for each in (scope or TokenScope.WORK).split(",")]
+    unknown = next((each for each in scopes if each not in list(TokenScope)), None)
+    if unknown is not None:
+        raise Invalid(f"--scope: {unknown[:40]!r} is not a scope; there are {', '.join(TokenScope)}.")
+    if kind not in TOKEN_KINDS:
+        raise Invalid(f"--kind: {kind[:40]!r} is not a kind; there are {', '.join(TOKEN_KINDS)}.")
+    expires_ms = None if expires is None else parse_duration_option(expires, "--expires")
+    tokens = Tokens(connect_server(ctx, start=True).store)
+    made, text = tokens.new(name, scopes, kind=kind, queues=queue or (), expires_ms=expires_ms, rate=rate)
+    if json:
+        print_json(token_json(made) | {"token": text})
+    else:
+        print(text)
+        print_note(f"this is {made.id}, which can {_describe_rights(made)}; it is not shown again.")
+
+
+@token.command("show")
+def show(
+    ctx: typer.Context,
+    header: Annotated[bool, Opt("--header", help="As the header of a request, for curl -H @FILE.")] = False,
+) -> None:
+    """Print the token of this machine, which servers on loopback take. Who has it may do everything.
+
+    \b
+    Example: agentq token show
+    Example: curl -H @<(agentq token show --header) http://127.0.0.1:8765/runs
+    """
+    refuse_in_agent_run(ctx)
+    text = local_token.ensure_local_token(home_folder(read_settings(ctx).settings))
+    print(f"Authorization: Bearer {text}" if header else text)
+
+
+@token.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List tokens: what each may do, until when, and when it was last used.
+
+    \b
+    Example: agentq token ls
+    """
+    found = Tokens(connect_server(ctx).store).all()
+    if json:
+        for each in found:
+            print_json(token_json(each))
+        return
+    rows = [
+        [
+            each.id,
+            each.name,
+            each.kind,
+            ",".join(each.scopes),
+            ",".join(each.queues),
+            _format_expiry(each),
+            _format_last_use(each),
+        ]
+        for each in found
+    ]
+    print_table(["token", "name", "kind", "scopes", "queues", "expires", "used"], rows)
+    if not found and on_terminal():
+        print_note("there are no tokens; `agentq token new NAME --scope submit,read` makes one.")
+
+
+@token.command("revoke")
+def revoke(
+    ctx: typer.Context,
+    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Ids, or names that only one has.")],
+    with_what_it_made: Annotated[
+        bool, Opt("--with-what-it-made", help="End what they made, too: tokens, schedules, webhooks, sessions, runs.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make tokens good for nothing, at once.
+
+    \b
+    Example: agentq token revoke TOKEN
+    Example: agentq token revoke --with-what-it-made TOKEN
+    """
+    known = Tokens(connect_server(ctx).store)
+    for each in tokens:
+        if with_what_it_made:
+            _print_revoked(revoke_token_tree(known.store, each), json=json)
+            continue
+        known.revoke(each)
+        if json:
+            print_json({"id": each, "state": "revoked"})
+        else:
+            print_row(each, "revoked")
+
+
+def _print_revoked(ended: RevocationResult, *, json: bool) -> None:
+    states = {"tokens": "revoked", "schedules": "removed", "webhooks": "removed", "sessions": "closed"}
+    for kind, state in (*states.items(), ("runs", "cancelled")):
+        for name in getattr(ended, kind):
+            if json:
+                print_json({"kind": kind.removesuffix("s"), "id": name, "state": state})
+            else:
+                print_row(f"{kind.removesuffix('s')} {name}", state)
+
+
+def _describe_rights(made: TokenRecord) -> str:
+    of_queues = f" in {', '.join(made.queues)}" if made.queues else ""
+    until = "" if made.expires_at_ms is None else f" until {format_iso(made.expires_at_ms)}"
+    return f"{', '.join(made.scopes)}{of_queues}{until}"
+
+
+def _format_expiry(each: TokenRecord) -> str:
+    if each.expires_at_ms is None:
+        return "never"
+    if not on_terminal():
+        return format_iso(each.expires_at_ms)
+    left_ms = each.expires_at_ms - wall_ms()
+    return f"in {format_duration(left_ms)}" if left_ms > 0 else "expired"
+
+
+def _format_last_use(each: TokenRecord) -> str:
+    if each.used_at_ms is None:
+        return ""
+    return f"{format_duration(wall_ms() - each.used_at_ms)} ago" if on_terminal() else format_iso(each.used_at_ms)

@@ -1,0 +1,220 @@
+"""`agentq webhook`: addresses that are told what happens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentq.cli.connect import connect_server, print_note, read_settings
+from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.parse.option_errors import parse_duration_option
+from agentq.cli.render import on_terminal, print_json, print_row, print_table
+from agentq.cli.run_references import find_runs
+from agentq.coordinator.bounds import DELIVERIES_KEPT, SECRET_OVERLAP_MS
+from agentq.coordinator.errors import Invalid, WaitTimedOut
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.webhooks.verbs import HTTPS_ONLY_MESSAGE, WebhookDelivery, WebhookRecord, Webhooks
+
+Opt = typer.Option
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a webhook.")]
+Names = list[str] | None
+TEST_MS = 30_000
+
+webhook = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Tell addresses what happens.")
+
+
+@webhook.callback()
+def _webhook() -> None:
+    """Tell addresses what happens. It is `agentq serve` that tells them."""
+
+
+@webhook.command("add")
+def add(
+    ctx: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Such as https://example.com/agentq.")],
+    name: Annotated[str | None, Opt(metavar="NAME", help="What to call it; made up otherwise.")] = None,
+    event: Annotated[Names, Opt(metavar="EVENT", help="Only these events, such as failed.")] = None,
+    queue: Annotated[Names, Opt(metavar="NAME", help="Only runs of these queues.")] = None,
+    plan: Annotated[Names, Opt(metavar="PLAN", help="Only runs of these plans.")] = None,
+    session: Annotated[Names, Opt(metavar="NAME", help="Only turns of these sessions.")] = None,
+    run: Annotated[Names, Opt(metavar="RUN", help="Only these runs.")] = None,
+    state: Annotated[Names, Opt(metavar="STATE", help="Only what led to these states.")] = None,
+    json: Json = False,
+) -> None:
+    """Tell an address what happens from now on; print the secret that signs it, this once.
+
+    \b
+    Example: agentq webhook add https://example.com/agentq --event failed --queue builds
+    """
+    if url.startswith("http://") and not read_settings(ctx).server.webhook_http:
+        raise Invalid(HTTPS_ONLY_MESSAGE)
+    server = connect_server(ctx, start=True)
+    runs = None if run is None else find_runs(server, run)
+    parts = {"event": event, "queue": queue, "plan": plan, "session": session, "run": runs, "state": state}
+    interest = EventFilter.asked({part: names for part, names in parts.items() if names})
+    made, secret = Webhooks(server.store).add(name, url, interest)
+    if json:
+        print_json({**_webhook_record(made), "secret": secret})
+        return
+    print_row(made.name, secret)
+    print_note(f"keep the secret: it is not shown again, and the receiver needs it. It is told of {interest}.")
+
+
+@webhook.command("ls")
+def ls(ctx: typer.Context, json: Json = False) -> None:
+    """List webhooks: whom they tell of what, and how that goes.
+
+    \b
+    Example: agentq webhook ls
+    """
+    found = Webhooks(connect_server(ctx).store).all()
+    if json:
+        for each in found:
+            print_json(_webhook_record(each))
+        return
+    rows = [[each.name, each.state, each.url, str(each.filter), _describe_state(each)] for each in found]
+    print_table(["webhook", "state", "url", "told of", "standing"], rows, cut={"url", "told of", "standing"})
+    if not found and on_terminal():
+        print_note("there are no webhooks; `agentq webhook add URL` makes one.")
+
+
+@webhook.command("rm")
+def rm(ctx: typer.Context, name: Name) -> None:
+    """Remove a webhook, with its log.
+
+    \b
+    Example: agentq webhook rm WEBHOOK
+    """
+    Webhooks(connect_server(ctx).store).remove(name)
+    print_row(name, "removed")
+
+
+@webhook.command("pause")
+def pause(
+    ctx: typer.Context,
+    name: Name,
+    why: Annotated[str, Opt(metavar="TEXT", help="Shown in lists.")] = "",
+) -> None:
+    """Let a webhook rest. What happens meanwhile is told when it is resumed, as far as the events are kept.
+
+    \b
+    Example: agentq webhook pause WEBHOOK --why 'the receiver moves'
+    """
+    print_row(name, Webhooks(connect_server(ctx).store).pause(name, why).state)
+
+
+@webhook.command("resume")
+def resume(ctx: typer.Context, name: Name) -> None:
+    """Let a webhook go on from where it was, also one that was disabled because it failed for too long.
+
+    \b
+    Example: agentq webhook resume WEBHOOK
+    """
+    print_row(name, Webhooks(connect_server(ctx).store).resume(name).state)
+
+
+@webhook.command("rotate")
+def rotate(
+    ctx: typer.Context,
+    name: Name,
+    overlap: Annotated[str | None, Opt(metavar="DURATION", help="How long the secret before signs, too; 24h.")] = None,
+) -> None:
+    """Give a webhook another secret, and print it, this once.
+
+    \b
+    Example: agentq webhook rotate WEBHOOK --overlap 1h
+    """
+    overlap_ms = SECRET_OVERLAP_MS if overlap is None else parse_duration_option(overlap, "--overlap")
+    print_row(name, Webhooks(connect_server(ctx).store).rotate(name, overlap_ms=overlap_ms))
+
+
+@webhook.command("deliveries")
+def deliveries(
+    ctx: typer.Context,
+    name: Name,
+    limit: Annotated[int, Opt(metavar="N", min=1, max=DELIVERIES_KEPT, help="At most so many.")] = 20,
+    json: Json = False,
+) -> None:
+    """Show what became of the last deliveries, the newest first.
+
+    \b
+    Example: agentq webhook deliveries WEBHOOK
+    """
+    found = Webhooks(connect_server(ctx).store).deliveries(name, limit=limit)
+    if json:
+        for each in found:
+            print_json({**each.model_dump(mode="json"), "at": format_iso(each.at_ms)})
+        return
+    rows = [
+        [format_iso(each.at_ms), each.message, each.type, _describe_delivery(each), f"{each.took_ms} ms"]
+        for each in found
+    ]
+    print_table(["at", "message", "type", "answer", "took"], rows)
+
+
+@webhook.command("redeliver")
+def redeliver(
+    ctx: typer.Context,
+    name: Name,
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="As `agentq webhook deliveries` shows it.")],
+) -> None:
+    """Deliver a message again, as it was, under the same id.
+
+    \b
+    Example: agentq webhook redeliver WEBHOOK MESSAGE
+    """
+    hooks = Webhooks(connect_server(ctx).store)
+    before = hooks.newest(name)
+    hooks.redeliver(name, message)
+    _show_delivery(hooks, name, message, before)
+
+
+@webhook.command("test")
+def test(ctx: typer.Context, name: Name) -> None:
+    """Deliver a message that says nothing, and show what the receiver answered.
+
+    \b
+    Example: agentq webhook test WEBHOOK
+    """
+    hooks = Webhooks(connect_server(ctx).store)
+    before = hooks.newest(name)
+    _show_delivery(hooks, name, hooks.test(name), before)
+
+
+def _show_delivery(hooks: Webhooks, name: str, message: str, before: str) -> None:
+    """What became of a message that was just asked for."""
+    found = hooks.awaited(name, message, before, TEST_MS)
+    if found is None:
+        raise WaitTimedOut(f"Nobody has delivered {message} yet; it is `agentq serve` that does, so have one run.")
+    print_row(found.message, _describe_delivery(found))
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def _describe_delivery(found: WebhookDelivery) -> str:
+    return f"{found.status} taken" if found.ok else f"not taken: {found.error}"
+
+
+def _describe_state(found: WebhookRecord) -> str:
+    if found.state != "active":
+        return found.why
+    if found.failures:
+        tries = "1 try" if found.failures == 1 else f"{found.failures} tries"
+        return f"{tries} failed since {format_iso(found.failing_since_ms or 0)}: {found.why}"
+    return "" if found.delivered_at_ms is None else f"taken {format_iso(found.delivered_at_ms)}"
+
+
+def _webhook_record(found: WebhookRecord) -> dict[str, object]:
+    told = found.model_dump(
+        mode="json", exclude={"created_at_ms", "delivered_at_ms", "failing_since_ms", "retry_at_ms"}
+    )
+    times = {
+        "created_at": found.created_at_ms,
+        "delivered_at": found.delivered_at_ms,
+        "failing_since": found.failing_since_ms,
+        "retry_at": found.retry_at_ms,
+    }
+    shown = {name: value for name, value in told.items() if not name.endswith("_ms")}
+    return shown | {name: None if at_ms is None else format_iso(at_ms) for name, at_ms in times.items()}

@@ -1,0 +1,371 @@
+"""`agentq worker`: run a worker, or look after those that run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentq.cli.connect import (
+    ServerConnection,
+    connect_server,
+    guard_embedded_server,
+    home_folder,
+    locate_server,
+    print_note,
+    read_settings,
+)
+from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.parse.key_values import parse_key_values
+from agentq.cli.parse.option_errors import flag_name, translate_errors
+from agentq.cli.parse.run_spec import parse_size
+from agentq.cli.render import bold, on_terminal, paint, print_json, print_pairs, print_row, print_table
+from agentq.coordinator import log_setup
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.config.settings import LayeredSettings, Settings
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.model.agent_options import AGENT_LABEL, AGENT_READY
+from agentq.coordinator.model.demands import is_built_in_label
+from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
+from agentq.coordinator.public_json import (
+    describe_silence,
+    group_workers,
+    list_recent_workers,
+    worker_json,
+    worker_state,
+)
+from agentq.coordinator.runs.queries import WorkerRecord
+from agentq.coordinator.workers.lease import order_drain
+
+if TYPE_CHECKING:
+    from agentq.worker.options import WorkerOptions
+    from agentq.worker.settings_reload import SettingsReload
+
+Opt = typer.Option
+Workers = Annotated[list[str], typer.Argument(metavar="WORKER", help="Ids, or beginnings that only one id has.")]
+Slots = Annotated[int | None, Opt(metavar="N", help="Runs at the same time; 1 if not given.")]
+Queues = Annotated[list[str] | None, Opt(metavar="NAME", help="A queue to serve, the first first; default.")]
+Labels = Annotated[list[str] | None, Opt(metavar="K=V", help="What it can offer to runs that demand it.")]
+
+COORDINATOR_OPTIONS = ("connect", "token_file", "ca_file", "plain_http")
+PLAIN_OPTIONS = (
+    *("slots", "name", "burst", "max_runs", "only_matching", "children", "async_calls", "child_runs"),
+    *("log_level", "log_json", *COORDINATOR_OPTIONS),
+)
+FIXED_OPTIONS = (
+    *("name", "children", "async_calls", "child_memory", "child_rss", "child_runs", "redact", "worktree_idle"),
+    *("functions", "server_queues"),
+    *("log_level", "log_json", *COORDINATOR_OPTIONS),
+)
+"""What of a worker's settings cannot change while it works."""
+FLAGS_BY_FIELD = {"queues": "--queue", "labels": "--label", "drain_grace_ms": "--drain-grace"}
+
+worker = typer.Typer(**TYPER_SETTINGS, invoke_without_command=True)
+
+
+@worker.callback(epilog="Example: agentq worker --slots 4 --queue default")
+def run_worker(
+    ctx: typer.Context,
+    slots: Slots = None,
+    queue: Queues = None,
+    rq: Annotated[
+        list[str] | None, Opt(metavar="NAMES", help="RQ queues to adopt, the first first, as in high,default.")
+    ] = None,
+    rq_serializer: Annotated[
+        str | None, Opt(metavar="NAME", help="How their jobs are written: pickle, json, or a path; pickle.")
+    ] = None,
+    label: Labels = None,
+    only_matching: Annotated[bool, Opt("--only-matching", help="Take only runs that demand a label of it.")] = False,
+    name: Annotated[
+        str | None, Opt(metavar="NAME", help="The beginning of its id; the host's name if not given.")
+    ] = None,
+    burst: Annotated[bool, Opt("--burst", help="End when there is nothing left to claim.")] = False,
+    max_runs: Annotated[int | None, Opt(metavar="N", help="End after so many runs.")] = None,
+    drain_grace: Annotated[str | None, Opt(metavar="DURATION", help="How long runs may go on in a drain; 30s.")] = None,
+    children: Annotated[int | None, Opt(metavar="N", help="Processes for function runs; as many as slots.")] = None,
+    async_calls: Annotated[
+        int | None, Opt(metavar="N", help="Asynchronous functions at the same time in one child; 100.")
+    ] = None,
+    child_memory: Annotated[
+        str | None, Opt(metavar="SIZE", help="What a child may use: 512M, 4G. Default: any.")
+    ] = None,
+    child_rss: Annotated[str | None, Opt(metavar="SIZE", help="Replace a child that has grown above this.")] = None,
+    child_runs: Annotated[int | None, Opt(metavar="N", help="Replace a child after so many function runs.")] = None,
+    connect: Annotated[
+        str | None, Opt(metavar="URL", help="Work through a coordinator (agentq serve), without reaching Redis.")
+    ] = None,
+    token_file: Annotated[
+        str | None, Opt(metavar="FILE", help="Its token, if not in AGENTQ_WORKER_TOKEN; see agentq token new.")
+    ] = None,
+    ca_file: Annotated[str | None, Opt(metavar="FILE", help="Certificates to trust there, as PEM.")] = None,
+    plain_http: Annotated[bool, Opt("--plain-http", help="Go there unencrypted, on a private network.")] = False,
+    log_level: Annotated[
+        str | None,
+        Opt(metavar="LEVEL", help="debug, info (each run that starts and ends), warning or error; warning."),
+    ] = None,
+    log_json: Annotated[bool, Opt("--log-json", help="Write that as lines of JSON.")] = False,
+) -> None:
+    """Run a worker here, or, with a command, look after those that run.
+
+    SIGTERM or Ctrl-C: it claims nothing more, lets its runs finish for a while, hands the rest back, and ends. A second
+    one does not wait. SIGHUP: it reads its settings again. What is not given here may stand in the table [worker] of
+    a settings file.
+    """
+    given = {name: value for name, value in locals().items() if value is not None and value is not False}
+    del given["ctx"]
+    if ctx.invoked_subcommand is None:
+        raise typer.Exit(serve_worker(ctx, given))
+    if given:
+        raise Invalid(f"{', '.join(flag_name(each) for each in given)} is for running a worker, without a command.")
+
+
+def serve_worker(ctx: typer.Context, given: dict[str, Any], slots: int = 1) -> int:
+    """Run a worker in this process, with so many slots if nobody says how many; the exit code."""
+    from agentq.coordinator.security.environment_memory import hide_memory
+    from agentq.worker import worker
+    from agentq.worker.server_backends import RedisWorkerBackend
+    from agentq.worker.settings_reload import ReloadedSettings, SettingsReload
+
+    hide_memory()
+    before = read_settings(ctx)
+    options = _worker_options(before, given, slots)
+    log_setup.log_worker(options.log_level, as_json=options.log_json)
+    say = log_setup.WORKER_MESSAGES.info if options.log_json else print_note
+
+    def reread() -> ReloadedSettings:
+        now = read_settings(ctx)
+        changed = [
+            name for name in Settings.model_fields if getattr(now.settings, name) != getattr(before.settings, name)
+        ]
+        changed += [
+            f"worker.{name}"
+            for name in FIXED_OPTIONS
+            if name not in given and getattr(now.worker, name) != getattr(before.worker, name)
+        ]
+        return ReloadedSettings(_worker_options(now, given, slots), tuple(changed))
+
+    if "rq_serializer" in given and "rq" not in given:
+        raise Invalid("--rq-serializer means nothing without --rq.")
+    if "rq_serializer" in given:
+        from agentq.worker.rq.adopt.adopting_worker import check_serializer
+
+        check_serializer(given["rq_serializer"])
+    if options.connect is not None:
+        source = "" if "connect" in given else before.sources["worker.connect"]
+        place = f", set in {source}" if source.startswith("/") else ""
+        return _serve_remote(before.settings, options, SettingsReload(reread, say), place, rq="rq" in given)
+    if stray := sorted(set(COORDINATOR_OPTIONS) & given.keys()):
+        raise Invalid(f"{flag_name(stray[0])} means nothing without --connect.")
+    settings = locate_server(ctx, start=True)
+    if "rq" in given:
+        from agentq.worker.rq.redis_client import check_address
+
+        check_address(settings.url)
+    guard_embedded_server()
+    many = f"{options.slots} {'slot' if options.slots == 1 else 'slots'}"
+    say(f"a worker with {many} for {', '.join(options.queues)}; Ctrl-C ends it.")
+    reload = SettingsReload(reread, say)
+    if "rq" in given:
+        from agentq.worker.rq.adopt import adopting_worker
+        from agentq.worker.rq.queue_names import split_names
+
+        adopted = adopting_worker.AdoptedQueues(split_names(given["rq"]), given.get("rq_serializer", ""))
+        return adopting_worker.serve_adopting(settings, options, home_folder(settings), reload, adopted)
+    return worker.serve_worker(RedisWorkerBackend(settings), options, home_folder(settings), reload)
+
+
+def _serve_remote(settings: Settings, options: WorkerOptions, reload: SettingsReload, place: str, *, rq: bool) -> int:
+    """Run a worker that reaches nothing but a coordinator."""
+    from agentq.worker import worker
+    from agentq.worker.server_backends import TOKEN_VARIABLE, RemoteWorkerBackend
+
+    if rq:
+        raise Invalid("--rq needs Redis itself, where RQ's queues are; it cannot be said with --connect.")
+    reach = RemoteWorkerBackend(options, home=home_folder(settings))
+    os.environ.pop(TOKEN_VARIABLE, None)
+    reload.say(f"a worker for {', '.join(options.queues)} through {options.connect}{place}; Ctrl-C ends it.")
+    return worker.serve_worker(reach, options, home_folder(settings), reload)
+
+
+def _worker_options(found: LayeredSettings, given: dict[str, Any], slots: int) -> WorkerOptions:
+    """Flags, and below them what is set elsewhere."""
+    from agentq.worker.options import WorkerOptions
+
+    fields: dict[str, Any] = {"slots": slots, **found.worker.model_dump(exclude_unset=True)}
+    fields |= {name: given[name] for name in PLAIN_OPTIONS if name in given}
+    if "queue" in given:
+        fields["queues"] = tuple(_check_queue_name(name) for name in given["queue"])
+    if "rq" in given:
+        from agentq.worker.rq.queue_names import list_served_queues, split_names
+
+        fields["queues"] = (*given.get("queue", ()), *list_served_queues(split_names(given["rq"])))
+    if "label" in given:
+        fields["labels"] = parse_key_values(given["label"], "--label")
+    if "drain_grace" in given:
+        fields["drain_grace_ms"] = parse_duration_ms(given["drain_grace"])
+    for name in ("child_memory", "child_rss"):
+        if name in given:
+            fields[name] = parse_size(given[name], f"--{name.replace('_', '-')}")
+    with translate_errors(FLAGS_BY_FIELD):
+        return WorkerOptions(**fields)
+
+
+def _check_queue_name(queue: str) -> str:
+    """A queue, where --rq takes several at once."""
+    if "," in queue:
+        raise Invalid(f"--queue takes one name; say it again for another, not {queue[:80]!r}.")
+    return queue
+
+
+@worker.command("ls")
+def ls(
+    ctx: typer.Context,
+    all_: Annotated[bool, Opt("--all", help="Also those that left or were lost within the hour.")] = False,
+    json: Json = False,
+) -> None:
+    """List the workers that are registered.
+
+    \b
+    Example: agentq worker ls
+    Example: agentq worker ls --all
+    """
+    server = connect_server(ctx)
+    found = list_recent_workers(server.records) if all_ else group_workers(server.records.workers())
+    if json:
+        for records in found.values():
+            print_json(worker_json(records))
+        return
+    rows = []
+    for name, records in found.items():
+        described = records[0].identity
+        taken = f"{sum(len(record.runs) for record in records)}/{described.slots}"
+        given = {name: value for name, value in described.labels.items() if not is_built_in_label(name)}
+        labels = " ".join(f"{key}={value}" for key, value in sorted(given.items()))
+        queues = ",".join(described.queues)
+        ended = [_format_end(records)] if all_ else []
+        agents = _format_agents(described.labels)
+        rows.append([name, worker_state(records), taken, _format_last_seen(records), *ended, queues, agents, labels])
+    head = ["worker", "state", "slots", "heard", *(["ended"] if all_ else []), "queues", "agents", "labels"]
+    print_table(head, rows, cut={"queues", "agents", "labels"})
+    for name, records in found.items():
+        if silence := describe_silence(records, server.store.time_ms(), server.settings.reap_grace_ms):
+            print_note(f"{name} {silence}.")
+    if not rows and on_terminal():
+        print_note("no worker is registered; start one with `agentq worker`.")
+
+
+@worker.command("show")
+def show(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
+    """Show all that is known of workers, and what they hold.
+
+    For an hour after a worker has left or was lost, it tells how it ended.
+
+    \b
+    Example: agentq worker show WORKER
+    """
+    server = connect_server(ctx)
+    found = list_recent_workers(server.records)
+    for name in [_find_worker(found, text) for text in worker]:
+        records = found[name]
+        if json:
+            print_json(worker_json(records))
+            continue
+        described = records[0].identity
+        print(
+            f"{bold(name)}  {paint(worker_state(records), like='ok' if worker_state(records) == 'ready' else 'warn')}"
+        )
+        print_pairs(
+            [
+                ("slots", str(described.slots)),
+                ("queues", ", ".join(described.queues)),
+                ("agents", _format_agents(described.labels)),
+                ("labels", ", ".join(f"{key}={value}" for key, value in _other_labels(described.labels))),
+                ("takes", "only what demands a label of it" if described.only_matching else ""),
+                ("about", ", ".join(f"{key} {value}" for key, value in sorted(described.about.items()))),
+                ("registered", _format_moment(records[0].registered_at_ms)),
+                ("runs ended", str(sum(record.runs_ended for record in records))),
+                ("heard", _format_last_seen(records)),
+                ("ended", ": ".join(filter(None, (_format_end(records), records[0].ended_why)))),
+                ("silent", describe_silence(records, server.store.time_ms(), server.settings.reap_grace_ms)),
+                ("holds", ", ".join(run for record in records for run in sorted(record.runs))),
+            ],
+            indent=2,
+        )
+
+
+@worker.command("drain")
+def drain(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
+    """Let workers claim nothing more, finish or hand back what they hold, and end.
+
+    \b
+    Example: agentq worker drain WORKER
+    """
+    _drain_workers(connect_server(ctx), worker, json, hurry=False)
+
+
+@worker.command("stop")
+def stop(ctx: typer.Context, worker: Workers, json: Json = False) -> None:
+    """Let workers end now: what they run is stopped and handed back, to run again elsewhere at no cost.
+
+    Its processes get SIGTERM, the grace that each run asks for, and SIGKILL. A worker that drains already does not wait
+    any longer.
+
+    \b
+    Example: agentq worker stop WORKER
+    """
+    _drain_workers(connect_server(ctx), worker, json, hurry=True)
+
+
+def _drain_workers(server: ServerConnection, workers: list[str], json: bool, *, hurry: bool) -> None:
+    found = group_workers(server.records.workers())
+    detail = f"asked by {os.environ.get('USER', 'somebody')}"
+    for name in [_find_worker(found, text) for text in workers]:
+        first, *others = found[name]
+        order_drain(server.store, first.partition, name, detail, hurry=hurry)
+        for record in others:
+            with suppress(NotFound):  # it was quick to leave
+                order_drain(server.store, record.partition, name, detail, hurry=hurry)
+        if json:
+            print_json({"id": name, "state": "draining"})
+        else:
+            print_row(name, "draining")
+
+
+def _find_worker(everyone: dict[str, list[WorkerRecord]], text: str) -> str:
+    if text in everyone:
+        return text
+    candidates = [name for name in everyone if text and name.startswith(text)]
+    if not candidates:
+        raise NotFound(f"There is no worker {text[:80]!r}; `agentq worker ls --all` shows those that there are.")
+    if len(candidates) > 1:
+        raise Invalid(f"Several workers have an id that begins so: {', '.join(candidates[:10])}; write more of it.")
+    return candidates[0]
+
+
+def _format_last_seen(records: list[WorkerRecord]) -> str:
+    return _format_moment(min(record.seen_at_ms for record in records))
+
+
+def _format_end(records: list[WorkerRecord]) -> str:
+    return _format_moment(records[0].ended_at_ms)
+
+
+def _format_moment(at_ms: int | None) -> str:
+    """How long ago, for a person; when, for a program."""
+    if at_ms is None:
+        return ""
+    return f"{format_duration(wall_ms() - at_ms)} ago" if on_terminal() else format_iso(at_ms)
+
+
+def _other_labels(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Labels that do not tell of agents."""
+    return sorted((key, value) for key, value in labels.items() if not key.startswith(AGENT_LABEL))
+
+
+def _format_agents(labels: Mapping[str, str]) -> str:
+    """Those that it can take runs of; one whose accounts are all at their limits stands in brackets."""
+    found = {name.removeprefix(AGENT_LABEL): value for name, value in labels.items() if name.startswith(AGENT_LABEL)}
+    return ",".join(name if value == AGENT_READY else f"({name})" for name, value in sorted(found.items()))

@@ -1,0 +1,197 @@
+"""`agentq worktree`: the worktrees of runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentq.cli.connect import connect_server, home_folder, print_note, read_settings
+from agentq.cli.options import TYPER_SETTINGS, Json
+from agentq.cli.render import on_terminal, print_json, print_table
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.id_lookup import matches_id
+from agentq.coordinator.model.durations import format_duration, format_iso, parse_duration_ms
+
+if TYPE_CHECKING:
+    from agentq.worker.workspace.worktree.retention import FoundWorktree
+
+Opt = typer.Option
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run: its id, the beginning or end of it, or PLAN/TASK.")
+]
+
+worktree = typer.Typer(**TYPER_SETTINGS, no_args_is_help=True, help="Look after the worktrees of runs on this machine.")
+
+
+@worktree.callback(epilog="Example: agentq worktree ls")
+def _worktree(ctx: typer.Context) -> None:
+    """Look after the worktrees of runs on this machine."""
+    if "AGENTQ_DOOR" in os.environ:
+        from agentq.cli.agent_socket import refuse_in_agent_run
+
+        refuse_in_agent_run(ctx)
+
+
+@worktree.command("ls")
+def ls(
+    ctx: typer.Context,
+    size: Annotated[bool, Opt("--size", help="Say what each takes on the disk, which takes a while.")] = False,
+    json: Json = False,
+) -> None:
+    """List the worktrees that there are, the oldest first, and why each is there.
+
+    \b
+    Example: agentq worktree ls
+    """
+    from agentq.worker.workspace.worktree.retention import find_unrecorded
+
+    found = _list_worktrees(ctx, sizes=size)
+    unknown = [str(path) for path in find_unrecorded(home_folder(read_settings(ctx).settings))]
+    if json:
+        for each in found:
+            print_json(_worktree_record(each))
+        for path in unknown:
+            print_json({"run": None, "is": "unknown", "path": path})
+        return
+    rows = []
+    for each in found:
+        row = [each.note.run or "-", each.kind, _format_age(each), each.note.repository or str(each.note.common)]
+        rows.append([*row, *([_format_size(each.bytes)] if size else []), str(each.note.path), each.why])
+    rows += [["-", "unknown", "", "", *([""] if size else []), path, "nobody has noted it: yours"] for path in unknown]
+    heads = ["run", "is", "since", "repository", *(["size"] if size else []), "path", "why"]
+    print_table(heads, rows)
+    if not rows and on_terminal():
+        print_note("there are no worktrees of runs on this machine.")
+
+
+@worktree.command("open")
+def open_(
+    ctx: typer.Context,
+    run: RunArgument,
+    shell: Annotated[bool, Opt("--shell", help="Start your $SHELL in it.")] = False,
+    editor: Annotated[bool, Opt("--editor", help="Start your $VISUAL or $EDITOR in it.")] = False,
+) -> None:
+    """Print where the worktree of a run is, or start something there.
+
+    \b
+    Example: cd "$(agentq worktree open RUN)"
+    Example: agentq worktree open RUN --shell
+    """
+    if shell and editor:
+        raise Invalid("--shell and --editor do not go together.")
+    each = _find_worktree(_list_worktrees(ctx), connect_server(ctx).find(run) if "/" in run else run)
+    if not shell and not editor:
+        print(each.note.path)
+        return
+    if each.kind == "running":
+        print_note("its run works in it at this moment.")
+    raise typer.Exit(_start_program(_program_command("editor" if editor else "shell"), each))
+
+
+@worktree.command("prune")
+def prune(
+    ctx: typer.Context,
+    older: Annotated[
+        str | None, Opt(metavar="DURATION", help="Those that nobody has worked in for so long; worktree_keep_ms.")
+    ] = None,
+    everything: Annotated[bool, Opt("--all", help="All that no run works in.")] = False,
+    yes: Annotated[bool, Opt("--yes", "-y", help="Do it.")] = False,
+    json: Json = False,
+) -> None:
+    """Show which worktrees would be taken away and why; with --yes, take them away.
+
+    No work is lost by that: what is not in the branch that it is for stays in the repository, as refs/agentq/RUN.
+
+    \b
+    Example: agentq worktree prune --older 2d
+    Example: agentq worktree prune --all --yes
+    """
+    from agentq.worker.workspace.worktree.retention import RetentionPolicy, remove_found, select_removals
+
+    if everything and older is not None:
+        raise Invalid("--all takes away the new ones, too; it does not go with --older.")
+    layered = read_settings(ctx)
+    keep_ms = -1 if everything else layered.worker.worktree_keep_ms if older is None else parse_duration_ms(older)
+    going = list(
+        select_removals(_list_worktrees(ctx, sizes=True), RetentionPolicy(keep_ms, layered.worker.worktree_disk))
+    )
+    home = home_folder(layered.settings)
+    for each, why in going:
+        why = "no run works in it" if everything else why
+        done = remove_found(each, home) if yes else None
+        if json:
+            print_json({**_worktree_record(each), "because": why, "done": done})
+        elif done is not None:
+            print(done)
+        else:
+            print(f"would remove {each.note.path}  {_format_size(each.bytes)}  {each.note.run or 'idle'}: {why}")
+    if going and not yes:
+        print_note("nothing was changed; --yes takes them away. What is not merged stays as refs/agentq/RUN.")
+    elif not going and on_terminal():
+        print_note("there is nothing to take away; --all takes away all that no run works in.")
+
+
+def _list_worktrees(ctx: typer.Context, *, sizes: bool = False) -> list[FoundWorktree]:
+    from agentq.worker.workspace.worktree.retention import list_worktrees
+
+    return list_worktrees(home_folder(read_settings(ctx).settings), sizes=sizes)
+
+
+def _find_worktree(found: list[FoundWorktree], text: str) -> FoundWorktree:
+    """The worktree of a run, by its id, or by the beginning or end of it."""
+    there = [each for each in found if each.note.run and each.note.run == text]
+    there = there or [each for each in found if each.note.run and matches_id(each.note.run, text)]
+    if not there:
+        raise NotFound(
+            f"There is no worktree of {text[:80]!r} on this machine; `agentq worktree ls` shows those that there are. "
+            "What it did that is not merged is kept in its repository as refs/agentq/RUN."
+        )
+    names = {each.note.run for each in there}
+    if len(names) > 1:
+        raise Invalid(
+            f"{text[:80]!r} begins or ends the ids of several runs: {', '.join(sorted(names)[:10])}; write more."
+        )
+    return there[-1]
+
+
+def _program_command(what: str) -> list[str]:
+    names = ("VISUAL", "EDITOR") if what == "editor" else ("SHELL",)
+    said = next((os.environ[name] for name in names if os.environ.get(name)), "" if what == "editor" else "/bin/sh")
+    if not said:
+        raise Invalid("Neither VISUAL nor EDITOR says which editor to start.")
+    return [*shlex.split(said), *(["."] if what == "editor" else [])]
+
+
+def _start_program(argv: list[str], found: FoundWorktree) -> int:
+    try:
+        return subprocess.run(argv, cwd=found.note.path).returncode
+    except OSError as error:
+        raise Invalid(f"{argv[0]} cannot be started: {error.strerror}.") from error
+
+
+def _format_age(found: FoundWorktree) -> str:
+    return f"{format_duration(wall_ms() - found.since_ms)} ago" if on_terminal() else format_iso(found.since_ms)
+
+
+def _format_size(size: int | None) -> str:
+    return "" if size is None else f"{size / 2**20:,.1f} MiB"
+
+
+def _worktree_record(found: FoundWorktree) -> dict[str, Any]:
+    return {
+        "run": found.note.run or None,
+        "is": found.kind,
+        "path": str(found.note.path),
+        "repository": found.note.repository or str(found.note.common),
+        "branch": found.note.branch,
+        "base": found.note.base or None,
+        "since": format_iso(found.since_ms),
+        "worker": found.note.worker or None,
+        "why": found.why or None,
+        "bytes": found.bytes,
+    }

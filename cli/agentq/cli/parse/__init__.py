@@ -1,0 +1,1 @@
+"""What was typed: options, arguments, and the faults in them."""

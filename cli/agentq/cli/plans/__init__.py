@@ -1,0 +1,1 @@
+"""Plans on the command line: reading, running, watching, summing up."""

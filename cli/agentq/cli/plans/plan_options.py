@@ -1,0 +1,155 @@
+"""Plans as the command line takes them: files that are read, and ids that may be cut short."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentq.cli.connect import ServerConnection
+from agentq.cli.parse.key_values import parse_key_values
+from agentq.cli.unknown_names import note_unknown_limits
+from agentq.coordinator.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from agentq.coordinator.plans.verbs import PlanRecord, Plans
+    from agentq.planning.compiler import CompiledPlan
+
+Opt = typer.Option
+PlanFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="A plan: YAML, JSON or JSON lines; - for what comes in here.")
+]
+PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="Its id, or a beginning that only one id has.")]
+PlanOrNewest = Annotated[
+    str | None, typer.Argument(metavar="[PLAN]", help="Its id, or a beginning that only one id has; else the newest.")
+]
+Vars = Annotated[list[str] | None, Opt(metavar="K=V", help="The value of a variable. Repeat for more.")]
+Base = Annotated[str | None, Opt(metavar="REF", help="What the work starts from, such as main.")]
+Target = Annotated[str | None, Opt(metavar="BRANCH", help="The branch that the work goes to.")]
+UpdateCheckout = Annotated[bool, Opt("--update-checkout", help="The checkout may follow, if it is clean and on it.")]
+FailFast = Annotated[bool, Opt("--fail-fast", help="The first task that fails stops the plan.")]
+KeepGoing = Annotated[bool, Opt("--keep-going", help="What does not need a task that failed goes on.")]
+
+
+def take_plan_options(
+    plan: Annotated[str | None, Opt(metavar="PLAN", help="Make it a task of this plan, which may have begun.")] = None,
+    task: Annotated[str | None, Opt(metavar="ID", help="What it is called in that plan.")] = None,
+    needs: Annotated[list[str] | None, Opt(metavar="ID", help="A task of the plan that it needs. Repeat.")] = None,
+) -> None:
+    """These are options of `agentq submit`, which takes them over by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What was said on the command line of how a plan is to be carried out."""
+
+    variables: Sequence[str] | None = None
+    base: str | None = None
+    target: str | None = None
+    update_checkout: bool = False
+    fail_fast: bool = False
+    keep_going: bool = False
+
+    @property
+    def on_failed(self) -> str | None:
+        if self.fail_fast and self.keep_going:
+            raise Invalid("--fail-fast and --keep-going contradict each other; give one of them.")
+        return "fail-plan" if self.fail_fast else "skip" if self.keep_going else None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlan:
+    """A plan that was read from a file, with the id that it will have."""
+
+    id: str
+    compiled: CompiledPlan
+    file: str
+    folder: str
+    shapes: dict[str, str] = field(default_factory=dict)
+    """What each task is, as a digest."""
+    given: dict[str, str] = field(default_factory=dict)
+    """Runs of earlier plans of the file that are not done again, by their tasks."""
+
+
+def check_plan(file: str, variables: Sequence[str] | None) -> CompiledPlan:
+    """Read a plan for its own sake, wherever that is done. Of a repository only that its folder is one is looked at."""
+    from agentq.planning.compiler import compile_plan
+    from agentq.planning.errors import InvalidPlan
+    from agentq.planning.expand.expander import expand_plan
+    from agentq.planning.repository import PlanRepository, find_repository_faults, needs_worktrees
+
+    whole = expand_plan(file, parse_key_values(variables or (), "--var"))
+    said = whole.plan
+    somewhere = PlanRepository("/somewhere", True, said.base or "HEAD", said.target or f"agentq/{whole.name}")
+    faults = find_repository_faults(said, whole.table, whole.folder)
+    try:
+        compiled = compile_plan(whole, whole.name, somewhere if needs_worktrees(whole) else None)
+    except InvalidPlan as faulty:
+        raise InvalidPlan([*faulty.faults, *faults]) from None
+    if faults:
+        raise InvalidPlan(faults)
+    return compiled
+
+
+def load_plan(file: str, wanted: PlanOptions) -> LoadedPlan:
+    """Read a plan, and look at the repository that it is for."""
+    from agentq.coordinator.plans.verbs import make_plan_id
+    from agentq.planning.compiler import compile_plan
+    from agentq.planning.expand.expander import expand_plan
+    from agentq.planning.repository import RepositoryOptions, find_repository
+    from agentq.planning.reuse import digest_tasks
+
+    on_failed = wanted.on_failed
+    whole = expand_plan(file, parse_key_values(wanted.variables or (), "--var"))
+    if on_failed is not None:
+        whole = whole._replace(plan=whole.plan.model_copy(update={"on_failed": on_failed}))
+    if (wanted.base or wanted.target or wanted.update_checkout) and whole.plan.repository == "none":
+        raise Invalid("--base, --target and --update-checkout are for a plan with a repository; this one has none.")
+    site = find_repository(whole, RepositoryOptions(wanted.base, wanted.target, wanted.update_checkout))
+    plan = make_plan_id(whole.name)
+    compiled = compile_plan(whole, plan, site)
+    if not compiled.tasks:
+        raise Invalid(f"{file} has no task that is left to do.")
+    path = "" if file == "-" else os.path.abspath(file)
+    return LoadedPlan(plan, compiled, path, str(whole.folder), digest_tasks(compiled.tasks, plan))
+
+
+def submit_loaded_plan(
+    server: ServerConnection, plan: LoadedPlan, *, crewed: bool = False, durable: bool = False
+) -> str:
+    """Submit a plan that was read; its id."""
+    from agentq.cli.parse.agent_options import check_agents
+    from agentq.coordinator.plans.verbs import Plans
+    from agentq.planning.submit import PLAN_LIMIT, build_header, submit_plan
+
+    specs = [task.spec for task in plan.compiled.tasks]
+    check_agents(server, specs)
+    note_unknown_limits(server, specs, but={f"{PLAN_LIMIT}{plan.id}"})
+    head = build_header(plan.compiled, file=plan.file, folder=plan.folder, host=socket.gethostname(), crewed=crewed)
+    head = head.model_copy(update={"shapes": plan.shapes, "given": plan.given})
+    return submit_plan(Plans(server.queue), plan.id, head, plan.compiled.tasks, durable=durable)
+
+
+def open_plans(server: ServerConnection) -> Plans:
+    from agentq.coordinator.plans.verbs import Plans
+
+    return Plans(server.queue)
+
+
+def find_plan_or_newest(server: ServerConnection, text: str | None) -> PlanRecord:
+    """The plan that is meant; the newest if none is named."""
+    if text is not None:
+        return find_plan(server, text)
+    page, _ = open_plans(server).ls(limit=1)
+    if not page:
+        raise NotFound("There is no plan; `agentq run plan.yaml` begins one.")
+    return page[0]
+
+
+def find_plan(server: ServerConnection, text: str) -> PlanRecord:
+    """The plan of that id, or the newest of that name, rather one that goes on; or the only one that begins so."""
+    return server.references.plan(text)

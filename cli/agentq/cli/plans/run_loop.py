@@ -1,0 +1,145 @@
+"""A plan carried out: workers here or elsewhere do its tasks, and somebody looks on until it has ended.
+
+The first Ctrl-C lets nothing more begin and waits for what runs; the second one does not wait. Either way, and after a
+crash of anything at any point, `agentq resume` goes on: all that is known of the plan is with the server.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Event
+from types import FrameType
+from typing import Any
+
+from agentq.cli.connect import ServerConnection, embedded_server, home_folder, print_note
+from agentq.cli.plans.local_worker import LocalWorker
+from agentq.cli.plans.plan_options import open_plans
+from agentq.cli.plans.progress import PlanProgress, open_progress
+from agentq.cli.plans.summary import PlanSummary
+from agentq.cli.plans.watch import PlanWatch
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.config.settings import LayeredSettings
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.planning.submit import PlanHeader, complete_plan, remove_parallel_limit
+from agentq.worker.cleanup.takeover import take_over_locally
+
+POLL_MS = 250
+INCOMPLETE_PLAN_MS = 2_000
+"""How long a plan may be seen without its seal before it is taken for one whose submit was cut."""
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class PlanRunner:
+    """One plan, from here until it has ended or somebody has had enough."""
+
+    def __init__(self, server: ServerConnection, plan: str, head: PlanHeader, settings: LayeredSettings) -> None:
+        self._server = server
+        self._labels = settings.worker.labels
+        self._plan = plan
+        self._head = head
+        self._embedded = not settings.settings.url
+        self._signals = 0
+        self._told = 0
+        self._away = False
+        self._trouble = ""
+        self._pause = Event()
+
+    def carry_out(self, workers: int, *, json: bool) -> int:
+        """Work on it and look on; the exit code."""
+        self._complete()
+        watch = PlanWatch(self._server, self._plan)
+        settings = self._server.settings
+        head = self._head
+        back = partial(take_over_locally, self._server.store, settings.namespace)
+        home = home_folder(settings)
+        crew = LocalWorker(settings, home, self._plan, head.queues, self._labels, alone=head.crewed, hand_back=back)
+        with self._heard():
+            try:
+                if workers and watch.record.ended is None:
+                    workers = self._engage(crew, workers)
+                with open_progress(self._server, watch, self._head, quiet=json) as shown:
+                    self._look_on(watch, crew, shown, workers)
+            finally:
+                crew.end()
+        summary = PlanSummary(self._server, watch, self._head, self._trouble, interrupted=bool(self._signals))
+        watch.close()
+        if watch.record.ended is not None:
+            remove_parallel_limit(open_plans(self._server), self._plan, self._head)
+            if not self._trouble:
+                crew.tidy()
+        return summary.tell(json=json)
+
+    def _complete(self) -> None:
+        """Submit what is missing, if its submit was cut; somebody else may be about to do that, or add a task."""
+        plans = open_plans(self._server)
+        until_ms = monotonic_ms() + INCOMPLETE_PLAN_MS
+        while not (record := plans.get(self._plan)).sealed and monotonic_ms() < until_ms:
+            self._pause.wait(POLL_MS / 1000)
+        if not record.sealed:
+            complete_plan(plans, self._plan)
+            print_note(f"the submit of {self._plan} was cut; it is complete now.")
+
+    def _engage(self, crew: LocalWorker, workers: int) -> int:
+        if not crew.take():
+            print_note(f"somebody on this machine works on {self._plan} already; this only looks on.")
+            return 0
+        crew.start(workers)
+        return workers
+
+    def _look_on(self, watch: PlanWatch, crew: LocalWorker, shown: PlanProgress, workers: int) -> None:
+        """Until it has ended, or those who work on it have."""
+        while watch.record.ended is None:
+            self._obey(crew, shown, workers)
+            if self._is_over(crew, workers, shown):
+                return
+            try:
+                shown.tell(watch.again() if self._away else watch.look(POLL_MS))
+                self._away = False
+            except (Unreachable, TryLater) as error:
+                self._outage(error, shown)
+
+    def _is_over(self, crew: LocalWorker, workers: int, shown: PlanProgress) -> bool:
+        """Whether there is nothing to look at any more, though the plan goes on."""
+        if not workers:
+            return self._signals > 0
+        if crew.draining:
+            return not crew.works
+        self._trouble = crew.look(shown.say)
+        return bool(self._trouble)
+
+    def _obey(self, crew: LocalWorker, shown: PlanProgress, workers: int) -> None:
+        """Do as the signals say that have come since."""
+        while self._told < self._signals and workers:
+            self._told += 1
+            crew.drain()
+            if self._told == 1:
+                shown.say("nothing more begins; what runs is finished. Ctrl-C once more stops it now.")
+            elif self._told == 2:
+                shown.say("what runs is stopped now, and begins again when you resume.")
+
+    def _outage(self, error: Exception, shown: PlanProgress) -> None:
+        """The server is away: bring ours back, or wait for it for as long as somebody looks on."""
+        if not self._away:
+            shown.say(f"{error} It goes on when the server is back.")
+        self._away = True
+        self._pause.wait(POLL_MS / 1000)
+        if self._embedded:
+            with suppress(AgentqError):
+                embedded_server(self._server.settings).start()
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Count the signals instead of dying of them."""
+
+        def count(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as it is called
+            self._signals += 1
+
+        before: dict[int, Any] = {number: signal.signal(number, count) for number in HANDLED_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Settings of a process: where they come from, and what they may say."""

@@ -1,0 +1,1 @@
+"""The stream of events, and who follows it."""

@@ -1,0 +1,1 @@
+"""Queues and limits: pausing, purging, weights, room under a key."""

@@ -1,0 +1,1 @@
+"""Runs: submit, records, logs, outcomes, and the verbs that change them."""

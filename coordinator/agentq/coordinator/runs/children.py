@@ -1,0 +1,98 @@
+"""The children of a run as one of its attempts looks after them: it has to hold the run, which the scripts see to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pydantic_core import to_json
+
+from agentq.coordinator import bounds
+from agentq.coordinator.errors import Invalid, NotAllowed, NotFound, refusal_error
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.end_waiter import RunEndWaiter, WakeFlag
+from agentq.coordinator.runs.logs import Logs, RunLogEntry
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import Claim, RunVerbs, parse_receipt
+
+FORBIDDEN_CHILD_FIELDS = {"plan", "session", "dedupe_key"}
+"""What decides in which partition a run lives; a child lives in that of its parent."""
+
+
+class AttemptChildren:
+    """Those of one attempt's run."""
+
+    def __init__(self, queue: RunVerbs, claim: Claim) -> None:
+        self._queue = queue
+        self._records = RunQueries(queue.store)
+        self._claim = claim
+
+    def submit(self, spec: RunSpec, *, most: int, run_id: str | None = None) -> str:
+        """Put a child into the world, if there are fewer than so many that have not been heard of; its id."""
+        if len(spec.after) > bounds.DEPENDENCIES_A_CALL:
+            raise Invalid(f"A child can wait for {bounds.DEPENDENCIES_A_CALL} others at the most.")
+        if spec.parent not in (None, self._claim.id):
+            raise NotAllowed(f"A run has children of its own only, not of {spec.parent}.")
+        if strange := sorted(spec.model_fields_set & FORBIDDEN_CHILD_FIELDS):
+            raise NotAllowed(f"A child has no {strange[0]}: that would concern runs of others.")
+        spec = spec.model_copy(update={"parent": self._claim.id})
+        run_id, partition = self._queue.address(spec, run_id)
+        door = spec.to_door() | {"parent": self._claim.id, "fence": self._claim.fence, "most": most}
+        (word,) = self._queue.store.call("run/submit", partition, run_id, spec.lane, spec.to_wire(), to_json(door))
+        receipt = parse_receipt(run_id, word)
+        if receipt.refused is not None:
+            raise receipt.refused
+        return receipt.id
+
+    def cancel(self, child: str, reason: str) -> State:
+        """End one of them."""
+        words = (child, reason[: bounds.ERROR_CHARACTERS], bounds.STOP_MS, self._claim.id, self._claim.fence)
+        reply = str(self._queue.store.call("run/cancel", partition_of(child), *words))
+        refused = refusal_error(reply, f"run {child}")
+        if refused is not None:
+            raise refused
+        return State(reply.removeprefix("ok "))
+
+    def get(self, run_id: str) -> RunRecord:
+        """One of them, or the run itself; what is not theirs cannot be told from what is not there."""
+        with suppress(NotFound):
+            run = self._records.get(run_id)
+            if run.id == self._claim.id or run.spec.parent == self._claim.id:
+                return run
+        raise NotAllowed(f"The run {run_id} is neither {self._claim.id} nor a child of it.")
+
+    def written(self, child: str, after: str, characters: int) -> tuple[list[RunLogEntry], bool]:
+        """What one of them wrote after a point, about so much at a time, and whether there is more."""
+        log, entries, size = Logs(self._queue.store), list[RunLogEntry](), 0
+        for entry in log.read(self.get(child).id, after):
+            size += len(entry.text)
+            entries.append(entry)
+            if size >= characters:
+                return entries, True
+        return entries, False
+
+
+class WorkerChildren:
+    """Those of all runs that one worker holds, and whoever is to be told when one of them has ended."""
+
+    def __init__(self, queue: RunVerbs) -> None:
+        self._queue = queue
+        self._outcomes = RunEndWaiter(queue.store)
+
+    def of(self, claim: Claim) -> AttemptChildren:
+        """Those of one attempt's run."""
+        return AttemptChildren(self._queue, claim)
+
+    def enter(self, claim: Claim, run_id: str, bell: WakeFlag) -> None:  # noqa: ARG002 - the server itself does not ask whose
+        """Have a bell rung from now on whenever it is time to look at a run."""
+        self._outcomes.enter(run_id, bell)
+
+    def leave(self, run_id: str, bell: WakeFlag) -> None:
+        """Do not ring it any more."""
+        self._outcomes.leave(run_id, bell)
+
+    def close(self) -> None:
+        """Nobody may wait any more."""
+        self._outcomes.close()

@@ -1,0 +1,1 @@
+"""Schedules: what makes runs by the clock."""

@@ -1,0 +1,196 @@
+"""When the ticks of a schedule come: by cron in a time zone, in a fixed interval, or once; which of them still count.
+
+A tick is a time, in milliseconds. All that is asked here is computed from a rule and times alone, so that whoever asks
+gets the same answer. Cron lines mean what they mean to Debian's cron when the clocks change: a job at a fixed time that
+falls into the hour that is left out runs right after it, and one in the hour that comes twice runs the first time; one
+whose minute or hour begins with `*` goes by the time that really passes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentq.coordinator import bounds as most
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.model.durations import format_duration, format_iso
+from agentq.coordinator.model.field_types import Milliseconds
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+CRON_EXAMPLE = "30 2 * * *"
+CRON_ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+CRON_FIELDS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31",
+    "month": "1 to 12",
+    "day-of-week": "0 to 7",
+}
+LOOKBACK_STEPS_MS = (60_000, 3_600_000, 86_400_000, most.CATCH_UP_MS_MAX)
+"""How far back the latest tick is looked for, step by step, so that few ticks are counted up on the way."""
+
+TimestampMs = Annotated[int, Field(ge=0, le=most.DUE_AT_MS_MAX)]
+
+
+class ScheduleStep(NamedTuple):
+    """What is to be done of a schedule: run a tick, or none where all were missed; and what comes next, if anything."""
+
+    tick_ms: int | None
+    next_ms: int | None
+
+
+class ScheduleRule(BaseModel):
+    """The times of a schedule."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    cron: Annotated[str, Field(max_length=most.CRON_LENGTH)] | None = None
+    tz: str = "UTC"
+    every_ms: Annotated[int, Field(ge=most.EVERY_MS_MIN, le=most.DELAY_MS_MAX)] | None = None
+    start_ms: TimestampMs | None = None
+    """From when the interval counts, its first tick being one interval later; from when it is added, if not given."""
+    at_ms: TimestampMs | None = None
+    until_ms: TimestampMs | None = None
+    """No tick comes after this."""
+    jitter_ms: Annotated[int, Field(ge=0, le=most.JITTER_MS_MAX)] = 0
+    missed: Literal["none", "latest", "all"] = "none"
+    """What becomes of ticks that nobody was there for: nothing, or within `catch_up_ms` the latest or all are run."""
+    catch_up_ms: Annotated[Milliseconds, Field(gt=0, le=most.CATCH_UP_MS_MAX)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_rule(self) -> Self:
+        if sum(each is not None for each in (self.cron, self.every_ms, self.at_ms)) != 1:
+            raise ValueError("a schedule needs one of cron, every_ms and at_ms")
+        if self.every_ms is not None and self.jitter_ms >= self.every_ms:
+            raise ValueError(f"a jitter of {format_duration(self.jitter_ms)} is not less than the interval")
+        if (self.missed == "none") != (self.catch_up_ms is None):
+            raise ValueError("to catch up takes both: which ticks (latest or all), and how late they may be")
+        return self
+
+    def after(self, at_ms: int) -> int | None:
+        """The first tick later than this."""
+        tick = self._after(at_ms)
+        return None if tick is None or tick > (self.until_ms or most.DUE_AT_MS_MAX) else tick
+
+    def _after(self, at_ms: int) -> int | None:
+        if self.every_ms is not None:
+            start_ms = self.start_ms or 0
+            return start_ms + self.every_ms * max(1, (at_ms - start_ms) // self.every_ms + 1)
+        if self.at_ms is not None:
+            return self.at_ms if self.at_ms > at_ms else None
+        return next_cron_tick(self.cron or "", self.tz, at_ms)
+
+    def wake_ms(self, schedule: str, tick_ms: int) -> int:
+        """When a tick is run: a little later than it comes, by as much for whoever asks."""
+        if not self.jitter_ms:
+            return tick_ms
+        chance = int.from_bytes(blake2b(f"jitter {schedule} {tick_ms}".encode(), digest_size=8).digest())
+        return tick_ms + chance % self.jitter_ms
+
+    def step(self, schedule: str, next_ms: int, now_ms: int) -> ScheduleStep:
+        """What is due of it now, if `next_ms` is its next tick. Ticks before the one to run were missed."""
+        oldest_ms = now_ms - (self.catch_up_ms or most.TICK_DELAY_MS_MAX)
+
+        def due(tick_ms: int | None) -> bool:
+            return tick_ms is not None and self.wake_ms(schedule, tick_ms) <= now_ms
+
+        first = self._from(next_ms, oldest_ms - self.jitter_ms)
+        while first is not None and self.wake_ms(schedule, first) < oldest_ms:
+            first = self.after(first)
+        if first is None or not due(first):
+            return ScheduleStep(None, first)
+        tick = first if self.missed == "all" else self._latest(first, now_ms, schedule)
+        return ScheduleStep(tick, self.after(tick))
+
+    def _latest(self, first: int, now_ms: int, schedule: str) -> int:
+        """The last tick that is due, of those from `first` on."""
+        for back_ms in LOOKBACK_STEPS_MS:
+            later = self._from(first, now_ms - back_ms - self.jitter_ms)
+            if later is not None and self.wake_ms(schedule, later) <= now_ms:
+                first = later
+                break
+        while (later := self.after(first)) is not None and self.wake_ms(schedule, later) <= now_ms:
+            first = later
+        return first
+
+    def _from(self, next_ms: int, at_ms: int) -> int | None:
+        """The first tick at this time or later, where that is later than the next one."""
+        return next_ms if at_ms <= next_ms else self.after(at_ms - 1)
+
+    def describe(self) -> str:
+        """The rule in a few words."""
+        if self.cron is not None:
+            return f"{self.cron} ({self.tz})"
+        return (
+            f"every {format_duration(self.every_ms)}"
+            if self.every_ms is not None
+            else f"at {format_iso(self.at_ms or 0)}"
+        )
+
+
+def next_cron_tick(line: str, tz: str, at_ms: int) -> int | None:
+    """The first time later than this that a cron line tells; None if there is none in fifty years."""
+    from datetime import datetime  # with cronsim and zoneinfo, for those alone who have schedules
+
+    from cronsim import CronSim, CronSimError
+
+    fields = parse_cron(line)
+    try:
+        for moment in CronSim(fields, datetime.fromtimestamp(at_ms // 1000, load_timezone(tz))):
+            tick_ms = int(moment.timestamp()) * 1000
+            # In the hour that comes twice, the second time, the first is still ahead of it by the clock on the wall.
+            if tick_ms > at_ms:
+                return tick_ms
+    except CronSimError as error:
+        field = str(error).removeprefix("Bad ")
+        span = f", which goes from {CRON_FIELDS[field]}" if field in CRON_FIELDS else ""
+        raise Invalid(f"{line[:80]!r} has a wrong {field}{span}; write it like '{CRON_EXAMPLE}'.") from None
+    except (OverflowError, ValueError):
+        return None
+    return None
+
+
+def parse_cron(line: str) -> str:
+    """The five fields of a cron line, of which some have names."""
+    fields = CRON_ALIASES.get(line.strip().lower(), line)
+    if len(fields.split()) != 5 or len(fields) > most.CRON_LENGTH:
+        raise Invalid(
+            f"{line[:80]!r} is not a cron line, which has five fields: minute, hour, day, month and weekday, "
+            f"as in '{CRON_EXAMPLE}'."
+        )
+    return fields
+
+
+@lru_cache(maxsize=1024)
+def load_timezone(name: str) -> ZoneInfo:
+    """A time zone by its name."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise Invalid(
+            f"{name[:80]!r} is not a time zone{_suggest_timezone(name)}; write it like Europe/Berlin or UTC."
+        ) from None
+
+
+def _suggest_timezone(name: str) -> str:
+    from difflib import get_close_matches
+    from zoneinfo import available_timezones
+
+    by_small = {each.lower(): each for each in available_timezones()}
+    close = get_close_matches(name.lower(), by_small, n=1, cutoff=0.7)
+    return f" (perhaps {by_small[close[0]]})" if close else ""

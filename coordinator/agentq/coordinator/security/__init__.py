@@ -1,0 +1,1 @@
+"""Tokens, what they made, and secrets kept out of what is shown."""

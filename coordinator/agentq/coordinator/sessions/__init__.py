@@ -1,0 +1,1 @@
+"""Sessions: conversations with an agent, of which each run is a turn."""

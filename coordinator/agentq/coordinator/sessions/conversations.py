@@ -1,0 +1,196 @@
+"""Conversations: what an attempt of an agent begins from, and what it tells of its conversation while it goes on.
+
+They are their run's, or their session's where the run is a turn of one. All of this is said by the attempt that holds
+the run, shows its fence, and can be sent twice.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b85decode, b85encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
+
+from agentq.coordinator.bounds import (
+    CONVERSATION_FACT_CHARACTERS,
+    SPENT_COUNT_MAX,
+    SPENT_USD_MAX,
+    TOTALS_BYTES,
+    TRANSCRIPT_BYTES,
+)
+from agentq.coordinator.errors import Fenced, Invalid, refusal_error
+from agentq.coordinator.model.agent_options import AgentBudgets
+from agentq.coordinator.model.field_types import Label, Text, describe_error
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.spec import AgentSpending
+from agentq.coordinator.runs.run_record import parse_spending
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.store import NamespaceStore
+
+_fact_adapter: TypeAdapter[str] = TypeAdapter(
+    Annotated[Text, StringConstraints(max_length=CONVERSATION_FACT_CHARACTERS)]
+)
+_host_adapter: TypeAdapter[str] = TypeAdapter(Label)
+_budgets_adapter: TypeAdapter[AgentBudgets] = TypeAdapter(AgentBudgets)
+
+
+class TranscriptTooLarge(Invalid):
+    """A transcript is too large to travel; its conversation stays where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingTotals:
+    """What was spent, so far: by a run since it began or began anew, and by its session, if it has one."""
+
+    run: AgentSpending
+    session: AgentSpending | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConversation:
+    """What an attempt begins from."""
+
+    agent_session: str | None
+    """What the agent calls it; None where there is none to go on with."""
+    host: str | None
+    """Where it was last gone on with."""
+    account: str | None
+    movable: bool
+    """Whether a transcript of it can be had, with `carried`."""
+    fork: bool
+    """Whether it is another session's, to be gone on from as one of its own."""
+    begun: bool
+    """Whether an earlier attempt of this run was in it already."""
+    model: str | None
+    """That the session was begun with, or of the run's last attempt."""
+    cwd: str | None
+    totals: Mapping[str, float]
+    """The agent's own running totals when they were last told."""
+    spent: SpendingTotals
+    """Before this attempt."""
+    budgets: AgentBudgets | None
+    """Of the session."""
+
+
+class _ConversationReply(NamedTuple):
+    """The reply of the script, word for word."""
+
+    agent_session: str
+    host: str
+    account: str
+    model: str
+    cwd: str
+    carried: str
+    fork: str
+    totals: str
+    budgets: str
+    run: str
+    session: str
+    begun: str
+
+
+class AgentConversations:
+    """What the attempts of agents say."""
+
+    def __init__(self, store: NamespaceStore) -> None:
+        self.store = store
+
+    def open(self, claim: Claim) -> AgentConversation:
+        """What an attempt begins from."""
+        facts = _ConversationReply(*self._ask("conversation/get", claim))
+        return AgentConversation(
+            agent_session=facts.agent_session or None,
+            host=facts.host or None,
+            account=facts.account or None,
+            movable=facts.carried == "1",
+            fork=facts.fork == "1",
+            begun=facts.begun == "1",
+            model=facts.model or None,
+            cwd=facts.cwd or None,
+            totals=json.loads(facts.totals) if facts.totals else {},
+            spent=_parse_totals(facts.run, facts.session),
+            budgets=_budgets_adapter.validate_json(facts.budgets) if facts.budgets else None,
+        )
+
+    def bind(
+        self, claim: Claim, agent_session: str | None, *, host: str, account: str = "", model: str = "", movable: bool
+    ) -> None:
+        """Say which conversation an attempt is in; None that there is none to go on with: the next one begins anew.
+
+        Unless it is movable, later attempts and turns go to this host.
+        """
+        facts = [_validate(_fact_adapter, text or "", what) for text, what in (
+            (agent_session, "session of an agent"), (account, "account"), (model, "model")
+        )]  # fmt: skip
+        session, payer, model = facts
+        self._say(
+            "conversation/bind",
+            claim,
+            session,
+            _validate(_host_adapter, host, "host"),
+            payer,
+            model,
+            1 if movable else "",
+        )
+
+    def spend(self, claim: Claim, spending: AgentSpending, totals: Mapping[str, float] | None = None) -> SpendingTotals:
+        """Say what an attempt has spent so far, in all; returns what its run and session have, with that.
+
+        `totals` are the agent's own running totals, for the next attempt to begin from.
+        """
+        cost: CommandArgument = "" if spending.cost_usd is None else round(spending.cost_usd * 1_000_000)
+        numbers = (spending.input_tokens, spending.cached_tokens, spending.output_tokens, spending.turns)
+        if not 0 <= (spending.cost_usd or 0) < SPENT_USD_MAX or not all(
+            0 <= each < SPENT_COUNT_MAX for each in numbers
+        ):
+            raise Invalid(f"Nobody can have spent that: {spending}.")
+        told = json.dumps(dict(totals)) if totals else ""
+        if len(told) > TOTALS_BYTES:
+            raise Invalid(f"The totals have {len(told)} bytes; {TOTALS_BYTES} is the most.")
+        run, session = self._ask("conversation/record_spending", claim, cost, *numbers, told)
+        return _parse_totals(run, session)
+
+    def carry(self, claim: Claim, transcript: bytes) -> None:
+        """Keep the transcript of an attempt's conversation, for other hosts, in place of the last; it must be bound."""
+        packed = b85encode(zlib.compress(transcript))
+        if len(packed) > TRANSCRIPT_BYTES:
+            raise TranscriptTooLarge(
+                f"The transcript has {len(packed)} bytes, compressed; {TRANSCRIPT_BYTES} is the most."
+            )
+        self._say("conversation/save_transcript", claim, packed)
+
+    def carried(self, claim: Claim) -> bytes | None:
+        """The transcript of the conversation that an attempt goes on with, if it was carried."""
+        (packed,) = self._ask("conversation/get_transcript", claim)
+        try:
+            return zlib.decompress(b85decode(packed)) if packed else None
+        except (ValueError, zlib.error) as error:
+            raise Invalid(f"The transcript that was carried is broken: {error}.") from error
+
+    def _say(self, script: str, claim: Claim, *words: CommandArgument) -> None:
+        reply = self.store.call(script, partition_of(claim.id), claim.id, claim.fence, *words)
+        refused = refusal_error(str(reply), f"run {claim.id}")
+        if refused is not None:
+            raise refused
+
+    def _ask(self, script: str, claim: Claim, *words: CommandArgument) -> list[Any]:
+        reply = self.store.call(script, partition_of(claim.id), claim.id, claim.fence, *words)
+        if isinstance(reply, str):
+            raise refusal_error(reply, f"run {claim.id}") or Fenced()
+        return list(reply[1:])
+
+
+def _parse_totals(run: str, session: str) -> SpendingTotals:
+    return SpendingTotals(parse_spending(run), parse_spending(session) if session else None)
+
+
+def _validate(adapter: TypeAdapter[str], text: str, what: str) -> str:
+    try:
+        return adapter.validate_python(text)
+    except ValidationError as error:
+        raise Invalid(f"{text[:80]!r} is no {what}: {describe_error(error)}") from error

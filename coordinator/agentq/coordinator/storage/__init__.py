@@ -1,0 +1,1 @@
+"""Redis: connections, keys, scripts and how they are called."""

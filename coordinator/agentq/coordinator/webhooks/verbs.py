@@ -1,0 +1,260 @@
+"""Webhooks: addresses that are told of events. What anyone may say of them is here; who tells them is in `delivery.py`.
+
+A webhook keeps, for each partition, the place up to which it has been told. It is told one message after the other, in
+the order of the events, and again until the receiver has said yes: at least once, with the same id each time. All
+webhooks live in the first partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from agentq.coordinator.bounds import DELIVERIES_KEPT, ERROR_CHARACTERS, SECRET_OVERLAP_MS, URL_CHARACTERS
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid, NotFound, refusal_error
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
+from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.model.field_types import Name, describe_error
+from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.storage.socket_link import pairs_to_dict
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.webhooks.signature import decode_secret, make_secret
+
+HOME_PARTITION = 0
+"""The partition that webhooks live in."""
+FIELDS_PER_WEBHOOK = 3
+"""Of each webhook in the reply of the script."""
+TEST_EVENT = "webhook.test"
+
+_name_adapter: TypeAdapter[str] = TypeAdapter(Name)
+
+
+class WebhookRecord(BaseModel):
+    """A webhook as it stands. Its secret is shown once, when it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    name: str
+    url: str
+    filter: EventFilter
+    state: Literal["active", "paused", "disabled"]
+    why: str = ""
+    """Why it rests, or what its receiver said last, if that was no."""
+    created_at_ms: int
+    delivered_at_ms: int | None = None
+    """When the last message was taken."""
+    failures: int = 0
+    """Tries that failed since."""
+    failing_since_ms: int | None = None
+    retry_at_ms: int | None = None
+    at: str
+    """The places up to which it has been told, one for each partition."""
+    held: str = ""
+    """Who tells it at the moment, or did last."""
+    made_by: str = ""
+    """The token that made it; empty without one."""
+    again: int = 0
+    """Messages that are to be delivered because somebody asked for it."""
+
+
+class WebhookDelivery(BaseModel):
+    """One attempt to deliver a message."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    id: str
+    message: str
+    type: str
+    ok: bool
+    status: int | None
+    error: str
+    took_ms: int
+    attempt: int
+    asked: bool
+    """Whether somebody asked for it, as a test or once more."""
+    body: str
+
+    @property
+    def at_ms(self) -> int:
+        """When it ended, by the server's clock."""
+        return int(self.id.partition("-")[0])
+
+
+class Webhooks:
+    """What anyone may say of webhooks."""
+
+    def __init__(self, store: NamespaceStore) -> None:
+        self.store = store
+
+    def add(
+        self, name: str | None, url: str, which: EventFilter, *, secret: str | None = None, operation: str | None = None
+    ) -> tuple[WebhookRecord, str]:
+        """Make a webhook, which is told of what happens from now on; its secret is told here and nowhere else."""
+        operation = operation or self.store.nonce()
+        name = f"hook-{new_nonce()}" if name is None else _validate_name(name)
+        check_webhook_url(url)
+        secret = secret or make_secret()
+        decode_secret(secret)
+        at = ",".join(PartitionEvents(self.store, partition).last_id() for partition in self.store.partitions())
+        filter_ = which.model_dump_json(exclude_defaults=True)
+        self._say("webhook/create", name, url, filter_, secret, at, operation)
+        return self.get(name), secret
+
+    def get(self, name: str) -> WebhookRecord:
+        """A webhook as it stands."""
+        found = self._read(_validate_name(name))
+        if not found:
+            raise self._unknown(name)
+        return found[0]
+
+    def all(self) -> list[WebhookRecord]:
+        """Every webhook, the oldest first."""
+        return self._read()
+
+    def remove(self, name: str) -> None:
+        """Tell nobody through it any more."""
+        self._say("webhook/delete", _validate_name(name))
+
+    def pause(self, name: str, why: str = "") -> WebhookRecord:
+        """Let it rest. What happens meanwhile is told when it is resumed, as far as the events are kept."""
+        return self._alter(name, state="paused", why=why)
+
+    def resume(self, name: str) -> WebhookRecord:
+        """Let it go on from where it was, also one that was disabled."""
+        return self._alter(name, state="active")
+
+    def rotate(self, name: str, *, secret: str | None = None, overlap_ms: int = SECRET_OVERLAP_MS) -> str:
+        """Give it another secret, which is told here and nowhere else. The one before signs, too, for a while."""
+        secret = secret or make_secret()
+        decode_secret(secret)
+        self._alter(name, secret=secret, overlap_ms=overlap_ms)
+        return secret
+
+    def deliveries(self, name: str, *, limit: int = DELIVERIES_KEPT) -> list[WebhookDelivery]:
+        """What became of the last attempts, the newest first."""
+        self.get(name)
+        return list(self._log(name, limit))
+
+    def newest(self, name: str) -> str:
+        """The id of the last attempt that was noted; those after it are still to come."""
+        return next((each.id for each in self._log(_validate_name(name), 1)), STREAM_START)
+
+    def awaited(self, name: str, message: str, after: str, within_ms: int) -> WebhookDelivery | None:
+        """The first attempt at a message after another attempt, as soon as there is one; None when the time is over."""
+        key, deadline_ms = self.store.key(HOME_PARTITION, "deliveries", name), monotonic_ms() + within_ms
+        while (left_ms := deadline_ms - monotonic_ms()) > 0:
+            reply = self.store.connection.block("XREAD", "BLOCK", left_ms, "STREAMS", key, after, timeout_ms=left_ms)
+            for entry, flat in reply[0][1] if reply else ():
+                after, found = entry, _parse_delivery(entry, flat)
+                if found.message == message:
+                    return found
+        return None
+
+    def redeliver(self, name: str, message: str, *, operation: str | None = None) -> None:
+        """Have a message delivered again, as it was, under the same id. It is tried once."""
+        self.get(name)
+        found = next((each for each in self._log(name, DELIVERIES_KEPT) if each.message == message), None)
+        if found is None:
+            raise NotFound(
+                f"The log of the webhook {name} has no message {message[:80]!r}; it keeps the last {DELIVERIES_KEPT}."
+            )
+        self._put(name, found.message, found.type, found.body, operation)
+
+    def test(self, name: str, *, operation: str | None = None) -> str:
+        """Have a message delivered that says nothing; returns its id, under which the log will tell of it."""
+        message = f"msg_test_{operation or new_nonce()}"
+        body = format_body(TEST_EVENT, self.store.time_ms(), {"webhook": name})
+        self._put(_validate_name(name), message, TEST_EVENT, body, operation)
+        return message
+
+    def _put(self, name: str, message: str, kind: str, body: str, operation: str | None) -> None:
+        told = json.dumps({"id": message, "type": kind, "body": body}, separators=(",", ":"))
+        self._say("webhook/redeliver", name, told, operation or self.store.nonce())
+
+    def _alter(
+        self, name: str, *, state: str = "", why: str = "", secret: str = "", overlap_ms: int = 0
+    ) -> WebhookRecord:
+        self._say(
+            "webhook/update",
+            _validate_name(name),
+            state,
+            why[:ERROR_CHARACTERS],
+            secret,
+            overlap_ms,
+            self.store.nonce(),
+        )
+        return self.get(name)
+
+    def _log(self, name: str, most: int) -> Iterator[WebhookDelivery]:
+        key = self.store.key(HOME_PARTITION, "deliveries", name)
+        for entry, flat in self.store.connection.command("XREVRANGE", key, "+", "-", "COUNT", max(1, most)):
+            yield _parse_delivery(entry, flat)
+
+    def _read(self, *names: str) -> list[WebhookRecord]:
+        flat = self.store.call("webhook/list", HOME_PARTITION, *names)
+        return [_parse_webhook(*flat[at : at + FIELDS_PER_WEBHOOK]) for at in range(0, len(flat), FIELDS_PER_WEBHOOK)]
+
+    def _say(self, script: str, name: str, *words: str | int) -> None:
+        reply = str(self.store.call(script, HOME_PARTITION, name, *words))
+        if reply == "not_found":
+            raise self._unknown(name)
+        refused = refusal_error(reply, f"webhook {name}")
+        if refused is not None:
+            raise refused
+
+    def _unknown(self, name: str) -> NotFound:
+        return NotFound(f"There is no webhook {name[:80]}; `agentq webhook ls` shows those that there are.")
+
+
+def format_body(kind: str, at_ms: int, facts: dict[str, Any]) -> str:
+    """The body of a message."""
+    return json.dumps({"type": kind, "timestamp": format_iso(at_ms), "data": facts}, separators=(",", ":"))
+
+
+HTTPS_ONLY_MESSAGE = (
+    "A webhook is told over https; AGENTQ_SERVER_WEBHOOK_HTTP=true allows http, in a network of your own."
+)
+
+
+def check_webhook_url(url: str) -> None:
+    """Refuse what is no address to tell anything to; whether it may be told is found out when it is."""
+    if len(url) > URL_CHARACTERS:
+        raise Invalid(f"The address of a webhook has {URL_CHARACTERS} characters at the most, not {len(url)}.")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise Invalid("The address of a webhook is written in ASCII, without spaces.")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise Invalid(f"The address of a webhook is not valid: {error}.") from error
+    if parts.scheme not in ("https", "http") or not host:
+        raise Invalid("The address of a webhook looks like https://example.com/agentq.")
+    if parts.username is not None or parts.password is not None:
+        raise Invalid("The address of a webhook has no user or password in it; it is signed instead.")
+    if parts.fragment:
+        raise Invalid("The address of a webhook has no # in it.")
+
+
+def _parse_delivery(entry: str, flat: list[Any]) -> WebhookDelivery:
+    fields = pairs_to_dict(flat)
+    told = {"id": entry, "status": fields.pop("status") or None, "attempt": fields.pop("try")}
+    return WebhookDelivery.model_validate(told | fields | {"asked": fields["asked"] == "1"})
+
+
+def _parse_webhook(name: str, told: str, again: int) -> WebhookRecord:
+    fields: dict[str, Any] = json.loads(told)
+    of_others = {"name": name, "held": fields.get("holder", ""), "filter": json.loads(fields["which"]), "again": again}
+    return WebhookRecord.model_validate({**fields, **of_others})
+
+
+def _validate_name(name: str) -> str:
+    try:
+        return _name_adapter.validate_python(name)
+    except ValidationError as error:
+        raise Invalid(f"{name[:80]!r} is not the name of a webhook: {describe_error(error)}") from error

@@ -1,0 +1,1 @@
+"""What a worker says to the store: its lease, its claims, its orders."""

@@ -1,0 +1,1 @@
+"""Protocols of other systems, each a plug-in of the server."""

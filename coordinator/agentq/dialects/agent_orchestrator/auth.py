@@ -1,0 +1,128 @@
+"""Who may use what both runners and others use: a runner by its own token, and others by the scope of the route."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
+from agentq.coordinator.security.tokens import TokenScope
+from agentq.server.auth.access_control import Principal, RequiredScope
+from agentq.server.http.problems import TooMany
+from agentq.server.service import OUTAGE_PAUSE_S, ServerService, get_service
+from agentq.server.submission import parse_json
+
+Reply = TypeVar("Reply")
+REPORT_TIMEOUT_S = 28.0
+"""How long a report is held through an outage of the store: runners give up after 35 s, their gateway after 30."""
+EVENT_TIMEOUT_S = 4.0
+"""The same for what executors say themselves, which give up after 5 s."""
+WORK_SCOPE = RequiredScope(TokenScope.WORK, bound=True, foreign=True)
+
+
+class ScopeOrRunner(RequiredScope):
+    """The scope of a route; or a token that is bound to a runner, which has to be that of what is looked at."""
+
+    def __init__(self, scope: TokenScope) -> None:
+        super().__init__(scope, bound=True, foreign=True)
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        found = await get_service(connection).access.principal(connection)
+        connection.state.token = found.token
+        return (WORK_SCOPE if found.bound is not None else self).admit(found)
+
+
+class PollScope(RequiredScope):
+    """The scope of a poll. With a token that has asked too often, or while the store cannot be asked whether it is
+    good, it is held, and told nothing: refused three times in a row, a runner gives up for good.
+    """
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        if "authorization" not in connection.headers:
+            return await super().__call__(connection)  # which asks the store nothing
+        most_s: float = connection.app.state.embassy.timing.runner_poll_timeout
+        until_ms = monotonic_ms() + round(most_s * 1000)
+        looked = asyncio.create_task(super().__call__(connection))
+        # It is not cut off: others are looked at in the same call of the store.
+        await asyncio.wait({looked}, timeout=most_s)
+        if looked.done():
+            try:
+                return looked.result()
+            except (Unreachable, TryLater) as wait:
+                await self._hold(connection, wait, until_ms)
+        looked.add_done_callback(lambda task: task.cancelled() or task.exception())
+        raise HTTPException(204)
+
+    async def _hold(self, connection: HTTPConnection, wait: AgentqError, until_ms: int) -> None:
+        """Wait until the store can be asked again, or for as long as a poll is held."""
+        service = get_service(connection)
+        is_often = isinstance(wait, TooMany)
+        pause_s = wait.wait_ms / 1000 if isinstance(wait, TooMany) else OUTAGE_PAUSE_S
+        # Nothing is ever heard of nobody's run, but that the server is to end.
+        with service.tides.of_run("nobody") as watch:
+            while not service.tides.closing and (left_s := (until_ms - monotonic_ms()) / 1000) > 0:
+                await watch.next(min(pause_s, left_s))
+                if is_often or await self._is_back(service):
+                    return
+
+    async def _is_back(self, service: ServerService) -> bool:
+        with suppress(Unreachable, TryLater):
+            await service.ask(service.store.guard)
+            await service.ask(service.store.connection.command, "PING")
+            return True
+        return False
+
+
+async def retry_through_outage(service: ServerService, most_s: float, act: Callable[[], Awaitable[Reply]]) -> Reply:
+    """What something is answered that is said once: while the store cannot be reached it is tried again, for so long.
+
+    Their programs do not repeat a report, and a run whose end was lost would run for ever.
+    """
+    until_ms = monotonic_ms() + round(most_s * 1000)
+    while True:
+        try:
+            return await act()
+        except TooMany:
+            raise
+        except (Unreachable, TryLater):
+            left_s = (until_ms - monotonic_ms()) / 1000
+            if left_s <= 0 or service.tides.closing:
+                raise
+            with service.tides.of_run("nobody") as watch:
+                await watch.next(min(OUTAGE_PAUSE_S, left_s))
+
+
+class ReportScope(RequiredScope):
+    """The scope of a report; while the store cannot be asked whether the token is good, it is held."""
+
+    def __init__(self, most_s: float) -> None:
+        super().__init__(TokenScope.WORK, bound=True, foreign=True)
+        self._most_s = most_s
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        if "authorization" not in connection.headers:
+            return await super().__call__(connection)
+        return await retry_through_outage(get_service(connection), self._most_s, partial(super().__call__, connection))
+
+
+class SessionStartScope(RequiredScope):
+    """The scope that begins a session; or where the body is of an executor that has begun one, that of runners."""
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        assert isinstance(connection, Request), "a session is begun by a request"
+        found = await get_service(connection).access.principal(connection)
+        connection.state.token = found.token
+        body = await connection.body()
+        return (WORK_SCOPE if is_executor_body(parse_json(body) if body.strip() else {}) else self).admit(found)
+
+
+def is_executor_body(body: object) -> bool:
+    """Whether an executor says that it has begun: sessions of ours are begun without an id."""
+    return isinstance(body, dict) and "session_id" in body

@@ -1,0 +1,1 @@
+"""Blueprints, capabilities, scripts and tool servers of the other system."""

@@ -1,0 +1,208 @@
+"""Archives of blueprints and what belongs to them, in the layout that other coordinators have on their disks.
+
+    agents/NAME/agent.json              and agent.system-prompt.md, agent.mcp.json, .disabled
+    capabilities/NAME/capability.json   and capability.text.md, capability.mcp.json
+    scripts/NAME/script.json            and the file that it names
+    mcp-servers/ID/mcp-server.json
+
+Everything else in an archive, as a README.md, is passed over. `KIND/NAME.json`, as our own archives once had it, is
+read as well. Nothing of an archive is ever written to a disk.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from agentq.coordinator.bounds import BLUEPRINT_BYTES, SHELF_KEPT
+from agentq.coordinator.errors import Invalid
+from agentq.dialects.agent_orchestrator.blueprints.models import KINDS, Kind
+from agentq.server.submission import parse_json
+
+Fields = dict[str, Any]
+UNPACKED_BYTES_MAX = 64 << 20
+"""What an archive may hold in all, unpacked."""
+FILES_PER_ITEM = 8
+"""Files of one agent or script that are looked at, on average."""
+MAIN_FILES: Mapping[str, str] = {
+    "agents": "agent.json",
+    "capabilities": "capability.json",
+    "scripts": "script.json",
+    "mcp-servers": "mcp-server.json",
+}
+TEXT_FILES: Mapping[str, tuple[str, str]] = {
+    "agents": ("system_prompt", "agent.system-prompt.md"),
+    "capabilities": ("text", "capability.text.md"),
+}
+"""The field that stands in a file of its own, and that file."""
+MCP_FILES: Mapping[str, str] = {"agents": "agent.mcp.json", "capabilities": "capability.mcp.json"}
+DISABLED_FILE = ".disabled"
+STORE_FIELDS = ("created_at", "modified_at", "updated_at")
+"""What is said by whoever stores it."""
+
+_FLAT_PATH = re.compile(r"([a-z-]+)/([^/]+)\.json")
+_NESTED_PATH = re.compile(r"([a-z-]+)/([^/]+)/([^/]+)")
+
+
+class InvalidArchive(Invalid):
+    """It cannot be read, or nothing of what is kept here is in it."""
+
+
+class UnpackedArchive(NamedTuple):
+    """What an archive holds: by kind and name, as `agents/researcher`; and the kinds that it speaks of."""
+
+    everything: dict[str, Fields]
+    kinds: tuple[Kind, ...]
+
+
+def pack_files(files: Mapping[str, str], folders: Iterable[str] = ()) -> bytes:
+    """An archive of these files."""
+    archive_of = io.BytesIO()
+    with tarfile.open(fileobj=archive_of, mode="w:gz") as archive:
+        for folder in folders:
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        for name, text in files.items():
+            entry, body = tarfile.TarInfo(name), text.encode()
+            entry.size = len(body)
+            archive.addfile(entry, io.BytesIO(body))
+    return archive_of.getvalue()
+
+
+def pack_all(everything: Mapping[str, Fields]) -> bytes:
+    """All that is kept; a folder for each kind says that what is not in it is not there."""
+    files: dict[str, str] = {}
+    for path, body in sorted(everything.items()):
+        kind, _, name = path.partition("/")
+        assert kind in KINDS, path
+        files |= {f"{path}/{file}": text for file, text in _build_files(kind, name, body).items()}
+    return pack_files(files, KINDS)
+
+
+def pack_script(name: str, script: Fields) -> bytes:
+    """A script and what is known of it, in a folder of its name."""
+    return pack_files({f"{name}/{file}": text for file, text in _build_files("scripts", name, script).items()})
+
+
+def _build_files(kind: str, name: str, body: Fields) -> dict[str, str]:
+    about = {field: value for field, value in body.items() if field not in STORE_FIELDS and value is not None}
+    files: dict[str, str] = {}
+    if kind in TEXT_FILES:
+        field, file = TEXT_FILES[kind]
+        text = about.pop(field, None)
+        if text:
+            files[file] = str(text)
+    if kind in MCP_FILES and about.get("mcp_servers"):
+        files[MCP_FILES[kind]] = json.dumps({"mcpServers": about.pop("mcp_servers")}, indent=2)
+    if kind == "agents" and about.pop("status", "active") == "inactive":
+        files[DISABLED_FILE] = ""
+    if kind == "scripts":
+        about["script_file"] = _strip_folders(str(about.get("script_file") or f"{name}.py"))
+        files[about["script_file"]] = str(about.pop("script_content", ""))
+    return {MAIN_FILES[kind]: json.dumps(about, indent=2), **files}
+
+
+def _strip_folders(file: str) -> str:
+    """The name of a file without its folders: what is unpacked elsewhere stays in its folder."""
+    return file.rpartition("/")[2] or "script"
+
+
+def unpack_archive(body: bytes) -> UnpackedArchive:
+    """What an archive holds."""
+    files: dict[str, bytes] = {}
+    folders: set[str] = set()
+    try:
+        # Unpacked first: what stands before an entry may itself be of any size.
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as whole:
+            content = whole.read(UNPACKED_BYTES_MAX + 1)
+        if len(content) > UNPACKED_BYTES_MAX:
+            raise InvalidArchive("The archive holds more than can be kept.")
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+            for entry in archive:
+                path = _find_item_path(entry.name)
+                folders.add(path.partition("/")[0])
+                file = archive.extractfile(entry) if entry.isfile() else None
+                if file is None or not _is_known_path(path):
+                    continue
+                if len(files) > FILES_PER_ITEM * SHELF_KEPT or entry.size > 2 * BLUEPRINT_BYTES:
+                    raise InvalidArchive("The archive holds more than can be kept.")
+                files[path] = file.read()
+    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
+        raise InvalidArchive(f"The archive cannot be read: {error}.") from error
+    kinds = tuple(kind for kind in KINDS if kind in folders)
+    if not kinds:
+        raise InvalidArchive(f"The archive has none of the folders {', '.join(KINDS)}.")
+    return UnpackedArchive(_read_items(files), kinds)
+
+
+def _find_item_path(name: str) -> str:
+    """The path of an entry from the first folder of a kind on; all of them may stand in a folder together."""
+    parts = name.removeprefix("./").strip("/").split("/")
+    first = next((at for at, part in enumerate(parts) if part in KINDS), 0)
+    return "/".join(parts[first:])
+
+
+def _is_known_path(path: str) -> bool:
+    flat, deep = _FLAT_PATH.fullmatch(path), _NESTED_PATH.fullmatch(path)
+    if flat is not None:
+        return flat[1] in KINDS
+    if deep is None or deep[1] not in KINDS:
+        return False
+    known = (MAIN_FILES[deep[1]], TEXT_FILES.get(deep[1], ("", ""))[1], MCP_FILES.get(deep[1]), DISABLED_FILE)
+    return deep[1] == "scripts" or deep[3] in known
+
+
+def _read_items(files: Mapping[str, bytes]) -> dict[str, Fields]:
+    found: dict[str, Fields] = {}
+    for path, content in files.items():
+        kind, name = path.split("/")[:2]
+        if _FLAT_PATH.fullmatch(path) is not None:
+            found[f"{kind}/{name.removesuffix('.json')}"] = _parse_object(path, content)
+        elif path == f"{kind}/{name}/{MAIN_FILES[kind]}":
+            found[f"{kind}/{name}"] = _read_item(kind, f"{kind}/{name}", files)
+    return found
+
+
+def _read_item(kind: str, at: str, files: Mapping[str, bytes]) -> Fields:
+    """One of a kind, put together from its files."""
+    about = _parse_object(f"{at}/{MAIN_FILES[kind]}", files[f"{at}/{MAIN_FILES[kind]}"])
+    if kind in TEXT_FILES:
+        field, file = TEXT_FILES[kind]
+        if f"{at}/{file}" in files:
+            about[field] = _read_text(f"{at}/{file}", files)
+    if kind in MCP_FILES and f"{at}/{MCP_FILES[kind]}" in files:
+        about["mcp_servers"] = _parse_object(f"{at}/{MCP_FILES[kind]}", files[f"{at}/{MCP_FILES[kind]}"]).get(
+            "mcpServers"
+        )
+    if kind == "agents":
+        about["status"] = "inactive" if f"{at}/{DISABLED_FILE}" in files else about.get("status", "active")
+    if kind == "scripts" and "script_content" not in about:
+        file = f"{at}/{_strip_folders(str(about.get('script_file') or ''))}"
+        if file not in files:
+            raise InvalidArchive(f"{at}: the archive lacks the file that script_file names.")
+        about["script_content"] = _read_text(file, files)
+    return about
+
+
+def _parse_object(path: str, content: bytes) -> Fields:
+    try:
+        found = parse_json(content)
+    except (Invalid, ValueError) as error:
+        raise InvalidArchive(f"{path[:80]}: {error}") from error
+    if not isinstance(found, dict):
+        raise InvalidArchive(f"{path[:80]}: it should be a JSON object.")
+    return found
+
+
+def _read_text(path: str, files: Mapping[str, bytes]) -> str:
+    try:
+        return files[path].decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArchive(f"{path[:80]}: it is no text in UTF-8.") from error

@@ -1,0 +1,110 @@
+"""What is put into a blueprint when it goes to a runner: values for its placeholders, addresses for its references.
+
+`${params.NAME}`, `${scope.NAME}` and `${runtime.NAME}` are replaced once, in the blueprint as it was stored. What is
+put in is never looked at again, and nothing ever comes from the environment of this process: `${env.NAME}` and
+`${runner.NAME}` are left for the runner to replace, or not.
+
+A server of tools that is named by reference, `{"ref": ID, "config": {…}}`, becomes what `/mcp-servers` has of it,
+`{"url", "config"}`: the defaults that stand there, and above them what the blueprint says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from agentq.dialects.agent_orchestrator.blueprints.parameter_schema import InvalidWithDetail
+
+Fields = dict[str, Any]
+PlaceholderValues = Mapping[str, Mapping[str, Any]]
+"""By `params`, `scope` and `runtime`, what the placeholders stand for."""
+ServerLookup = Callable[[str], Fields | None]
+"""What is registered of a server of tools, by its id."""
+
+_PLACEHOLDER = re.compile(r"\$\{(params|scope|runtime)\.([\w.-]+)\}")
+_ANY_PLACEHOLDER = re.compile(r"\$\{[^}]+\}")
+
+
+def collect_values(params: Mapping[str, Any], scope: Mapping[str, Any], session: str, run: str) -> PlaceholderValues:
+    """What the placeholders stand for in a run of a session."""
+    return {"params": params, "scope": scope, "runtime": {"session_id": session, "run_id": run}}
+
+
+def fill_placeholders(value: Any, facts: PlaceholderValues) -> Any:
+    """The value with its placeholders replaced, once. One that stands alone becomes what it names, of whatever type."""
+    if isinstance(value, dict):
+        return {name: fill_placeholders(each, facts) for name, each in value.items()}
+    if isinstance(value, list):
+        return [fill_placeholders(each, facts) for each in value]
+    if not isinstance(value, str):
+        return value
+    whole = _PLACEHOLDER.fullmatch(value)
+    if whole is not None and whole[2] in facts[whole[1]]:
+        return facts[whole[1]][whole[2]]
+    return _PLACEHOLDER.sub(lambda place: _format_value(facts[place[1]].get(place[2], place[0])), value)
+
+
+def _format_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def resolve_references(servers: JsonValue, registered: ServerLookup) -> JsonValue:
+    """Servers of tools with those that are named by reference replaced; what nobody registered is left as it is."""
+    if not isinstance(servers, dict):
+        return servers
+    found: dict[str, JsonValue] = {}
+    for name, server in servers.items():
+        entry = registered(str(server["ref"])) if isinstance(server, dict) and "ref" in server else None
+        found[name] = server if entry is None or not isinstance(server, dict) else _merge_config(entry, server)
+    return found
+
+
+def check_references(servers: JsonValue, facts: PlaceholderValues, registered: ServerLookup) -> None:
+    """Refuse servers of tools that are registered nowhere, or lack what they need, in the words that clients know."""
+    for name, server in servers.items() if isinstance(servers, dict) else ():
+        if not isinstance(server, dict) or "ref" not in server:
+            continue
+        ref = str(server["ref"])
+        entry = registered(ref)
+        if entry is None:
+            raise InvalidWithDetail(
+                {
+                    "error": "mcp_ref_resolution_failed",
+                    "message": f"Failed to resolve MCP server '{name}' (ref: {ref}): Not found in registry",
+                    "server_name": name,
+                    "ref": ref,
+                }
+            )
+        missing = _find_missing_config(entry, fill_placeholders(_merge_config(entry, server), facts)["config"])
+        if missing:
+            raise InvalidWithDetail(
+                {
+                    "error": "missing_required_mcp_config",
+                    "message": f"MCP server '{name}' missing required config: {', '.join(missing)}",
+                    "server_name": name,
+                    "missing_fields": missing,
+                }
+            )
+
+
+def _merge_config(entry: Fields, server: Mapping[str, JsonValue]) -> Fields:
+    said = server.get("config")
+    return {
+        "url": entry.get("url"),
+        "config": {**(entry.get("default_config") or {}), **(said if isinstance(said, dict) else {})},
+    }
+
+
+def _find_missing_config(entry: Fields, config: Mapping[str, Any]) -> list[str]:
+    """What its schema says is needed and is not there, or is a placeholder still."""
+    schema = entry.get("config_schema")
+    needed = [
+        name
+        for name, field in (schema.items() if isinstance(schema, dict) else ())
+        if isinstance(field, dict) and field.get("required")
+    ]
+    return [name for name in needed if config.get(name) is None or _ANY_PLACEHOLDER.search(str(config[name]))]

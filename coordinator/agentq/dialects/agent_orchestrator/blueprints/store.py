@@ -1,0 +1,384 @@
+"""What foreign runs are made from: blueprints of agents, capabilities, scripts and servers of tools, by name.
+
+They stand in one hash of the store, so that all servers have the same. A blueprint may lean on capabilities, whose text
+is added to its own, and whose servers of tools are added to its servers. Beside the blueprints that somebody stored
+stand the agents that workers offer: their profiles are the workers', and only their names are known here.
+
+What is put into a blueprint when it goes to a runner is told in placeholders.py. A change is decided by what was there
+when somebody looked, and made only if that is there still.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from pydantic import JsonValue
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Stale, TryLater, WrongState, refusal_error
+from agentq.coordinator.model.agent_options import AGENT_LABEL, ANY_AGENT_LABEL
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.storage.socket_link import pairs_to_dict
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.dialects.agent_orchestrator.blueprints.models import (
+    KIND_LABELS,
+    KIND_PREFIXES,
+    KINDS,
+    Blueprint,
+    Fields,
+    Kind,
+    describe_usage,
+    encode_at_path,
+    encode_item,
+    read_name,
+)
+from agentq.dialects.agent_orchestrator.blueprints.parameter_schema import InvalidWithDetail
+from agentq.dialects.agent_orchestrator.blueprints.placeholders import (
+    PlaceholderValues,
+    check_references,
+    fill_placeholders,
+    resolve_references,
+)
+from agentq.dialects.agent_orchestrator.demands import DialectDemands
+from agentq.dialects.agent_orchestrator.run_translation import format_time
+from agentq.dialects.agent_orchestrator.runners.registration import AUTONOMOUS, PROCEDURAL, RunnerRegistration
+
+OWNED_PREFIX = "owned/"
+"""What the fields begin with that name the runners that bring agents along."""
+OFFERED_DEFAULTS: Fields = {
+    "description": "An agent that workers offer.",
+    "type": "autonomous",
+    "tags": [],
+    "status": "active",
+    "source": "worker",
+}
+"""What is said of an agent that nobody stored a blueprint of."""
+BLUEPRINTS_PARTITION = 0
+"""The partition that the shelf stands in."""
+SEPARATOR = "\n\n---\n\n"
+"""What stands between a system prompt and the texts of its capabilities."""
+CHANGE_ATTEMPTS_MAX = 20
+"""How often a change is tried while others make theirs."""
+ANY_OBJECT_SCHEMA: Mapping[str, JsonValue] = {"type": "object"}
+"""What the parameters of a script have to be that says nothing of them."""
+
+
+class AgentUnavailable(Invalid):
+    """There is no such agent, or it is inactive."""
+
+
+class ScriptNotFound(Invalid):
+    """There is no such script."""
+
+
+class BlueprintInUse(WrongState):
+    """It cannot be taken away: others lean on it."""
+
+
+class BlueprintStore:
+    """Everything that is stored, in all servers the same."""
+
+    def __init__(self, store: NamespaceStore) -> None:
+        self.store = store
+        self.records = RunQueries(store)
+
+    def get(self, kind: Kind, name: str) -> Fields:
+        """One of them, as it was stored."""
+        text = self.store.connection.command("HGET", self._key(), f"{kind}/{name}")
+        if text is None:
+            self._missing(kind, name)
+        found: Fields = json.loads(text)
+        return found
+
+    def _missing(self, kind: Kind, name: str) -> NoReturn:
+        raise NotFound(f"{KIND_LABELS[kind]} not found: {name[:80]}{self._near(kind, name)}")
+
+    def all(self, kind: Kind) -> list[Fields]:
+        """All of a kind, by name."""
+        fields = pairs_to_dict(self.store.connection.command("HGETALL", self._key()))
+        return [json.loads(fields[name]) for name in sorted(fields) if name.startswith(f"{kind}/")]
+
+    def add(self, kind: Kind, body: Any) -> Fields:
+        """Store one that is new."""
+        name = read_name(kind, body, None)
+        text = encode_item(kind, name, body, {})
+        self._check_script(kind, body)
+
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" in there:
+                raise Duplicate(f"{KIND_LABELS[kind]} already exists: {name}")
+            return {f"{kind}/{name}": text}
+
+        self._decided(decide, f"{kind}/{name}")
+        found: Fields = json.loads(text)
+        return found
+
+    def change(self, kind: Kind, name: str, body: Any) -> Fields:
+        """Store one anew, with what is given changed."""
+        if not isinstance(body, dict):
+            raise Invalid("What is to be changed is told as a JSON object.")
+        changed = {field: value for field, value in body.items() if value is not None}
+        self._check_script(kind, changed)
+
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" not in there:
+                self._missing(kind, name)
+            before = json.loads(there[f"{kind}/{name}"])
+            return {f"{kind}/{name}": encode_item(kind, name, {**before, **changed}, before)}
+
+        found: Fields = json.loads(self._decided(decide, f"{kind}/{name}")[f"{kind}/{name}"])
+        return found
+
+    def _check_script(self, kind: Kind, said: Fields) -> None:
+        """Refuse a capability whose script is not there."""
+        script = said.get("script")
+        if kind == "capabilities" and script and self._optional("scripts", script) is None:
+            raise ScriptNotFound(f"Script not found: {script}")
+
+    def remove(self, kind: Kind, name: str) -> None:
+        """Take one away, if no agent or capability leans on it."""
+
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            if f"{kind}/{name}" not in there:
+                self._missing(kind, name)
+            for others in ("agents", "capabilities"):
+                using = [each for each in map(json.loads, _list_kind(there, others)) if _depends_on(each, kind, name)]
+                if using:
+                    names = ", ".join(each["name"] for each in using)
+                    raise BlueprintInUse(f"{KIND_LABELS[kind]} is referenced by {others}: {names}")
+            return {f"{kind}/{name}": ""}
+
+        self._decided(decide)
+
+    def everything(self) -> dict[str, Fields]:
+        """All that is stored, by kind and name, as `agents/researcher`."""
+        fields = pairs_to_dict(self.store.connection.command("HGETALL", self._key()))
+        return {name: json.loads(value) for name, value in fields.items() if name.startswith(KIND_PREFIXES)}
+
+    def replace(self, everything: Mapping[str, Any], kinds: Iterable[Kind]) -> dict[Kind, tuple[int, int]]:
+        """Put this in the place of all that is stored of some kinds; of each, how many there are and were."""
+        told = {path: encode_at_path(path, body) for path, body in everything.items()}
+        wiped = tuple(f"{kind}/" for kind in kinds)
+        before = dict.fromkeys(KINDS, 0)
+
+        def decide(there: Mapping[str, str]) -> dict[str, str]:
+            before.update({kind: len(_list_kind(there, kind)) for kind in kinds})
+            return {name: "" for name in there if name.startswith(wiped)} | told
+
+        self._decided(decide)
+        return {kind: (sum(path.startswith(f"{kind}/") for path in told), before[kind]) for kind in KINDS}
+
+    def _decided(self, decide: Callable[[Mapping[str, str]], dict[str, str]], only: str = "") -> dict[str, str]:
+        """Do what is decided by what is there (all, or one alone), once that is still so as it is done."""
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            there = self._there(only)
+            rows = decide(there)
+            try:
+                self._shelve(rows, there.get("revision", "0"))
+            except Stale:
+                continue
+            return rows
+        raise TryLater("Others change what is stored here all the time; try again in a moment.")
+
+    def _there(self, only: str) -> dict[str, str]:
+        command, key = self.store.connection.command, self._key()
+        if not only:
+            return pairs_to_dict(command("HGETALL", key))
+        found = zip(("revision", only), command("HMGET", key, "revision", only), strict=True)
+        return {name: value for name, value in found if value is not None}
+
+    def _shelve(self, rows: Mapping[str, str], expected: str = "") -> None:
+        words = [word for row in rows.items() for word in row]
+        refused = refusal_error(
+            self.store.call("dialect/put_blueprints", BLUEPRINTS_PARTITION, "", expected, *words), "shelf"
+        )
+        if refused is not None:
+            raise refused
+
+    def revision(self) -> str:
+        """What changes whenever something here does."""
+        return self.store.connection.command("HGET", self._key(), "revision") or "0"
+
+    def _key(self) -> str:
+        self.store.guard()
+        return self.store.key(BLUEPRINTS_PARTITION, "blueprints")
+
+    def _near(self, kind: Kind, name: str) -> str:
+        near = get_close_matches(name, [each["name"] for each in self.all(kind) if "name" in each], 1)
+        return f". Did you mean {near[0]}?" if near else ""
+
+    # ---- agents
+
+    def blueprint(self, name: str) -> Blueprint | None:
+        """The blueprint of an agent, with what its script says; None where nobody stored or brought one."""
+        known = self._known(name)
+        return Blueprint.model_validate(self.resolved(known)) if known is not None else None
+
+    def _known(self, name: str) -> Fields | None:
+        """An agent as it was stored, or as the runner tells of it that brought it along."""
+        stored, owned = self.store.connection.command("HMGET", self._key(), f"agents/{name}", f"{OWNED_PREFIX}{name}")
+        if stored is not None:
+            found: Fields = json.loads(stored)
+            return found
+        return _parse_owned_agent(owned) if owned is not None else None
+
+    def check_agent(self, name: str) -> Blueprint | None:
+        """The blueprint of an agent that is asked for.
+
+        Refuses one that is inactive, or whose script is not there. As long as no blueprint is stored, what an agent is
+        is its runners' business, and any name is taken; as soon as there are some, a name has to be one of them, or of
+        an agent that a worker offers.
+        """
+        found = self.blueprint(name)
+        if found is None:
+            offered, stored = self.offered(), [each["name"] for each in self.all("agents")]
+            if stored and name not in offered:
+                near = get_close_matches(name, [*stored, *offered], 1)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                raise AgentUnavailable(f"There is no agent {name}; GET /agents tells which there are.{hint}")
+        elif found.status == "inactive":
+            raise AgentUnavailable(f"The agent {name} is inactive; PATCH /agents/{name}/status makes it active.")
+        elif found.script is not None and self._optional("scripts", found.script) is None:
+            detail: dict[str, Any] = {
+                "error": "script_not_found",
+                "message": f"Script '{found.script}' referenced by agent '{name}' not found",
+                "agent_name": name,
+                "script_name": found.script,
+            }
+            raise InvalidWithDetail(detail)
+        return found
+
+    def check_tools(self, blueprint: Blueprint | None, facts: PlaceholderValues) -> None:
+        """Refuse a blueprint whose servers of tools are not registered, or lack what they need."""
+        if blueprint is not None:
+            check_references(blueprint.mcp_servers, facts, self._registered)
+
+    def _registered(self, ref: str) -> Fields | None:
+        return self._optional("mcp-servers", ref)
+
+    def _optional(self, kind: Kind, name: str) -> Fields | None:
+        try:
+            return self.get(kind, name)
+        except NotFound:
+            return None
+
+    def offered(self) -> set[str]:
+        """The agents that workers have."""
+        labels = {label for worker in self.records.workers() for label in worker.identity.labels}
+        return {
+            label.removeprefix(AGENT_LABEL) for label in labels - {ANY_AGENT_LABEL} if label.startswith(AGENT_LABEL)
+        }
+
+    def owner(self, agent: str) -> str | None:
+        """The runner that brought an agent along."""
+        found: str | None = self.store.connection.command("HGET", self._key(), f"{OWNED_PREFIX}{agent}")
+        known = _parse_owned_agent(found) if found is not None else None
+        return found if known is None else str(known["runner_id"])
+
+    def own(self, runner: str, registration: RunnerRegistration) -> None:
+        """A runner brings agents along."""
+        rows = {f"{OWNED_PREFIX}{each['name']}": json.dumps(each) for each in _describe_agents(runner, registration)}
+        if rows:
+            self._shelve(rows)
+
+    def disown(self, registration: RunnerRegistration) -> None:
+        """The runner that brought these agents along has left."""
+        rows = {f"{OWNED_PREFIX}{agent.name}": "" for agent in registration.agents}
+        if rows:
+            self._shelve(rows)
+
+    def agents(self, offers: Mapping[str, Fields], tags: Iterable[str] = (), *, raw: bool = False) -> list[Fields]:
+        """All agents that have all of these tags: those stored, and those that workers offer, by name."""
+        wanted = set(tags)
+        stored = {each["name"]: each if raw else self.resolved(each) for each in self.all("agents")}
+        found = {name: {**offers.get(name, {}), **each} for name, each in stored.items()}
+        found |= {name: self._offer(name, offers) for name in offers if name not in stored}
+        return [each for _, each in sorted(found.items()) if wanted <= set(each.get("tags") or ())]
+
+    def agent(self, name: str, offers: Mapping[str, Fields], *, raw: bool = False) -> Fields:
+        """One of them."""
+        stored = self._optional("agents", name)
+        if stored is None:
+            if name not in offers:
+                self._missing("agents", name)
+            return self._offer(name, offers)
+        return {**offers.get(name, {}), **(stored if raw else self.resolved(stored))}
+
+    def _offer(self, name: str, offers: Mapping[str, Fields]) -> Fields:
+        """What can be said of an agent that nobody stored."""
+        return {**OFFERED_DEFAULTS, **offers[name], **(self._known(name) or {})}
+
+    def filled(self, name: str, facts: PlaceholderValues) -> Fields | None:
+        """A blueprint with its capabilities and servers of tools, as a run gets it; None where none is known."""
+        known = self._known(name)
+        if known is None:
+            return None
+        whole = self.resolved(known)
+        servers = resolve_references(whole.get("mcp_servers"), self._registered)
+        found: Fields = fill_placeholders({**whole, "mcp_servers": servers}, facts)
+        return {field: value for field, value in found.items() if value is not None}
+
+    def executes(self, name: str, blueprint: Blueprint | None, default: str) -> str:
+        """The agent of workers that executes what names this one.
+
+        A stored blueprint stands for the default agent, which gets its system prompt, unless a worker or a runner has
+        an agent of that name. What no blueprint is stored of, or is procedural, only runners know.
+        """
+        if blueprint is None or blueprint.type == "procedural":
+            return name
+        return name if self.owner(name) is not None or name in self.offered() else default
+
+    def resolved(self, blueprint: Fields) -> Fields:
+        """A blueprint together with its capabilities, or with what its script says of parameters and demands."""
+        if blueprint.get("type") == PROCEDURAL:
+            return self._scripted(blueprint)
+        texts, servers = [blueprint.get("system_prompt") or ""], dict(blueprint.get("mcp_servers") or {})
+        missing = []
+        for name in blueprint.get("capabilities") or ():
+            capability = self._optional("capabilities", name)
+            if capability is None:
+                missing.append(name)
+                continue
+            script = self._optional("scripts", capability["script"]) if capability.get("script") else None
+            texts += [capability.get("text") or "", describe_usage(script) if script is not None else ""]
+            servers = {**(capability.get("mcp_servers") or {}), **servers}
+        prompt = SEPARATOR.join(filter(None, texts))
+        lacking = {"missing_capabilities": missing} if missing else {}
+        return {**blueprint, "system_prompt": prompt or None, "mcp_servers": servers or None, **lacking}
+
+    def _scripted(self, blueprint: Fields) -> Fields:
+        script = self._optional("scripts", blueprint["script"]) if blueprint.get("script") else None
+        if script is None:
+            return blueprint
+        ours, theirs = DialectDemands.read(blueprint.get("demands")), DialectDemands.read(script.get("demands"))
+        demands = ours.below(theirs).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        schema = script.get("parameters_schema") or blueprint.get("parameters_schema") or dict(ANY_OBJECT_SCHEMA)
+        return {**blueprint, "parameters_schema": schema, "demands": demands or None}
+
+
+def _list_kind(there: Mapping[str, str], kind: Kind) -> list[str]:
+    return [there[name] for name in sorted(there) if name.startswith(f"{kind}/")]
+
+
+def _depends_on(other: Fields, kind: Kind, name: str) -> bool:
+    """Whether an agent or a capability needs something of a kind to be there."""
+    if kind == "capabilities":
+        return name in (other.get("capabilities") or ())
+    return kind == "scripts" and other.get("script") == name
+
+
+def _describe_agents(runner: str, registration: RunnerRegistration) -> list[Fields]:
+    """What is kept of the agents that a runner brings along, which alone knows how to run them."""
+    now, kind = format_time(wall_ms()), PROCEDURAL if registration.is_procedural else AUTONOMOUS
+    about = {"runner_id": runner, "type": PROCEDURAL, "created_at": now, "modified_at": now}
+    demands = {} if registration.is_procedural else {"demands": {"executor_type": kind}}
+    return [{**agent.model_dump(mode="json", exclude_none=True), **about, **demands} for agent in registration.agents]
+
+
+def _parse_owned_agent(told: str) -> Fields | None:
+    """What is kept of an agent that a runner brought along; None where that is no more than which runner, as once."""
+    found: Fields | None = json.loads(told) if told.startswith("{") else None
+    return found

@@ -1,0 +1,222 @@
+"""What is owed when a foreign run ends: a parent is told how its child ended, a hook what a run resulted in.
+
+That something is owed is put down before the run is submitted, and is crossed out when it was done; so it is done also
+if every server was down when the run ended. Any server may do it, and two at once do it once: the turn that tells a
+parent has an id that follows from the first child it tells of, and whoever finds it taken reads there what it told.
+
+A parent that is busy is told when it is free again, of all its children that have ended by then, together. Nothing is
+remembered as being under way: whether a parent is busy is read from its line, so that a turn that failed holds up none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+
+from pydantic import JsonValue
+
+from agentq.coordinator.errors import AgentqError, Duplicate, Invalid, NotFound, TryLater, Unreachable, WrongState
+from agentq.coordinator.model.ids import id_created_ms, make_tick_run_id, partition_of
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.dialects.agent_orchestrator.blueprints.models import BlueprintHook
+from agentq.dialects.agent_orchestrator.dialect_table import find_dialect
+from agentq.dialects.agent_orchestrator.event_follower import CallInThread, EventFollower
+from agentq.dialects.agent_orchestrator.run_translation import (
+    STATUS_BY_STATE,
+    DialectNotes,
+    describe_error,
+    get_session_id,
+    translate_result,
+)
+from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStore
+from agentq.dialects.agent_orchestrator.submission import DialectSubmitter
+from agentq.server.events.hub import EventHub
+
+EVENT_CAPACITY = 2000
+CALLBACKS_PER_ROUND = 500
+"""Debts that one round looks at."""
+CHILDREN_PER_TURN = 100
+"""Children that one turn tells of, at the most."""
+RESULT_CHARACTERS_MAX = 64 << 10
+"""Of each child's result, at the most; of all together, that many times SHARES."""
+RESULT_SHARES = 12
+ORPHAN_TIMEOUT_MS = 60_000
+"""After so long without its run a debt is of a submit that never came to be."""
+CHECK_INTERVAL_S = 30.0
+"""How often it is looked whether something is owed, whatever has happened."""
+BATCH_WINDOW_S = 0.02
+"""Children that end together are told of together; and it is not looked at every event by itself."""
+PART_SEPARATOR = "\n\n"
+CLOSING_SENTENCE = "Please continue with the orchestration based on "
+
+log = logging.getLogger("agentq.server")
+
+
+class CompletionCallbacks(EventFollower):
+    """Pays what is owed."""
+
+    def __init__(
+        self, conversing: DialectSessionStore, asking: DialectSubmitter, tides: EventHub, elsewhere: CallInThread
+    ) -> None:
+        self.store = conversing.store
+        self.records = conversing.records
+        self.conversing = conversing
+        self.asking = asking
+        super().__init__(tides, elsewhere)
+
+    async def follow(self) -> None:
+        with self.tides.of_everything(EVENT_CAPACITY) as watch:
+            relevant = True
+            while not self.tides.closing:
+                if relevant:
+                    await self._round()
+                news = await watch.next(CHECK_INTERVAL_S)
+                relevant = not news.events or any(event.state in TERMINAL_STATES for event in news.events)
+                if news:
+                    await asyncio.sleep(BATCH_WINDOW_S)
+
+    async def _round(self) -> None:
+        try:
+            with suppress(Unreachable, TryLater):  # it is looked again after a while, whatever happens
+                await self._elsewhere(self.settle)
+        except AgentqError as fault:
+            log.warning("a debt was not paid", extra={"fields": {"error": str(fault)}})
+
+    def settle(self) -> int:
+        """Pay whatever is due; returns how much was."""
+        return sum(self._settle(partition) for partition in self.store.partitions())
+
+    def _settle(self, partition: int) -> int:
+        key = self.store.key(partition, "pending_callbacks")
+        flat = self.store.connection.command("ZRANGE", key, 0, CALLBACKS_PER_ROUND - 1, "WITHSCORES")
+        if not flat:
+            return 0
+        ended, gone, now_ms = [], [], self.store.time_ms()
+        for run_id, since in zip(flat[::2], flat[1::2], strict=True):
+            state = self.store.connection.command("HGET", self.store.key(partition, "run", run_id), "state")
+            if state is None and now_ms - int(float(since)) > ORPHAN_TIMEOUT_MS:
+                gone.append(run_id)
+            elif state is not None and State(state) in TERMINAL_STATES:
+                ended.append(self.records.get(run_id))
+        paid = [*gone, *self._hooks(ended), *self._parents(ended)]
+        if paid:
+            self.store.call("dialect/track_callbacks", partition, "done", *paid)
+        return len(paid)
+
+    # ---- hooks
+
+    def _hooks(self, ended: list[RunRecord]) -> Iterator[str]:
+        """Tell finish hooks; a run that owes its parent something as well stays until that is paid, too."""
+        for run in ended:
+            notes = DialectNotes.of(run.spec)
+            if notes.finish is not None and run.state is State.COMPLETED:
+                self._tell_hook(run, BlueprintHook.model_validate(notes.finish))
+            if not _needs_parent_callback(notes):
+                yield run.id
+
+    def _tell_hook(self, run: RunRecord, hook: BlueprintHook) -> None:
+        found = translate_result(run) or {}
+        data = found.get("result_data")
+        parameters: dict[str, JsonValue] = data if isinstance(data, dict) else {"prompt": found.get("result") or ""}
+        run_id = make_tick_run_id(partition_of(run.id), id_created_ms(run.id), f"finish {run.id}")
+        try:
+            self.asking.ask_hook(hook, parameters, near=get_session_id(run), queue=run.spec.queue, run_id=run_id)
+        except Duplicate:
+            return  # it was told already
+        except Invalid as wrong:
+            log.warning("a finish hook cannot be told", extra={"fields": {"run": run.id, "error": str(wrong)}})
+
+    # ---- parents
+
+    def _parents(self, ended: list[RunRecord]) -> Iterator[str]:
+        """Tell each parent that is free of its children that have ended."""
+        by_parent: dict[str, list[RunRecord]] = {}
+        for run in sorted(ended, key=lambda run: run.id):
+            notes = DialectNotes.of(run.spec)
+            if _needs_parent_callback(notes) and notes.parent is not None:
+                by_parent.setdefault(notes.parent, []).append(run)
+        for parent, children in by_parent.items():
+            yield from self._tell_parent(parent, children[:CHILDREN_PER_TURN])
+
+    def _tell_parent(self, parent: str, children: list[RunRecord]) -> list[str]:
+        """The debts that are paid."""
+        ids = [run.id for run in children]
+        try:
+            stored = self.conversing.sessions.get(parent)
+        except NotFound:
+            return ids  # there is nobody to be told
+        if stored.state != "open":
+            return ids
+        if stored.turns:
+            return []
+        partition = self.conversing.sessions.partition(parent)
+        run_id = make_tick_run_id(partition, id_created_ms(ids[0]), f"callback {ids[0]}")
+        try:
+            self.asking.call_back(parent, self._text(children), tuple(ids), run_id)
+        except Duplicate:
+            return [each for each in DialectNotes.of(self.records.get(run_id).spec).answers if each in ids]
+        except WrongState:
+            return ids  # closed a moment ago
+        except Invalid as wrong:
+            # It would be so for ever, and what others are owed would wait behind it.
+            log.warning("a parent cannot be told", extra={"fields": {"session": parent, "error": str(wrong)}})
+        return ids
+
+    def _text(self, children: list[RunRecord]) -> str:
+        in_tags = find_dialect(DialectNotes.of(children[0].spec).dialect).callback_in_tags
+        if len(children) == 1:
+            (run,) = children
+            if not in_tags:
+                return self._sentences(run)
+            opening = f'<agent-callback session="{get_session_id(run)}" status="{STATUS_BY_STATE[run.state]}">'
+            return f"{opening}\n{self._part(run, '##')}\n</agent-callback>\n\n{_choose_closing(run)}"
+        most = min(RESULT_CHARACTERS_MAX, RESULT_SHARES * RESULT_CHARACTERS_MAX // len(children))
+        parts = [
+            f"### Child: {get_session_id(run)} (status: "
+            f"{STATUS_BY_STATE[run.state]})\n\n{self._part(run, '####', most)}"
+            for run in children
+        ]
+        if not in_tags:
+            return "Multiple child agent sessions have completed.\n\n" + PART_SEPARATOR.join(
+                [*parts, f"{CLOSING_SENTENCE}these results."]
+            )
+        opening = f'<agent-callback type="aggregated" count="{len(children)}">'
+        return "\n".join([opening, "\n\n".join(parts), "</agent-callback>"]) + f"\n\n{CLOSING_SENTENCE}these results."
+
+    def _sentences(self, run: RunRecord) -> str:
+        """The end of one child as the older dialects tell it."""
+        ended = "completed" if run.state is State.COMPLETED else "failed"
+        opening = f'The child agent session "{get_session_id(run)}" has {ended}.'
+        return f"{opening}\n\n{self._part(run, '##')}\n\n{_choose_closing(run)}"
+
+    def _part(self, run: RunRecord, mark: str, most: int = RESULT_CHARACTERS_MAX) -> str:
+        if run.state is not State.COMPLETED:
+            return (
+                f"{mark} "
+                f"Error\n\n{_quote_text(describe_error(run) or f'The run was {STATUS_BY_STATE[run.state]}.', most)}"
+            )
+        found = translate_result(run) or {}
+        data = found.get("result_data")
+        text = json.dumps(data, ensure_ascii=False) if data is not None else str(found.get("result_text") or "")
+        return f"{mark} Child Result\n\n{_quote_text(text, most)}"
+
+
+def _choose_closing(run: RunRecord) -> str:
+    """What the parent is to do now."""
+    if run.state is State.COMPLETED:
+        return f"{CLOSING_SENTENCE}this result."
+    return "Please handle this failure and continue with the orchestration."
+
+
+def _needs_parent_callback(notes: DialectNotes) -> bool:
+    return notes.parent is not None and notes.mode == "async_callback"
+
+
+def _quote_text(text: str, most: int) -> str:
+    """A text that cannot end the part that it stands in."""
+    shown = text if len(text) <= most else f"{text[:most]}\n… ({len(text)} characters in all)"
+    return shown.replace("</agent-callback", "</ agent-callback")

@@ -1,0 +1,47 @@
+"""What follows the tides in a task of its own, from the server's start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agentq.server.events.hub import EventHub
+
+OUTAGE_PAUSE_S = 1.0
+
+log = logging.getLogger("agentq.server")
+CallInThread = Callable[..., Awaitable[Any]]
+"""Has something that blocks done in a thread."""
+
+
+class EventFollower:
+    """To be used on the server's loop alone."""
+
+    def __init__(self, tides: EventHub, elsewhere: CallInThread) -> None:
+        self.tides = tides
+        self._elsewhere = elsewhere
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._task = asyncio.create_task(self._go_on())
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _go_on(self) -> None:
+        while not self.tides.closing:
+            try:
+                await self.follow()
+            except Exception:  # whoever waits must not wait for ever because of one event
+                log.exception("what happens was not followed for a moment")
+                await asyncio.sleep(OUTAGE_PAUSE_S)
+
+    async def follow(self) -> None:
+        """What is done until the tides end. It may begin in the middle, and does not know what happened before."""

@@ -1,0 +1,283 @@
+"""Our runs in the words of the dialects: the union of what they all expect, so that each finds its own.
+
+    pending    blocked, scheduled, pending        claimed    claimed
+    running    running, waiting                   stopping   claimed or running, with a stop ordered
+    completed  completed                          failed     failed, skipped
+    stopped    cancelled
+
+What a request said that our spec has no place for stands in the spec's notes, under `foreign`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from agentq.coordinator.bounds import LIST_A_CALL, RESPONSE_BYTES
+from agentq.coordinator.errors import Damaged, NotFound
+from agentq.coordinator.model.durations import format_iso, to_utc
+from agentq.coordinator.model.field_types import Name
+from agentq.coordinator.model.lifecycle import HELD_STATES, OutcomeClass, State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.queries import RunFilter, RunQueries
+from agentq.coordinator.runs.run_record import RunListEntry, RunRecord
+from agentq.coordinator.security.secret_fields import redact_value
+from agentq.dialects.agent_orchestrator import dialect_table
+from agentq.dialects.agent_orchestrator.dialect_table import WHOLE_LIST_MAX
+from agentq.dialects.agent_orchestrator.runners.registration import AUTONOMOUS, TYPE_LABEL
+
+NOTES_KEY = "foreign"
+START_SESSION, RESUME_SESSION = "start_session", "resume_session"
+NO_RUNNER_ERROR = "No matching runner available within timeout"
+DISCONNECTED_ERROR = "Runner disconnected during execution"
+BLOCKED = "Blocked by on_run_start hook: "
+
+ExecutionMode = Literal["sync", "async_poll", "async_callback"]
+DialectStatus = Literal["pending", "claimed", "running", "stopping", "completed", "failed", "stopped"]
+STATUS_BY_STATE = {
+    State.BLOCKED: "pending",
+    State.SCHEDULED: "pending",
+    State.PENDING: "pending",
+    State.CLAIMED: "claimed",
+    State.RUNNING: "running",
+    State.WAITING: "running",
+    State.COMPLETED: "completed",
+    State.FAILED: "failed",
+    State.SKIPPED: "failed",
+    State.CANCELLED: "stopped",
+}
+
+STATES_BY_STATUS: Mapping[str, tuple[State, ...]] = {
+    status: tuple(state for state in State if STATUS_BY_STATE[state] == status) for status in STATUS_BY_STATE.values()
+} | {"stopping": tuple(HELD_STATES)}
+"""Our states by a foreign status: what a list is narrowed to. Those stopping are held, too."""
+
+
+class DialectNotes(BaseModel):
+    """What a foreign request said beside what our spec has a place for."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    dialect: dialect_table.DialectName = "c"
+    type: Literal["start_session", "resume_session"] = "start_session"
+    mode: ExecutionMode = "sync"
+    agent: str | None = None
+    """The agent that was asked for; None where the one that stands for all was taken."""
+    parameters: dict[str, JsonValue] = {}
+    """Beside the prompt."""
+    prompted: bool = True
+    """Whether there was a prompt; else it was made of the parameters."""
+    project: str | None = None
+    parent: Name | None = None
+    """The session that this one was asked for by."""
+    scope: dict[str, JsonValue] = {}
+    wanted: dict[str, JsonValue] = {}
+    hook: str | None = None
+    """The run of the hook that may change or forbid this one."""
+    finish: dict[str, JsonValue] | None = None
+    """The hook that is to follow it."""
+    answers: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    """The runs whose ends it tells of, as a callback."""
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> DialectNotes:
+        """The notes of a run, or what can be said of one that came in another way, whatever is written in it."""
+        told = spec.notes.get(NOTES_KEY)
+        with suppress(ValidationError):
+            return cls.model_validate(told)
+        return cls(agent=spec.agent)
+
+    @property
+    def owes(self) -> bool:
+        """Whether the end of the run is to be told to somebody: its parent, or a hook that follows it."""
+        return self.finish is not None or (self.mode == "async_callback" and self.parent is not None)
+
+    def kept(self) -> dict[str, JsonValue]:
+        """As the notes of a spec."""
+        return {NOTES_KEY: self.model_dump(mode="json", exclude_defaults=True)}
+
+
+def build_prompt(parameters: dict[str, JsonValue]) -> str:
+    """What an agent is told that takes nothing but a prompt: that, or all parameters by name."""
+    if has_prompt(parameters):
+        return str(parameters["prompt"])
+    lines = "\n".join(f"{name}: {value}" for name, value in parameters.items())
+    return f"<inputs>\n{lines}\n</inputs>"
+
+
+def drop_prompt(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The parameters that a spec has no place for; all of them where the prompt is made of them."""
+    if has_prompt(parameters):
+        return {name: value for name, value in parameters.items() if name != "prompt"}
+    return parameters
+
+
+def has_prompt(parameters: dict[str, JsonValue]) -> bool:
+    """Whether there is a prompt among the parameters."""
+    prompt = parameters.get("prompt")
+    return isinstance(prompt, str) and bool(prompt.strip())
+
+
+def translate_status(state: State, stopping: bool) -> str:
+    """The status of a run."""
+    return "stopping" if stopping and state in HELD_STATES else STATUS_BY_STATE[state]
+
+
+def get_session_id(run: RunRecord) -> str:
+    """The id of the session that a run is in; one that has none has one of its own, which nobody can go on with."""
+    return run.spec.session or derive_session_id(run.id)
+
+
+def derive_session_id(run_id: str) -> str:
+    """The id of the session of a run that has none."""
+    return f"ses_{sha256(run_id.encode()).hexdigest()[:12]}"
+
+
+def translate_run(run: RunRecord) -> dict[str, Any]:
+    """A run's fields in the words of the dialects."""
+    spec, notes = run.spec, DialectNotes.of(run.spec)
+    session = get_session_id(run)
+    prompt = spec.prompt if spec.kind == "agent" else None
+    return {
+        "run_id": run.id,
+        "type": notes.type,
+        "session_id": session,
+        "session_name": spec.session,
+        "agent_name": notes.agent,
+        "prompt": prompt,
+        "parameters": {**({"prompt": prompt} if prompt is not None and notes.prompted else {}), **notes.parameters},
+        "project_dir": notes.project or spec.cwd,
+        "parent_session_id": notes.parent,
+        "parent_session_name": notes.parent,
+        "execution_mode": notes.mode,
+        "demands": {"executor_type": AUTONOMOUS, "tags": [], **notes.wanted} if NOTES_KEY in spec.notes else None,
+        "status": translate_status(run.state, run.stop_at_ms is not None),
+        "runner_id": run.worker or _find_last_worker(run),
+        "error": describe_error(run),
+        "created_at": format_time(run.submitted_at_ms),
+        "claimed_at": format_time(run.claimed_at_ms),
+        "started_at": format_time(run.started_at_ms),
+        "completed_at": format_time(run.finished_at_ms),
+        "timeout_at": format_time(run.submitted_at_ms + spec.expires_ms) if spec.expires_ms is not None else None,
+    }
+
+
+def summarize_run(run: RunListEntry) -> dict[str, Any]:
+    """A run in a list, in our own words."""
+    return {
+        "id": run.id,
+        "state": run.state.value,
+        "reason": run.reason or None,
+        "queue": run.queue,
+        "priority": run.priority,
+        "demands": run.demands,
+        "attempt": run.attempt,
+        "worker": run.worker or None,
+        "created_at": format_iso(run.submitted_at_ms),
+    }
+
+
+def translate_summary(run: RunListEntry) -> dict[str, Any]:
+    """What a list knows of a run that was asked for in a dialect. Only such a run demands a type of its runner."""
+    if TYPE_LABEL not in (run.demands or {}):
+        return {}
+    return {
+        "run_id": run.id,
+        "status": STATUS_BY_STATE[run.state],
+        "runner_id": run.worker or None,
+        "created_at": format_time(run.submitted_at_ms),
+    }
+
+
+def translate_runs(
+    records: RunQueries, listed: Iterable[dict[str, Any]], status: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Runs of a list with all that the dialects tell of each, those that have this status, or all; and, where an answer
+    has no room for more of them, the last that was looked at."""
+    found, size, last = list[dict[str, Any]](), 0, None
+    for each in listed:
+        if size > RESPONSE_BYTES:
+            return found, last
+        last = each["id"]
+        try:
+            size += records.size(last)
+            told = redact_value(translate_run(records.get(last)))
+        except NotFound:
+            continue  # forgotten since it was listed
+        except Damaged:
+            told = each
+        if status is None or told.get("status") == status:
+            found.append({**each, **told})
+    return found, None
+
+
+def list_all_runs(records: RunQueries, which: RunFilter, status: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """The newest runs, as clients list them that know of no pages; and where the next would begin, if there is one."""
+    found, cursor, size = list[dict[str, Any]](), None, 0
+    while True:
+        page = records.page(which, limit=LIST_A_CALL, cursor=cursor)
+        told, last = translate_runs(records, map(summarize_run, page.runs), status)
+        found += told
+        size += sum(len(str(each.get("prompt") or "")) for each in told)
+        cursor = last or page.cursor
+        if last is not None or cursor is None or len(found) >= WHOLE_LIST_MAX or size > RESPONSE_BYTES:
+            return found, cursor
+
+
+def _find_last_worker(run: RunRecord) -> str | None:
+    return run.attempts[-1].worker or None if run.attempts else None
+
+
+def describe_error(run: RunRecord) -> str | None:
+    """What a failed run says of itself."""
+    if run.outcome is None or run.state not in (State.FAILED, State.SKIPPED):
+        return None
+    if run.outcome.class_ is OutcomeClass.LOST:
+        return DISCONNECTED_ERROR
+    if run.outcome.class_ is OutcomeClass.TIMEOUT and run.attempt == 0:
+        return NO_RUNNER_ERROR
+    if run.outcome.class_ is OutcomeClass.REJECTED and run.attempt == 0 and DialectNotes.of(run.spec).hook is not None:
+        return f"{BLOCKED}Hook failed: {run.outcome.error}"
+    return run.outcome.error or f"The run ended as {run.outcome.class_}."
+
+
+def format_time(at_ms: int | None) -> str | None:
+    """A time with its offset, as the dialects write it."""
+    if at_ms is None:
+        return None
+    return to_utc(at_ms).isoformat()
+
+
+def translate_result(run: RunRecord) -> dict[str, JsonValue] | None:
+    """The result of a run in the words of all dialects; None if it has none."""
+    if run.outcome is None:
+        return None
+    result, text = run.outcome.result, run.outcome.tail
+    if result is None and text is None:
+        return None
+    return build_result(None if result is None and text is not None else result, text)
+
+
+def build_result(found: JsonValue, text: str | None = None) -> dict[str, JsonValue]:
+    """A result: text, or data; `result` is either as text."""
+    if found is None or isinstance(found, str):
+        said = text if found is None else found
+        return {"result": said, "result_text": said, "result_data": None}
+    return {"result": json.dumps(found, ensure_ascii=False), "result_text": None, "result_data": found}
+
+
+def hide_scope(record: dict[str, Any]) -> dict[str, Any]:
+    """A run's record without what only its runner is to see: the scope that was given along with it.
+
+    The system prompt may have been filled in from that.
+    """
+    spec = record.get("spec", {})
+    notes = spec.get("notes", {}).get(NOTES_KEY)
+    if isinstance(notes, dict) and notes.pop("scope", None):
+        spec.get("turn", {}).pop("system_prompt", None)
+    return record

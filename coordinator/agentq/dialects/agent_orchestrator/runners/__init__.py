@@ -1,0 +1,1 @@
+"""Runners of the other system: registering, polling, reporting, stopping."""

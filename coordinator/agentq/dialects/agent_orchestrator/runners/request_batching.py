@@ -1,0 +1,58 @@
+"""What many runners say at the same time, in calls that they share: one thread does for all what each would need one
+for. Who comes alone waits for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentq.coordinator.errors import AgentqError
+from agentq.dialects.agent_orchestrator.event_follower import CallInThread
+from agentq.dialects.agent_orchestrator.runners.poll_answer import EmptyPollAnswer, PollAnswer, PollDecider, PollRequest
+from agentq.dialects.agent_orchestrator.runners.run_reports import RunReport, RunReports
+from agentq.server.batching import Batcher
+
+BATCH_SIZE_MAX = 100
+"""Polls or reports that share a call, at the most."""
+
+
+class RunnerBatcher:
+    """The polls and reports of this process."""
+
+    def __init__(self, orders: PollDecider, reports: RunReports, elsewhere: CallInThread) -> None:
+        self._elsewhere = elsewhere
+        self._polls = self._gathering(orders.next_of_all)
+        self._called = self._gathering(orders.next_of_all)
+        self._starts = self._gathering(reports.started_of_all)
+        self._ends = self._gathering(reports.completed_of_all)
+
+    async def poll(self, ask: PollRequest, *, called: bool) -> PollAnswer | EmptyPollAnswer:
+        """What a runner is to be told now. One that was called for something does not stand behind all who ask anew."""
+        found: PollAnswer | EmptyPollAnswer = _raise_error(await (self._called if called else self._polls)(ask))
+        return found
+
+    async def started(self, told: RunReport) -> None:
+        """A run's process has begun."""
+        _raise_error(await self._starts(told))
+
+    async def completed(self, told: RunReport) -> None:
+        """A run is done."""
+        _raise_error(await self._ends(told))
+
+    def _gathering(self, act: Callable[[Sequence[Any]], Sequence[Any]]) -> Batcher[Any, Any]:
+        async def together(items: list[Any]) -> Sequence[Any]:
+            try:
+                found: Sequence[Any] = await self._elsewhere(act, items)
+            except AgentqError as fault:
+                # The store is away: it is so for all of them, and asking for each would take as long as for all.
+                return [fault] * len(items)
+            return found
+
+        return Batcher(together, most=BATCH_SIZE_MAX)
+
+
+def _raise_error(answer: Any) -> Any:
+    if isinstance(answer, AgentqError):
+        raise answer
+    return answer

@@ -1,0 +1,270 @@
+"""What foreign runners call: `/runner/*` and `/runners`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, Response
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid, NotFound, TryLater, Unreachable
+from agentq.coordinator.security.tokens import TokenScope
+from agentq.dialects.agent_orchestrator.auth import REPORT_TIMEOUT_S, PollScope, ReportScope, retry_through_outage
+from agentq.dialects.agent_orchestrator.run_translation import format_time
+from agentq.dialects.agent_orchestrator.runners.registration import RunnerRegistration, is_runner_id
+from agentq.dialects.agent_orchestrator.runners.registry import DuplicateRunner, RunnerNotRegistered
+from agentq.dialects.agent_orchestrator.runners.run_reports import RunReport
+from agentq.dialects.agent_orchestrator.runners.server_liveness import LIVENESS_BEAT_MS, LIVENESS_TIMEOUT_MS
+from agentq.dialects.agent_orchestrator.runners.snapshot import RunnerSnapshot
+from agentq.dialects.agent_orchestrator.services import DialectServices
+from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
+from agentq.server.http import responses
+from agentq.server.http.disconnect import watch_disconnect
+from agentq.server.http.fast_routes import FastRoute
+from agentq.server.http.problems import Denied
+from agentq.server.service import ServerService, get_service
+from agentq.server.submission import parse_json
+
+router = APIRouter(tags=["foreign runners"], route_class=FastRoute)
+
+RunnerPrincipal = Annotated[Principal, require_scope("work", bound=True, foreign=True)]
+ReportPrincipal = Annotated[Principal, Depends(ReportScope(REPORT_TIMEOUT_S))]
+PollPrincipal = Annotated[Principal, Depends(PollScope(TokenScope.WORK, bound=True, foreign=True))]
+Fields = dict[str, Any]
+JSON_TYPE = "application/json"
+OK_BODY = b'{"ok":true}'
+SELF_INITIATED, EXTERNALLY_INITIATED = "self", "external"
+
+
+def get_services(connection: HTTPConnection) -> DialectServices:
+    found: DialectServices = connection.app.state.embassy
+    return found
+
+
+async def read_fields(request: Request) -> Fields:
+    """The body of a request: a JSON object, or nothing."""
+    body = await request.body()
+    value = parse_json(body) if body.strip() else {}
+    if not isinstance(value, dict):
+        raise Invalid("The body should be a JSON object.")
+    return value
+
+
+def read_runner_id(fields: Fields) -> str:
+    """Whose report it is."""
+    runner = fields.get("runner_id")
+    if not isinstance(runner, str) or not runner:
+        raise Invalid("runner_id: the id that the registration was answered with.")
+    return _check_runner_id(runner)
+
+
+def _check_runner_id(runner: str) -> str:
+    """Refuse what is no runner's id before it becomes part of a key."""
+    if not is_runner_id(runner):
+        raise RunnerNotRegistered("Runner not registered")
+    return runner
+
+
+def _get_text(fields: Fields, name: str, default: str = "") -> str:
+    value = fields.get(name, default)
+    return value if isinstance(value, str) else default
+
+
+async def _check_runner_token(embassy: DialectServices, service: ServerService, caller: Principal, runner: str) -> None:
+    """Refuse a runner's token that is not this runner's."""
+    if caller.bound is not None:
+        check_owner(caller, await service.ask(embassy.roster.look, runner))
+
+
+def check_owner(caller: Principal, look: RunnerSnapshot) -> None:
+    if not caller.may_touch(look.fields.get("token") or None):
+        raise Denied("This token is another runner's.")
+
+
+@router.post("/runner/register", summary="Register a runner, in any dialect")
+async def register_runner(request: Request, caller: RunnerPrincipal) -> Response:
+    """An empty body is a registration, too. The same identity gets the same id, where its dialect has one."""
+    embassy, service = get_services(request), get_service(request)
+    registration = RunnerRegistration.read(await read_fields(request)).within(caller.queues)
+    for queue in registration.said_queues:
+        caller.check_queue(queue)
+    runner = await _register_when_free(embassy, service, registration, caller.bound or "")
+    embassy.lobby.forget(runner)
+    timing = embassy.timing
+    return responses.json_response(
+        {
+            "runner_id": runner,
+            "poll_endpoint": "/runner/runs",
+            "poll_timeout_seconds": _trim_seconds(timing.runner_poll_timeout),
+            "heartbeat_interval_seconds": _trim_seconds(timing.runner_heartbeat_interval),
+        }
+    )
+
+
+async def _register_when_free(
+    embassy: DialectServices, service: ServerService, registration: RunnerRegistration, token: str
+) -> str:
+    """Take a runner in. One whose predecessor polls at another server waits until that one is known to be there."""
+    until_ms = monotonic_ms() + LIVENESS_TIMEOUT_MS + LIVENESS_BEAT_MS
+    while True:
+        try:
+            found: str = await service.ask(embassy.roster.register, registration, token)
+            return found
+        except DuplicateRunner as occupied:
+            if occupied.here or service.tides.closing or monotonic_ms() >= until_ms:
+                raise
+        await asyncio.sleep(LIVENESS_BEAT_MS / 1000)
+
+
+def _trim_seconds(seconds: float) -> float:
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+@router.get("/runner/runs", summary="Wait for something to do", responses={204: {"description": "Nothing came."}})
+async def poll_runs(request: Request, caller: PollPrincipal, runner_id: str) -> Response:
+    """A run, runs or sessions to stop, scripts to fetch, or that it was deregistered: one of these. Or 204, no body."""
+    embassy = get_services(request)
+    if embassy.lobby.has(_check_runner_id(runner_id)):
+        # Its poll that is under way ends with this one, so that nobody else may send it.
+        with suppress(Unreachable, TryLater):  # a poll is never answered that
+            await _check_runner_token(embassy, get_service(request), caller, runner_id)
+
+    def may_touch(token: str) -> bool:
+        return caller.may_touch(token or None)
+
+    gone = await watch_disconnect(request)
+    told = await embassy.polling.poll(runner_id, gone, may_touch, TokenRecheck(request, every_ms=0).check)
+    return Response(status_code=204) if told is None else responses.json_response(told)
+
+
+@router.post("/runner/heartbeat", summary="Say that a runner is alive")
+async def receive_heartbeat(request: Request, caller: RunnerPrincipal) -> Response:
+    """Renews the lease of everything that it holds."""
+    embassy, service = get_services(request), get_service(request)
+    runner = read_runner_id(await read_fields(request))
+
+    def beat() -> None:
+        look = embassy.roster.look(runner)
+        check_owner(caller, look)
+        embassy.roster.beat(look)
+        embassy.reports.overdue(look)
+
+    await service.ask(beat)
+    return Response(OK_BODY, media_type=JSON_TYPE)
+
+
+@router.post("/runner/runs/{run_id}/started", summary="A run's process has begun")
+async def report_started(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
+    rush = get_services(request).rush
+    return await _take_report(request, caller, lambda runner, _: rush.started(RunReport(runner, run_id)))
+
+
+@router.post("/runner/runs/{run_id}/completed", summary="A run is done")
+async def report_completed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
+    rush = get_services(request).rush
+
+    async def report(runner: str, fields: Fields) -> None:
+        await rush.completed(RunReport(runner, run_id, _get_text(fields, "session_status") or None))
+
+    return await _take_report(request, caller, report)
+
+
+@router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
+async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
+    ask, reports = get_service(request).ask, get_services(request).reports
+    return await _take_report(
+        request, caller, lambda runner, fields: ask(reports.failed, runner, run_id, _get_text(fields, "error"))
+    )
+
+
+@router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
+async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
+    ask, reports = get_service(request).ask, get_services(request).reports
+    return await _take_report(
+        request,
+        caller,
+        lambda runner, fields: ask(reports.stopped, runner, run_id, _get_text(fields, "signal", "SIGTERM")),
+    )
+
+
+@router.post("/runner/sessions/{session_id}/status", summary="A process that waited for a session's next turn is gone")
+async def report_exited(request: Request, caller: ReportPrincipal, session_id: str) -> Response:
+    ask, attending = get_service(request).ask, get_services(request).attending
+    return await _take_report(request, caller, lambda _, fields: ask(attending.exited, session_id, fields))
+
+
+async def _take_report(
+    request: Request, caller: Principal, report: Callable[[str, Fields], Awaitable[None]]
+) -> Response:
+    """Take a report; through an outage of the store it is held, since it is not sent again."""
+    embassy, service = get_services(request), get_service(request)
+    fields = await read_fields(request)
+    runner = read_runner_id(fields)
+
+    async def act() -> None:
+        await _check_runner_token(embassy, service, caller, runner)
+        await report(runner, fields)
+
+    await retry_through_outage(service, REPORT_TIMEOUT_S, act)
+    return Response(OK_BODY, media_type=JSON_TYPE)
+
+
+@router.get("/runners", summary="List foreign runners")
+async def list_runners(request: Request, caller: Annotated[Principal, require_scope("read")]) -> Response:  # noqa: ARG001
+    """Those that are registered and have not been declared lost."""
+    embassy, service = get_services(request), get_service(request)
+    return responses.json_response({"runners": await service.ask(_describe_runners, embassy)})
+
+
+def _describe_runners(embassy: DialectServices) -> list[Fields]:
+    now_ms, stale_ms = embassy.roster.store.time_ms(), round(embassy.timing.runner_heartbeat_timeout * 1000)
+    return [
+        {
+            "runner_id": worker.id,
+            "registered_at": format_time(int(fields.get("registered_at_ms", worker.seen_at_ms))),
+            "last_heartbeat": format_time(worker.seen_at_ms),
+            "hostname": registration.hostname,
+            "project_dir": registration.project_dir,
+            "executor_profile": registration.executor_profile or registration.executor_type,
+            "executor_type": registration.executor_type,
+            "executor": registration.executor.model_dump(mode="json") if registration.executor is not None else None,
+            "tags": list(registration.tags),
+            "require_matching_tags": registration.require_matching_tags,
+            "agents": [agent.model_dump(mode="json") for agent in registration.agents],
+            "status": "online" if now_ms - worker.seen_at_ms <= stale_ms else "stale",
+            "seconds_since_heartbeat": max(0, now_ms - worker.seen_at_ms) / 1000,
+            "slots": registration.concurrency,
+            "runs": worker.runs,
+        }
+        for worker, registration, fields in embassy.roster.everyone()
+    ]
+
+
+@router.delete("/runners/{runner_id}", summary="Deregister a runner")
+async def deregister_runner(
+    request: Request,
+    caller: RunnerPrincipal,
+    runner_id: str,
+    self_: Annotated[bool, Query(alias="self", description="It is the runner itself that leaves.")] = False,
+) -> Response:
+    """By itself it is gone at once, and what it holds goes to others. By others it is told so with its next poll."""
+    embassy, service = get_services(request), get_service(request)
+    if not is_runner_id(runner_id):
+        raise NotFound("Runner not found")
+    look = await service.ask(embassy.roster.known, runner_id)
+    check_owner(caller, look)
+    if self_:
+        await service.ask(embassy.roster.leave, runner_id)
+        told = "Runner deregistered"
+    else:
+        await service.ask(embassy.roster.dismiss, runner_id)
+        embassy.lobby.call_runner(runner_id)
+        told = "Runner marked for deregistration"
+    return JSONResponse(
+        {"ok": True, "message": told, "initiated_by": SELF_INITIATED if self_ else EXTERNALLY_INITIATED}
+    )

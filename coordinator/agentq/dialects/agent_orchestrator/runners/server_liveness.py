@@ -1,0 +1,69 @@
+"""Whether the server that holds a runner's poll is still there: after `kill -9` its note of that poll means nothing.
+
+Each server says so with a key that lives for some seconds, once a second as long as it holds polls. The process of a
+runner that polls at a server which is gone is refused at the next one, and registers again: it is let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.model.ids import new_nonce
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.dialects.agent_orchestrator.event_follower import CallInThread
+
+LIVENESS_BEAT_MS = 1000
+LIVENESS_TIMEOUT_MS = 4000
+"""How long a server counts as there after it last said so: several beats, one of which may be slow."""
+LIVENESS_PARTITION = 0
+
+
+class ServerLiveness:
+    """Says that this server is there, and tells whether another is."""
+
+    def __init__(self, store: NamespaceStore) -> None:
+        self.store = store
+        self.server = f"server-{new_nonce()}"
+        self._said_at_ms = -LIVENESS_BEAT_MS
+        self._holding = 0
+        self._beating: asyncio.Task[None] | None = None
+
+    def say(self) -> None:
+        """Say that this server is there, unless it has just been said."""
+        if monotonic_ms() - self._said_at_ms >= LIVENESS_BEAT_MS:
+            self.store.call(
+                "dialect/set_fields", LIVENESS_PARTITION, "runner", LIVENESS_TIMEOUT_MS, self.server, "here", "1"
+            )
+            self._said_at_ms = monotonic_ms()
+
+    def is_there(self, server: str) -> bool:
+        """Whether a server was there some seconds ago. This one always is."""
+        if server == self.server:
+            return True
+        return bool(
+            self.store.connection.command("EXISTS", self.store.key(LIVENESS_PARTITION, "dialect_runner", server))
+        )
+
+    async def hold(self, elsewhere: CallInThread) -> None:
+        """A poll begins to be held here."""
+        self._holding += 1
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat(elsewhere))
+        with suppress(AgentqError):  # the store is away, and with it every note
+            await elsewhere(self.say)
+
+    def release(self) -> None:
+        """A poll has ended."""
+        self._holding -= 1
+
+    async def _beat(self, elsewhere: CallInThread) -> None:
+        try:
+            while self._holding:
+                await asyncio.sleep(LIVENESS_BEAT_MS / 1000)
+                with suppress(AgentqError):  # said again a second later
+                    await elsewhere(self.say)
+        finally:
+            self._beating = None

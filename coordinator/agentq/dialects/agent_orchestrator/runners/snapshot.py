@@ -1,0 +1,120 @@
+"""What the store knows of a foreign runner at one moment, read from the replies of one script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from agentq.coordinator.runs.verbs import Claim
+from agentq.dialects.agent_orchestrator.dialect_table import Dialect
+from agentq.dialects.agent_orchestrator.runners.registration import RunnerRegistration
+
+HEAD_LENGTH = 6
+"""Values of the script's reply before the fields."""
+CACHED_REGISTRATIONS = 5_000
+GIVEN_PREFIX = "run:"
+"""What the fields begin with that name the runs a runner was given and has not reported the end of."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """A run that a runner holds, as a worker does."""
+
+    claim: Claim
+    state: str
+    stopping: bool
+    claimed_at_ms: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRun:
+    """A run that a runner was given; its process may be there, whatever has become of the run."""
+
+    run: str
+    session: str
+    told_at_ms: int
+    """When the runner was last told to stop it; 0 if never."""
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSnapshot:
+    """Everything that the store knows of a runner, at one moment."""
+
+    runner: str
+    now_ms: int
+    registration: RunnerRegistration
+    fields: Mapping[str, str]
+    epochs: tuple[str, ...]
+    registered: bool
+    """Whether it is a worker, in every partition, that nobody has declared lost."""
+    draining: bool
+    """Whether it is to take no more runs, and to leave when it has none."""
+    lease_until_ms: int
+    shelf: str
+    """The revision of the shelf."""
+    holds: tuple[HeldRun, ...] = ()
+    given: tuple[GivenRun, ...] = ()
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.registration.dialect
+
+    @property
+    def leaving(self) -> bool:
+        """Whether somebody else has deregistered it, and it is to be told."""
+        return "deregistered" in self.fields
+
+
+def parse_snapshot(runner: str, replies: Sequence[Any], home: int) -> RunnerSnapshot | None:
+    """A runner as the partitions tell of it, of which one is its own; None if nobody knows it."""
+    told = replies[home]
+    fields = dict(_pair_fields(told[HEAD_LENGTH : HEAD_LENGTH + 2 * told[HEAD_LENGTH - 1]]))
+    if "body" not in fields:
+        return None
+    holds = tuple(
+        hold for reply in replies for hold in _parse_held_runs(reply[HEAD_LENGTH + 2 * reply[HEAD_LENGTH - 1] :])
+    )
+    return RunnerSnapshot(
+        runner,
+        int(told[0]),
+        _parse_registration(fields["body"]),
+        fields,
+        tuple(reply[2] for reply in replies),
+        all(reply[1] in ("ready", "draining") for reply in replies),
+        any(reply[1] == "draining" for reply in replies),
+        min(int(float(reply[3])) for reply in replies),
+        replies[0][4],
+        holds,
+        tuple(_parse_given_runs(fields)),
+    )
+
+
+@lru_cache(maxsize=CACHED_REGISTRATIONS)
+def _parse_registration(body: str) -> RunnerRegistration:
+    """The same words come with each of a runner's polls."""
+    return RunnerRegistration.model_validate_json(body)
+
+
+def _pair_fields(flat: list[str]) -> list[tuple[str, str]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _parse_held_runs(flat: list[str]) -> list[HeldRun]:
+    rows = [flat[at : at + 6] for at in range(0, len(flat), 6)]
+    return [
+        HeldRun(Claim(run, fence, "", ""), state, bool(stop), int(claimed or 0), session)
+        for run, fence, state, stop, claimed, session in rows
+    ]
+
+
+def _parse_given_runs(fields: Mapping[str, str]) -> list[GivenRun]:
+    found = []
+    for name, value in fields.items():
+        if name.startswith(GIVEN_PREFIX):
+            session, told, times = value.split(" ")
+            found.append(GivenRun(name.removeprefix(GIVEN_PREFIX), session, int(told), int(times)))
+    return found

@@ -1,0 +1,1 @@
+"""Sessions as clients of the other system see them."""

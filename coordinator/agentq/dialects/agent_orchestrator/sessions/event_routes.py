@@ -1,0 +1,159 @@
+"""What clients of the oldest dialects call of events: all of a session by its id, to tell one, and a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, WebSocket, WebSocketDisconnect
+from starlette.responses import JSONResponse, Response
+
+from agentq.coordinator.errors import NotAllowed, TryLater, Unreachable
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.security.tokens import TokenScope
+from agentq.dialects.agent_orchestrator.auth import ScopeOrRunner
+from agentq.dialects.agent_orchestrator.blueprints.responses import Fields
+from agentq.dialects.agent_orchestrator.runners.runner_routes import get_services, read_fields
+from agentq.dialects.agent_orchestrator.services import DialectServices
+from agentq.dialects.agent_orchestrator.sessions import event_stream
+from agentq.dialects.agent_orchestrator.sessions.session_list import SessionLister
+from agentq.dialects.agent_orchestrator.sessions.session_routes import ExecutorPrincipal
+from agentq.dialects.agent_orchestrator.sessions.store import PAGE_BYTES_MAX, DialectSessionStore
+from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
+from agentq.server.http import responses
+from agentq.server.routes.events import run_until_disconnect
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(tags=["foreign sessions"])
+
+SESSION_START_EVENT = "session_start"
+"""The event with which hooks of the oldest programs say that a session is there."""
+SEND_TIMEOUT_S = 20.0
+KEEPALIVE_S = 30.0
+
+
+@router.get("/events/{session_id}", summary="What executors told of a session; nothing of one that is not there")
+async def list_all_events(
+    request: Request, caller: Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))], session_id: str
+) -> Response:
+    """All of it, the oldest first. `/sessions/{session_id}/events` has the same in pages, and 404."""
+    embassy = get_services(request)
+
+    def look() -> list[Fields]:
+        if not embassy.conversing.exists(session_id):
+            return []
+        return _read_all_events(embassy.conversing, embassy.attending.permitted(session_id, caller.bound))
+
+    return responses.json_response({"events": await get_service(request).ask(look)})
+
+
+def _read_all_events(conversing: DialectSessionStore, session: str) -> list[Fields]:
+    """Every event that is kept of a session, as clients read them that know of no pages."""
+    found, after, size = list[Fields](), "", 0
+    while size < PAGE_BYTES_MAX:
+        told, last = conversing.told(session, after)
+        found += ({**each.event, "id": each.id, "run_id": each.run or None} for each in told)
+        if last is None:
+            break
+        after, size = last, size + sum(len(str(each.event)) for each in told)
+    return found
+
+
+@router.post("/events", summary="Tell what happens in a session that the body names")
+async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Response:
+    """`session_start` begins a session that is not there yet; all else is of one that is."""
+    embassy, fields = get_services(request), await read_fields(request)
+
+    def take() -> None:
+        named = str(fields.get("session_id") or "")
+        if fields.get("event_type") == SESSION_START_EVENT and not embassy.conversing.exists(named):
+            embassy.attending.begin(fields, caller.bound)
+        embassy.attending.tell(named, fields, caller.bound)
+
+    await get_service(request).ask(take)
+    return JSONResponse({"ok": True})
+
+
+@router.websocket("/ws")
+async def follow_sessions_ws(socket: WebSocket, caller: Annotated[Principal, require_scope("read")]) -> None:  # noqa: ARG001
+    """What happens in sessions, as messages: `{"type": …}`, the first of them `init` with all that there are."""
+    service, embassy = get_service(socket), get_services(socket)
+    places = await service.feed.places(None)
+    await socket.accept()
+    await run_until_disconnect(socket, _send_events(service, embassy, socket, places))
+
+
+class SessionMessages:
+    """What one client has been told. It knows a session once that was created, and passes over changes of others."""
+
+    def __init__(self, listed: SessionLister) -> None:
+        self.listed = listed
+        self.conversing = listed.conversing
+        self._shown: set[str] = set()
+
+    def beginning(self) -> list[Fields]:
+        """The sessions that there are."""
+        name, body = event_stream.build_init_event(self.listed, None)
+        self._shown = {each["session_id"] for each in body["sessions"]}
+        return [{"type": name, **body}]
+
+    def following(self, items: list[Any]) -> list[Fields]:
+        """What is told of some events of ours."""
+        tellings = (
+            telling for _, some in event_stream.translate_events(self.conversing, items, None) for telling in some
+        )
+        return [message for name, body in tellings for message in self._messages(name, body)]
+
+    def _messages(self, name: str, body: Fields) -> Iterator[Fields]:
+        if name == "session_deleted":
+            self._shown.discard(body["session_id"])
+            yield {"type": name, **body}
+        elif name == "event":
+            session = str(body["data"].get("session_id"))
+            if session not in self._shown and self.conversing.exists(session):
+                yield from self._session(self.conversing.fields(str(self.conversing.resolve(session))))
+            yield {"type": name, **body}
+        elif "session" in body:
+            yield from self._session(body["session"])
+
+    def _session(self, read: Fields) -> Iterator[Fields]:
+        session = self.conversing.begun(read["session_name"], read["status"])
+        if session is None:
+            return
+        new = session["session_id"] not in self._shown
+        self._shown.add(session["session_id"])
+        yield {"type": "session_created" if new else "session_updated", "session": session}
+
+
+async def _send_events(
+    service: ServerService, embassy: DialectServices, socket: WebSocket, places: dict[int, str]
+) -> None:
+    standing, line = TokenRecheck(socket), SessionMessages(embassy.session_list)
+    with service.feed.reader(EventFilter(), places) as reader:
+        await _send_messages(socket, await service.ask(line.beginning))
+        while not service.tides.closing:
+            try:
+                batch = await reader.next(KEEPALIVE_S)
+                again = await service.ask(line.beginning) if batch.gap else []
+                told = await service.ask(line.following, batch.items)
+            except (Unreachable, TryLater):
+                await asyncio.sleep(event_stream.OUTAGE_PAUSE_MS / 1000)
+                continue
+            try:
+                await standing.check()
+            except NotAllowed as refused:
+                await socket.close(1008, str(refused)[:120])
+                return
+            await _send_messages(socket, [*again, *told])
+    await socket.close(1001, "the server ends; come back")
+
+
+async def _send_messages(socket: WebSocket, messages: list[Fields]) -> None:
+    try:
+        for message in messages:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await socket.send_text(json.dumps(message))
+    except (TimeoutError, RuntimeError) as error:
+        raise WebSocketDisconnect(1006) from error

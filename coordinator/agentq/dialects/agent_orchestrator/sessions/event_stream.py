@@ -1,0 +1,141 @@
+"""`/sse/sessions`: what happens in sessions, in the names and with the ids that foreign dashboards know; with replay.
+
+    id: <ms>-<kind>-<number>     event: init | session_created | session_updated | session_deleted | event | run_failed
+
+Milliseconds and number are the place in our own stream of events, so a client that comes back with `Last-Event-ID` goes
+on exactly there. Where two of these events are made of one of ours, the first has no id: who has seen only that one is
+told both again. What a session is told to be is what it is when it is told, not what it was when something happened;
+but for its beginning, when it is pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import NotFound, TryLater, Unreachable
+from agentq.coordinator.events.event_filter import EventFilter, LocatedEvent
+from agentq.coordinator.model.lifecycle import State
+from agentq.dialects.agent_orchestrator.run_translation import START_SESSION, DialectNotes, describe_error
+from agentq.dialects.agent_orchestrator.sessions.session_list import SessionLister
+from agentq.dialects.agent_orchestrator.sessions.session_status import PENDING
+from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStore
+from agentq.server.events.feed import Positions
+from agentq.server.http import sse
+from agentq.server.service import ServerService
+
+EVENT_CODES = {
+    "init": "ini",
+    "session_created": "scr",
+    "session_updated": "sup",
+    "session_deleted": "sdl",
+    "event": "evt",
+    "run_failed": "rfl",
+}
+IGNORED_EVENTS = ("progressed", "signalled", "moved", "wanted")
+"""Events of a run that change nothing of its session."""
+KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
+OUTAGE_PAUSE_MS = 1000
+
+_CODE_PATTERN = re.compile(f"-({'|'.join(EVENT_CODES.values())})-")
+
+NamedEvent = tuple[str, dict[str, Any]]
+"""The name of an event, and its data."""
+
+
+def parse_event_id(last_event_id: str) -> str:
+    """The place in our own stream that an id stands for."""
+    return _CODE_PATTERN.sub("-", last_event_id, count=1)
+
+
+def format_event_id(place: str, name: str) -> str:
+    return place.replace("-", f"-{EVENT_CODES[name]}-", 1)
+
+
+async def stream_sessions(
+    service: ServerService, listed: SessionLister, places: Positions, session: str | None, *, init: bool
+) -> AsyncGenerator[str]:
+    """What happens in all sessions, or in one, from these places on; first, if asked for, what there is."""
+    conversing = listed.conversing
+    with service.feed.reader(EventFilter(), places) as reader:
+        yield sse.format_opening()
+        if init:
+            yield _format_event(await service.ask(build_init_event, listed, session), reader.place)
+        quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+        while not service.tides.closing:
+            try:
+                batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
+                told = await service.ask(translate_events, conversing, batch.items, session)
+                if batch.gap:
+                    # What the client has missed is gone: it is told everything there is, as in the beginning.
+                    yield _format_event(await service.ask(build_init_event, listed, session), batch.place)
+            except (Unreachable, TryLater):
+                yield ": heartbeat\n\n"
+                await asyncio.sleep(OUTAGE_PAUSE_MS / 1000)
+                continue
+            for place, tellings in told:
+                yield "".join(_format_event(each, place if each is tellings[-1] else "") for each in tellings)
+            if told or monotonic_ms() >= quiet_at_ms:
+                quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+                if not told:
+                    yield ": heartbeat\n\n"
+
+
+def _format_event(telling: NamedEvent, place: str) -> str:
+    name, body = telling
+    return sse.format_event(json.dumps(body), name=name, place=format_event_id(place, name) if place else "")
+
+
+def build_init_event(listed: SessionLister, session: str | None) -> NamedEvent:
+    """The sessions that there are, or one of them, as the first message has it."""
+    if session is not None:
+        conversing = listed.conversing
+        return "init", {"sessions": [conversing.fields(session)] if conversing.exists(session) else []}
+    return "init", {"sessions": listed.whole()}
+
+
+def translate_events(
+    conversing: DialectSessionStore, items: list[Any], session: str | None
+) -> list[tuple[str, list[NamedEvent]]]:
+    """What the client is told of each event, with its place."""
+    found = []
+    for place, item in items:
+        tellings = list(_translate_event(conversing, item.event, session))
+        if tellings:
+            found.append((place, tellings))
+    return found
+
+
+def _translate_event(conversing: DialectSessionStore, event: LocatedEvent, session: str | None) -> list[NamedEvent]:
+    name, _, entry = event.detail.partition(" ")
+    if event.event in ("told", "session_deleted"):
+        if session not in (None, name):
+            return []
+        if event.event == "session_deleted":
+            return [("session_deleted", {"session_id": name, "runs_deleted": 0})]
+        told = conversing.told_one(name, entry)
+        return [("event", {"data": {"session_id": name, **told}})] if told is not None else []
+    if not event.session or session not in (None, event.session) or event.event in IGNORED_EVENTS:
+        return []
+    return _translate_run_event(conversing, event)
+
+
+def _translate_run_event(conversing: DialectSessionStore, event: LocatedEvent) -> list[NamedEvent]:
+    try:
+        run, fields = conversing.records.get(event.run), conversing.fields(event.session)
+    except NotFound:
+        return []
+    begins = event.event == "submitted" and DialectNotes.of(run.spec).type == START_SESSION
+    if begins:
+        # Its clients wait to see it pending, however soon it was claimed.
+        fields |= {"status": PENDING}
+    tellings: list[NamedEvent] = []
+    if event.state is State.FAILED:
+        body = {"run_id": run.id, "error": describe_error(run), "session_id": fields["session_id"]}
+        tellings.append(("run_failed", body))
+    tellings.append(("session_created" if begins else "session_updated", {"session": fields}))
+    return tellings

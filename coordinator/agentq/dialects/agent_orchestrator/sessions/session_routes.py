@@ -1,0 +1,228 @@
+"""What foreign executors and clients call of sessions, beside what all have of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from starlette.responses import JSONResponse, Response
+
+from agentq.coordinator.errors import NotFound
+from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
+from agentq.coordinator.security.tokens import TokenScope
+from agentq.dialects.agent_orchestrator.auth import EVENT_TIMEOUT_S, ReportScope, ScopeOrRunner, retry_through_outage
+from agentq.dialects.agent_orchestrator.dialect_table import find_dialect
+from agentq.dialects.agent_orchestrator.runners.runner_routes import get_services, read_fields
+from agentq.dialects.agent_orchestrator.sessions import event_stream
+from agentq.dialects.agent_orchestrator.sessions.store import EVENTS_PER_PAGE
+from agentq.dialects.agent_orchestrator.submission import DialectRunRequest, ReservedIds
+from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
+from agentq.server.http import responses, sse
+from agentq.server.http.problems import Denied
+from agentq.server.service import get_service
+from agentq.server.submission import SubmitResponse, execute_once
+
+router = APIRouter(tags=["foreign sessions"])
+
+STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A stream of events, which has no end.", "content": {sse.MEDIA_TYPE: {}}},
+}
+ReadPrincipal = Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))]
+SubmitPrincipal = Annotated[Principal, require_scope("submit")]
+ExecutorPrincipal = Annotated[Principal, Depends(ReportScope(EVENT_TIMEOUT_S))]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@router.get("/sessions/by-name/{session_name}", summary="A session by its name")
+async def get_session_by_name(request: Request, caller: ReadPrincipal, session_name: str) -> Response:
+    embassy = get_services(request)
+
+    def look() -> dict[str, Any]:
+        session = embassy.attending.permitted(session_name, caller.bound)
+        fields = embassy.conversing.begun(session)
+        if fields is None:
+            raise NotFound("Session not found")
+        return fields
+
+    return responses.json_response({"session": await get_service(request).ask(look)})
+
+
+@router.get("/sessions/{session_id}/status", summary="The status of a session; `not_existent` of one that is not there")
+async def get_session_status(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
+    embassy = get_services(request)
+
+    def look() -> str:
+        if embassy.conversing.exists(session_id):
+            embassy.attending.permitted(session_id, caller.bound)
+        return embassy.conversing.status(session_id)
+
+    return JSONResponse({"status": await get_service(request).ask(look)})
+
+
+@router.get("/sessions/{session_id}/result", summary="The newest result of a session")
+async def get_session_result(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
+    embassy = get_services(request)
+
+    def look() -> dict[str, Any]:
+        return embassy.conversing.result(embassy.attending.permitted(session_id, caller.bound))
+
+    return responses.json_response(await get_service(request).ask(look))
+
+
+@router.get("/sessions/{session_id}/affinity", summary="Where the conversation of a session is")
+async def get_session_affinity(request: Request, caller: ReadPrincipal, session_id: str) -> Response:
+    conversing, attending = get_services(request).conversing, get_services(request).attending
+
+    def look() -> dict[str, Any]:
+        session = attending.permitted(session_id, caller.bound)
+        about = conversing.about(session)
+        kept = {name: about.get(name) or None for name in find_dialect(about.get("dialect")).affinity}
+        return {"affinity": {"session_id": about.get("given_id") or session, **kept}}
+
+    return responses.json_response(await get_service(request).ask(look))
+
+
+@router.get("/sessions/{session_id}/events", summary="What executors told of a session, the oldest first")
+async def list_session_events(
+    request: Request,
+    caller: ReadPrincipal,
+    session_id: str,
+    after: Annotated[
+        str,
+        Query(max_length=40, pattern=rf"^({ENTRY_ID_PATTERN.strip('^$')})?$", description="`next` of the page before."),
+    ] = "",
+    limit: Annotated[int, Query(ge=1, le=EVENTS_PER_PAGE, description="At most so many.")] = EVENTS_PER_PAGE,
+) -> Response:
+    """A page of them; `next` is null on the last."""
+    conversing, attending = get_services(request).conversing, get_services(request).attending
+
+    def look() -> dict[str, Any]:
+        told, last = conversing.told(attending.permitted(session_id, caller.bound), after, limit)
+        page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in told]
+        return {"events": page, "next": last}
+
+    return responses.json_response(await get_service(request).ask(look))
+
+
+@router.post("/sessions/{session_id}/events", status_code=201, summary="Tell what happens in a session")
+async def report_event(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
+    fields = await read_fields(request)
+    told = await _take_report(request, get_services(request).attending.tell, session_id, fields, caller.bound)
+    return JSONResponse({"ok": True, "id": told}, 200 if "session_name" in fields else 201)
+
+
+@router.post("/sessions/{session_id}/bind", summary="An executor has begun a session's turn")
+async def bind_session(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
+    fields = await read_fields(request)
+    return responses.json_response(
+        await _take_report(request, get_services(request).attending.bind, session_id, fields, caller.bound)
+    )
+
+
+@router.patch("/sessions/{session_id}/metadata", summary="Change what is known of a session")
+async def change_session(request: Request, caller: ExecutorPrincipal, session_id: str) -> Response:
+    fields = await read_fields(request)
+    return responses.json_response(
+        await _take_report(request, get_services(request).attending.change, session_id, fields, caller.bound)
+    )
+
+
+@router.post("/sessions/{session_id}/stop", summary="Stop all that a session does")
+async def stop_session(request: Request, caller: SubmitPrincipal, session_id: str) -> Response:  # noqa: ARG001
+    return responses.json_response(
+        await get_service(request).ask(get_services(request).stopping.stop_session, session_id)
+    )
+
+
+@router.delete("/sessions/{session_id}", summary="Delete a session that does nothing")
+async def delete_session(request: Request, caller: SubmitPrincipal, session_id: str) -> Response:  # noqa: ARG001
+    conversing = get_services(request).conversing
+
+    def discard() -> dict[str, Any]:
+        session = conversing.found(session_id)
+        counts = conversing.discard(session)
+        return {
+            "ok": True,
+            "session_id": session_id,
+            "deleted": counts,
+            "runs_removed_from_cache": counts["runs_count"],
+        }
+
+    return responses.json_response(await get_service(request).ask(discard))
+
+
+@router.post("/runs/{run_id}/stop", summary="Stop a run")
+async def stop_run(request: Request, caller: SubmitPrincipal, run_id: str) -> Response:  # noqa: ARG001
+    return responses.json_response(await get_service(request).ask(get_services(request).stopping.stop_run, run_id))
+
+
+@router.get("/sse/sessions", summary="Follow sessions", responses=STREAM_RESPONSES, openapi_extra={"x-stream": True})
+async def follow_sessions(
+    request: Request,
+    caller: Annotated[Principal, require_scope("read")],  # noqa: ARG001
+    session_id: Annotated[str | None, Query(max_length=128, description="Only this one.")] = None,
+    include_init: Annotated[bool, Query(description="Begin with the sessions that there are.")] = True,
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+) -> Response:
+    """Sessions that begin, change and end, and what executors tell of them, as server-sent events; with replay."""
+    service, listed = get_service(request), get_services(request).session_list
+    session = await service.ask(listed.conversing.found, session_id) if session_id is not None else None
+    places = await service.feed.places(event_stream.parse_event_id(last_event_id) if last_event_id else None)
+    init = include_init and last_event_id is None
+    return sse.SseResponse(
+        event_stream.stream_sessions(service, listed, places, session, init=init), TokenRecheck(request)
+    )
+
+
+async def submit_dialect_run(request: Request, caller: Principal, body: Any, key: str | None) -> Response:
+    """The answer to a body of `POST /runs` that is in a dialect; with a key, it is done once."""
+    asked = DialectRunRequest.read(body)
+    if caller.queues:
+        queues = ", ".join(caller.queues)
+        raise Denied(f"This token is good only for what is in the queues {queues}; a session is in none.")
+    service, asking = get_service(request), get_services(request).asking
+
+    async def act(first: dict[str, Any]) -> SubmitResponse:
+        accepted = await service.ask(asking.submit, asked, ReservedIds(**first))
+        return SubmitResponse(accepted.status, accepted.body())
+
+    if key is None:
+        accepted = await service.ask(asking.submit, asked)
+        answer = SubmitResponse(accepted.status, accepted.body())
+    else:
+        made = await service.ask(asking.make, asked)
+        digest = sha256(asked.model_dump_json().encode()).hexdigest()
+        answer = await execute_once(service, caller, key, digest, made._asdict(), act)
+    return JSONResponse(answer.body, answer.status, {"location": f"/runs/{answer.body['run_id']}"})
+
+
+async def begin_session(request: Request, caller: Principal, body: Any) -> Response:
+    """The answer to a body of `POST /sessions` that is of an executor."""
+    return responses.json_response(
+        await _take_report(request, get_services(request).attending.begin, body, caller.bound)
+    )
+
+
+async def _take_report(request: Request, act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """What an executor says is taken once the store can be reached, if that is before it gives up."""
+    service = get_service(request)
+    return await retry_through_outage(service, EVENT_TIMEOUT_S, lambda: service.ask(act, *args, **options))
+
+
+async def list_all_sessions(request: Request, caller: Principal) -> Response:
+    """The answer to a list of sessions that was asked for without a page."""
+    embassy = get_services(request)
+    return responses.json_response(
+        {"sessions": await get_service(request).ask(embassy.session_list.whole, caller.bound)}
+    )
+
+
+def find_session(request: Request, caller: Principal, name: str) -> dict[str, Any] | None:
+    """A session in the words of the dialects, by any of its names; None if there is none. It asks the store."""
+    embassy = get_services(request)
+    if not embassy.conversing.exists(name):
+        return None
+    return embassy.conversing.fields(embassy.attending.permitted(name, caller.bound))

@@ -1,0 +1,394 @@
+"""Foreign sessions: ours, with what only the dialects have beside them.
+
+A session of ours has a name, an agent and a line of turns. What foreign executors and clients say of it stands beside
+it (`about`), what they tell of it in a stream of its own (`told`), and another id that an executor gave it leads to it
+(`alias`). Its status is never stored: it follows from its turns, so that it cannot be out of date.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from agentq.coordinator.bounds import FOREIGN_EVENT_BYTES, FOREIGN_RUNNER_MS, LIST_A_CALL
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import Invalid, NotFound, WrongState, refusal_error
+from agentq.coordinator.model.field_types import Name
+from agentq.coordinator.model.ids import new_nonce, partition_of
+from agentq.coordinator.model.lifecycle import HELD_STATES, LIVE_STATES, TERMINAL_STATES, State
+from agentq.coordinator.runs.queries import RunFilter, RunQueries
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.sessions.verbs import SessionRecord, Sessions, session_partition
+from agentq.coordinator.storage.socket_link import pairs_to_dict
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.dialects.agent_orchestrator.demands import DialectDemands
+from agentq.dialects.agent_orchestrator.dialect_table import find_dialect
+from agentq.dialects.agent_orchestrator.run_translation import build_result, format_time, translate_result
+from agentq.dialects.agent_orchestrator.runners.registration import is_runner_id
+from agentq.dialects.agent_orchestrator.sessions.session_status import (
+    FINISHED,
+    IDLE,
+    NOT_EXISTENT,
+    SessionFacts,
+    derive_status,
+    is_session_visible,
+    make_status_turn,
+)
+
+ENDING_EVENTS = ("session_stop", "run_completed")
+"""Events of an executor after which its session is finished, whether its run has been reported or not."""
+EVENTS_PER_PAGE = 1000
+TURNS_PER_PAGE, PAGES_MAX = 100, 20
+"""How many of the newest turns of a session are looked through: a page can be short."""
+PAGE_BYTES_MAX = 8 << 20
+"""Once a page is so large, the rest is left for the next."""
+EVENTS_PER_READ = 20
+FIRST_READ_EVENTS = 2
+"""Events of many sessions that are looked at together: a result is mostly the last or the last but one."""
+SEARCHED_EVENTS_MAX = 2000
+"""How many of the newest events are looked through for a result, a few at a time."""
+RUN_FACT = "run"
+"""The fact about a session that it is that of a single run."""
+
+_name_adapter: TypeAdapter[str] = TypeAdapter(Name)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorEvent:
+    """An event that an executor told."""
+
+    id: str
+    run: str
+    event: dict[str, Any]
+
+
+class DialectSessionStore:
+    """What is said of foreign sessions, and what can be known of them."""
+
+    def __init__(self, store: NamespaceStore) -> None:
+        self.store = store
+        self.sessions = Sessions(store)
+        self.records = RunQueries(store)
+        self.queue = RunVerbs(store)
+
+    # ---- which session
+
+    def resolve(self, named: str) -> str | None:
+        """The session that an id, a name or another id leads to."""
+        try:
+            name = _name_adapter.validate_python(named)
+        except ValidationError:
+            return None
+        command, partition = self.store.connection.command, session_partition(self.store, name)
+        self.store.guard()
+        keys = (self.store.key(partition, "session", name), self.store.key(partition, "dialect_fields", name))
+        if command("EXISTS", *keys):
+            return name
+        found: str | None = command("GET", self.store.key(self._home(name), "session_alias", name))
+        return found
+
+    def exists(self, named: str) -> bool:
+        return self.resolve(named) is not None
+
+    def found(self, named: str) -> str:
+        """The same, or a refusal."""
+        session = self.resolve(named)
+        if session is None:
+            raise NotFound("Session not found")
+        return session
+
+    def give_alias(self, alias: str, session: str) -> None:
+        """Let another id lead to a session, too."""
+        refused = refusal_error(
+            self.store.call("session/set_alias", self._home(alias), alias, session, FOREIGN_RUNNER_MS),
+            f"session id {alias}",
+        )
+        if refused is not None:
+            raise refused
+
+    def _home(self, alias: str) -> int:
+        return crc32(alias.encode()) % self.store.keyspace.partitions
+
+    # ---- what is said of it
+
+    def now(self) -> str:
+        return format_time(wall_ms()) or ""
+
+    def about(self, session: str) -> SessionFacts:
+        """What is known of a session beside it."""
+        key = self.store.key(session_partition(self.store, session), "dialect_fields", session)
+        return pairs_to_dict(self.store.connection.command("HGETALL", key))
+
+    def note(self, session: str, /, **facts: str) -> None:
+        """Keep facts about a session; an empty one goes."""
+        if any(len(value) > FOREIGN_EVENT_BYTES for value in facts.values()):
+            raise Invalid(f"A fact about a session has {FOREIGN_EVENT_BYTES} characters at the most.")
+        words = [word for pair in facts.items() for word in (session, *pair)]
+        self.store.call(
+            "dialect/set_fields", session_partition(self.store, session), "about", FOREIGN_RUNNER_MS, *words
+        )
+
+    def affinity(self, about: Mapping[str, str]) -> DialectDemands:
+        """Where a conversation is, as demands."""
+        profile = about.get("executor_profile") or about.get("executor_type")
+        return DialectDemands(hostname=about.get("hostname") or None, executor_profile=profile or None)
+
+    def owe(self, run_id: str) -> None:
+        """Note that the end of a run is to be told to somebody."""
+        self.store.call("dialect/track_callbacks", partition_of(run_id), "owe", run_id)
+
+    # ---- its turns
+
+    def turns(
+        self,
+        session: str,
+        states: Iterable[State] = tuple(State),
+        *,
+        about: SessionFacts | None = None,
+        most: int = 100,
+    ) -> list[RunRecord]:
+        """Runs of a session in some states, the newest first."""
+        run_id = (self.about(session) if about is None else about).get(RUN_FACT)
+        if run_id:
+            return [run for run in self._known([run_id]) if run.state in states]
+        found, cursor, pages = list[str](), None, 0
+        while len(found) < most and (cursor or not pages) and pages < PAGES_MAX:
+            page = self.records.page(RunFilter(tuple(states), session=session), limit=TURNS_PER_PAGE, cursor=cursor)
+            found += (each.id for each in page.runs)
+            cursor, pages = page.cursor, pages + 1
+        return self._known(found[:most])
+
+    def _known(self, ids: Iterable[str]) -> list[RunRecord]:
+        found = []
+        for run_id in ids:
+            try:
+                found.append(self.records.get(run_id))
+            except NotFound:
+                continue  # forgotten since it was listed
+        return found
+
+    def live(self, session: str, about: SessionFacts | None = None) -> RunRecord | None:
+        """The turn whose turn it is."""
+        line = self.sessions.line(session, 1)
+        found = self._known(line) if line else self.turns(session, LIVE_STATES, about=about, most=1)
+        return found[0] if found else None
+
+    def last_ended(self, session: str, about: SessionFacts | None = None) -> RunRecord | None:
+        """The newest turn that has ended."""
+        return next(iter(self.turns(session, TERMINAL_STATES, about=about, most=1)), None)
+
+    def status(self, named: str) -> str:
+        """The status of a session; of one that clients of its dialect do not know yet, that there is none."""
+        session = self.resolve(named)
+        if session is None:
+            return NOT_EXISTENT
+        about = self.about(session)
+        status = self.status_of(session, about)
+        return status if is_session_visible(about, status) else NOT_EXISTENT
+
+    def status_of(self, session: str, about: SessionFacts) -> str:
+        """The same of one that is there."""
+        live = self.live(session, about)
+        return derive_status(about, make_status_turn(live), lambda: make_status_turn(self.last_ended(session, about)))
+
+    # ---- what executors tell
+
+    def tell(self, session: str, event: dict[str, Any], operation: str | None = None) -> str:
+        """Keep an event; returns its id."""
+        text = json.dumps(event)
+        if len(text) > FOREIGN_EVENT_BYTES:
+            raise Invalid(f"The event has {len(text)} bytes; {FOREIGN_EVENT_BYTES} is the most.")
+        live = self.live(session)
+        run = live.id if live is not None else ""
+        words = (session, run, operation or new_nonce(), text, FOREIGN_RUNNER_MS)
+        reply = str(self.store.call("dialect/append_event", session_partition(self.store, session), *words))
+        if event.get("event_type") in ENDING_EVENTS:
+            self.note(session, finished_run=run, finished_at_ms=reply.removeprefix("ok ").partition("-")[0])
+        return reply.removeprefix("ok ")
+
+    def told(
+        self, session: str, after: str = "", most: int = EVENTS_PER_PAGE
+    ) -> tuple[list[ExecutorEvent], str | None]:
+        """The events of a session after one of them, the oldest first; and the last, if there may be more behind it."""
+        key = self.store.key(session_partition(self.store, session), "dialect_events", session)
+        found, size = list[ExecutorEvent](), 0
+        while len(found) < most and size < PAGE_BYTES_MAX:
+            wanted, start = min(EVENTS_PER_READ, most - len(found)), f"({after}" if after else "-"
+            entries = self.store.connection.command("XRANGE", key, start, "+", "COUNT", wanted)
+            found += _parse_events(entries)
+            if len(entries) < wanted:
+                return found, None
+            after, size = found[-1].id, size + sum(len(text) for _, flat in entries for text in flat)
+        return found, after
+
+    def told_one(self, session: str, entry: str) -> dict[str, Any] | None:
+        """One event; None if it is not kept any more."""
+        key = self.store.key(session_partition(self.store, session), "dialect_events", session)
+        found = _parse_events(self.store.connection.command("XRANGE", key, entry, entry))
+        return found[0].event if found else None
+
+    def told_last(self, *sessions: str) -> list[Iterator[ExecutorEvent]]:
+        """The newest events of each of these sessions, the newest first, fetched as far as somebody looks."""
+        keys = [self.store.key(session_partition(self.store, each), "dialect_events", each) for each in sessions]
+        looks = [("XREVRANGE", key, "+", "-", "COUNT", FIRST_READ_EVENTS) for key in keys]
+        return list(map(self._told_until, keys, self.store.connection.commands(looks)))
+
+    def _told_until(self, key: str, entries: Sequence[Any]) -> Iterator[ExecutorEvent]:
+        """Some events of a stream, and then those before them."""
+        asked, seen = FIRST_READ_EVENTS, 0
+        while True:
+            found = _parse_events(entries)
+            yield from found
+            seen += len(found)
+            if len(found) < asked or seen >= SEARCHED_EVENTS_MAX:
+                return
+            asked = EVENTS_PER_READ
+            entries = self.store.connection.command("XREVRANGE", key, f"({found[-1].id}", "-", "COUNT", asked)
+
+    # ---- its result
+
+    def answer_of(self, session: str, run_id: str | None = None) -> JsonValue:
+        """What executors told as the result of a run, or of the session; None where they told nothing."""
+        return self.answers_of([(session, run_id)])[0]
+
+    def answers_of(self, asked: Sequence[tuple[str, str | None]]) -> list[JsonValue]:
+        """The same of several, together."""
+        told = self.told_last(*(session for session, _ in asked))
+        return [_find_result(each, run) for each, (_, run) in zip(told, asked, strict=True)]
+
+    def result(self, session: str) -> dict[str, JsonValue]:
+        """The newest result of a session: a turn that failed afterwards does not take it away."""
+        about = self.about(session)
+        status = self.status_of(session, about)
+        run = next(iter(self.turns(session, (State.COMPLETED,), about=about, most=1)), None)
+        found = translate_result(run) if run is not None else None
+        if found is None and (run is not None or status in (FINISHED, IDLE)):
+            said = self.answer_of(session, run.id if run is not None else None)
+            found = build_result(said) if said is not None else None
+        if found is not None:
+            return found
+        if status in (FINISHED, IDLE) or run is not None:
+            raise NotFound("No result found")
+        raise UnfinishedSession(find_dialect(about.get("dialect")).unfinished)
+
+    # ---- an end to it
+
+    def discard(self, session: str) -> dict[str, int]:
+        """Delete a session, with what was told of it; its runs that have ended go, too, where they may."""
+        about = self.about(session)
+        self._cancel_pending(session, about)
+        if self.live(session) is not None or about.get("idle_run"):
+            raise WrongState("Stop session first")
+        runs = self.turns(session, TERMINAL_STATES, about=about, most=LIST_A_CALL)
+        told = self.store.connection.command(
+            "XLEN", self.store.key(session_partition(self.store, session), "dialect_events", session)
+        )
+        refused = refusal_error(
+            str(self.store.call("session/delete", session_partition(self.store, session), session)),
+            f"session {session}",
+        )
+        if refused is not None:
+            raise refused
+        if about.get("given_id"):
+            self.store.call(
+                "session/set_alias", self._home(about["given_id"]), about["given_id"], "", FOREIGN_RUNNER_MS
+            )
+        left = self.queue.forget([(run.id, run.state) for run in runs])
+        return {"session": 1, "events_count": int(told), "runs_count": sum(each is None for each in left)}
+
+    def _cancel_pending(self, session: str, about: SessionFacts) -> None:
+        """Cancel the turns of a session of which none has begun, from the end of its line."""
+        live = self.live(session, about)
+        if live is None or live.state in HELD_STATES:
+            return
+        for run_id in reversed(self.sessions.line(session) or [live.id]):
+            with suppress(WrongState, NotFound):  # it ended at that moment
+                self.queue.cancel(run_id, "its session was deleted")
+
+    # ---- in the words of the dialects
+
+    def fields(self, session: str) -> dict[str, Any]:
+        """A session's fields, in the union of the dialects."""
+        return self.also(session, self.about(session), self._stored(session))
+
+    def begun(self, session: str, status: str | None = None) -> dict[str, Any] | None:
+        """The same if clients of its dialect know that it is there; both by one reading, so that its id is the one that
+        its executor gave it. The status may be known.
+        """
+        about = self.about(session)
+        fields = self.also(session, about, self._stored(session), status)
+        return fields if is_session_visible(about, fields["status"]) else None
+
+    def _stored(self, session: str) -> SessionRecord | None:
+        try:
+            return self.sessions.get(session)
+        except NotFound:
+            return None
+
+    def also(
+        self, session: str, about: SessionFacts, stored: SessionRecord | None, status: str | None = None
+    ) -> dict[str, Any]:
+        """The same of one that was read already, and whose status may be known."""
+        created = about.get("bound_at") or None
+        return {
+            "session_id": about.get("given_id") or session,
+            "session_name": session,
+            "status": status or self.status_of(session, about),
+            "created_at": format_time(stored.created_at_ms) if stored is not None else created,
+            "project_dir": about.get("project_dir") or (stored.cwd if stored is not None else None),
+            "agent_name": about.get("agent_name") or None,
+            "last_resumed_at": about.get("last_resumed_at") or None,
+            "parent_session_id": about.get("parent") or None,
+            "parent_session_name": about.get("parent") or None,
+            "executor_session_id": about.get("executor_session_id")
+            or (stored.agent_session if stored is not None else None),
+            "executor_profile": about.get("executor_profile") or None,
+            "executor_type": about.get("executor_type") or None,
+            "execution_mode": about.get("execution_mode") or "sync",
+            "hostname": about.get("hostname")
+            or (stored.host if stored is not None and not is_runner_id(stored.host or "") else None),
+        }
+
+
+class UnfinishedSession(Invalid):
+    """The session has no result yet."""
+
+
+def _parse_events(entries: Sequence[Any]) -> list[ExecutorEvent]:
+    found = []
+    for place, flat in entries:
+        fields = pairs_to_dict(flat)
+        found.append(ExecutorEvent(place, fields["run"], json.loads(fields["event"])))
+    return found
+
+
+def _find_result(told: Iterable[ExecutorEvent], run_id: str | None) -> JsonValue:
+    """The result among events, the newest first: of a run, or of any."""
+    said: JsonValue = None
+    for each in told:
+        if run_id is not None and each.run != run_id:
+            continue
+        kind = each.event.get("event_type")
+        if kind == "result":
+            data = each.event.get("result_data")
+            return data if data is not None else each.event.get("result_text")
+        if kind == "message" and said is None and each.event.get("role") == "assistant":
+            said = _extract_text(each.event)
+    return said
+
+
+def _extract_text(event: Mapping[str, Any]) -> str | None:
+    """The text of a message."""
+    content = event.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(text for text in texts if isinstance(text, str)) or None

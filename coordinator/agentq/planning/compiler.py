@@ -1,0 +1,344 @@
+"""From the tasks of a plan to the specs of runs.
+
+What a task is given of others is told by their ids here, since runs have none before the plan has one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from agentq.coordinator.model.demands import HOST_LABEL
+from agentq.coordinator.model.field_types import PATTERN_MESSAGES
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
+from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance
+from agentq.planning.expand.graph import TaskGraph, TaskLookup, build_graph
+from agentq.planning.expand.templates import OUTPUT_NAMES, OUTPUT_PATTERN
+from agentq.planning.model import CommandStep, TaskDefinition, WorktreeOptions
+from agentq.planning.read.source_tree import find_position
+from agentq.planning.repository import PlanRepository
+
+ON_FAILED_VALUES = {
+    "skip": "skip",
+    "keep-going": "skip",
+    "run": "run",
+    "fail-plan": "fail-plan",
+    "fail-fast": "fail-plan",
+}
+"""What becomes of a plan in which a task fails, by all its names."""
+OUTPUT_KEYS = {"prompt", "command", "stdin", "env"}
+"""Keys of a task in which those before it can stand."""
+KEYS_BY_FIELD = {
+    "argv": "command",
+    "name": "title",
+    "failures": "retries",
+    "cost_usd": "max_cost",
+    "tokens": "max_tokens",
+    "turns": "max_turns",
+    "memory_bytes": "memory",
+    "cpu_s": "cpu_time",
+}
+"""Keys of a task, where the field that they fill is called otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTask:
+    """A task, as it will be submitted."""
+
+    id: str
+    spec: RunSpec
+    needs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    """The tasks whose outcomes stand in its prompt, its arguments or its environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPlan:
+    """A plan that can be submitted."""
+
+    name: str
+    on_failed: str
+    max_parallel: int | None
+    budget_usd: float | None
+    tasks: tuple[CompiledTask, ...]
+    """Each after those that it needs."""
+    graph: TaskGraph
+    site: PlanRepository | None
+    workspace: WorkspaceSpec | None
+    """What a task that is added later works in, if nothing else is said."""
+
+
+def compile_plan(
+    expanded: ExpandedPlan, plan: str, site: PlanRepository | None = None, live: Sequence[str] = ()
+) -> CompiledPlan:
+    """The runs of a plan with that id. `live`: the ids of tasks that the plan has already."""
+    graph = build_graph(expanded, live)
+    compiler = _Compiler(
+        expanded, plan, site, graph, TaskLookup(expanded.tasks, {*expanded.done, *live}, expanded.empty)
+    )
+    made = {each.task.id: compiler.planned(each) for each in expanded.tasks}
+    if compiler.faults:
+        raise InvalidPlan(compiler.faults)
+    said = expanded.plan
+    tasks = tuple(planned for task in graph.order() if (planned := made[task]) is not None)
+    on_failed = ON_FAILED_VALUES[said.on_failed or "skip"]
+    how = compiler.common()
+    return CompiledPlan(expanded.name, on_failed, said.max_parallel, said.budget, tasks, graph, site, how)
+
+
+class _Compiler:
+    def __init__(
+        self, whole: ExpandedPlan, plan: str, site: PlanRepository | None, graph: TaskGraph, lookup: TaskLookup
+    ) -> None:
+        self._whole, self._plan, self._site, self._graph, self._lookup = whole, plan, site, graph, lookup
+        self.faults: list[PlanProblem] = []
+
+    def planned(self, each: TaskInstance) -> CompiledTask | None:
+        """What a task becomes; None if something is wrong with it, which is noted down."""
+        before = len(self.faults)
+        for key in each.table.keys() - OUTPUT_KEYS:
+            self._refuse_outputs(each, each.table[key], (key,))
+        fields, inputs = self._linked(each, self._fields(each))
+        if len(self.faults) > before:
+            return None
+        try:
+            spec = RunSpec(**fields)
+        except ValidationError as error:
+            self.faults += [_to_problem(one, each) for one in error.errors(include_url=False)]
+            return None
+        return CompiledTask(each.task.id, spec, self._graph.needs[each.task.id], tuple(inputs))
+
+    def common(self) -> WorkspaceSpec | None:
+        """How a task works of which nothing is said."""
+        sample = self._whole.sample
+        if self._site is None or sample is None or not self._has_worktree(sample.task):
+            return None
+        return self._workspace(sample)
+
+    def _fields(self, each: TaskInstance) -> dict[str, Any]:
+        task, budget = each.task, self._whole.plan.budget
+        if task.agent is not None and budget is not None:
+            # Nobody may look on; and who does hears of the cost in steps.
+            task = task.model_copy(update={"max_cost": min(task.max_cost or budget, budget)})
+        fields = {**_work_fields(task), **_queue_fields(task), "plan": self._plan, "task": task.id}
+        fields["name"] = (task.title or task.id)[:128]
+        fields["on_failed"] = task.on_failed or ("run" if self._whole.plan.on_failed == "run" else "skip")
+        limits = {**(task.limits or {}), **({f"plan:{self._plan}": 1} if self._whole.plan.max_parallel else {})}
+        if limits:
+            fields["limits"] = limits
+        where = self._where(each)
+        demands = {**where.pop("demands", {}), **(task.demands or {})}
+        return fields | where | ({"demands": demands} if demands else {})
+
+    def _where(self, each: TaskInstance) -> dict[str, Any]:
+        """The folder that a task works in, and the host that has it."""
+        task = each.task
+        if task.function is not None:
+            return {}
+        if self._site is None or not self._has_worktree(task):
+            for key in ("check", "setup", "workspace"):
+                if isinstance(each.table.get(key), dict | str | list):
+                    hint = "Say `repository` for the plan"
+                    place, path = find_position(each.table, (key,))
+                    self.faults.append(PlanProblem(place, path, f"{key} is for a task that has a worktree", hint))
+            folder = Path(self._whole.folder, task.cwd or ".")
+            return {"cwd": str(folder.resolve()), "demands": {HOST_LABEL: _host_name()}}
+        demands = {HOST_LABEL: _host_name()} if self._site.local else {}
+        cwd = {"cwd": task.cwd} if task.cwd not in (None, ".") else {}
+        return {"workspace": self._workspace(each), "demands": demands, **cwd}
+
+    def _has_worktree(self, task: TaskDefinition) -> bool:
+        return task.workspace is not False and (task.workspace is not None or self._whole.plan.workspace is not False)
+
+    def _workspace(self, each: TaskInstance) -> WorkspaceSpec | None:
+        site, task, plan = self._site, each.task, self._whole.plan
+        assert site is not None, "whoever has no repository has no worktree"
+        fields: dict[str, Any] = {"merge": plan.merge} if plan.merge else {}
+        for said in (plan.workspace, task.workspace):
+            if isinstance(said, WorktreeOptions):
+                fields |= said.model_dump(exclude_none=True)
+        for name, step in (("check", task.check), ("setup", task.setup)):
+            if isinstance(step, CommandStep):
+                fields[name] = step.command
+                fields |= {f"{name}_timeout_ms": step.timeout} if step.timeout is not None else {}
+        fields["target"] = site.target
+        if fields.get("merge") == "none":
+            if not (isinstance(task.workspace, WorktreeOptions) and task.workspace.update_checkout):
+                fields.pop("update_checkout", None)
+        elif site.update_checkout:
+            fields["update_checkout"] = True
+        try:
+            return WorkspaceSpec(repository=site.repository, base=site.base, **fields)
+        except ValidationError as error:
+            self.faults += [_to_problem(one, each, "workspace") for one in error.errors(include_url=False)]
+            return None
+
+    def _linked(self, each: TaskInstance, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """With the tasks looked up whose outcomes stand in the texts of this one."""
+        above: set[str] | None = None
+        found: dict[str, None] = {}
+
+        def link(text: str, *keys: Any) -> str:
+            if "{{" not in text:
+                return text
+
+            def named(match: re.Match[str]) -> str:
+                nonlocal above
+                above = self._graph.above(each.task.id) if above is None else above
+                task = self._output(match, each, keys, above)
+                if task is None:
+                    return match[0]
+                found[task] = None
+                return f"{{{{ tasks.{task}.{match[2].rpartition('.')[2].strip()} }}}}"
+
+            return OUTPUT_PATTERN.sub(named, text)
+
+        for key, name in (("prompt", "prompt"), ("stdin", "stdin")):
+            if isinstance(fields.get(key), str):
+                fields[key] = link(fields[key], name)
+        if "argv" in fields:
+            fields["argv"] = [link(word, "command") for word in fields["argv"]]
+        if "env" in fields:
+            fields["env"] = {name: link(value, "env", name) for name, value in fields["env"].items()}
+        return fields, list(found)
+
+    def _refuse_outputs(self, each: TaskInstance, value: Any, keys: tuple[Any, ...]) -> None:
+        """Nothing is filled in where this stands."""
+        if isinstance(value, dict | list):
+            for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+                self._refuse_outputs(each, inner, (*keys, key))
+        elif isinstance(value, str) and (found := OUTPUT_PATTERN.search(value)) and not found[1]:
+            sentence = f"{quote_value(found[0])} is not filled in here, but in {', '.join(sorted(OUTPUT_KEYS))}"
+            self.faults.append(PlanProblem(*find_position(each.table, keys), sentence))
+
+    def _output(self, match: re.Match[str], each: TaskInstance, keys: Sequence[Any], above: set[str]) -> str | None:
+        """The task that an expression names, if it is one that this one waits for."""
+        place, path = find_position(each.table, keys)
+        words, _, output = match[2].strip().rpartition(".")
+        said = quote_value(f"{{{{ tasks.{match[2].strip()} }}}}")
+        if match[1]:
+            return None
+
+        def refuse(sentence: str, hint: str = "") -> None:
+            self.faults.append(PlanProblem(place, path, f"in {said}, {sentence}", hint))
+
+        ids = self._lookup.find(words)
+        if keys[0] == "command" and each.task.shell:
+            refuse("it would become a part of what the shell reads", "Say it under `env`, and use the variable")
+        elif not words:
+            refuse("it needs the id of a task, as in tasks.ID.result")
+        elif ids == [each.task.id]:
+            refuse("a task is not given what it gives itself")
+        elif ids and ids[0] in self._whole.done:
+            refuse(f"what {ids[0]} gave is not known here: it was completed before", "Write here what it was")
+        elif output not in OUTPUT_NAMES:
+            refuse(
+                f"{quote_value(output)} is nothing that a task gives",
+                did_you_mean(output, OUTPUT_NAMES) or f"There is {_list_outputs()}",
+            )
+        elif ids is None:
+            refuse(f"there is no task {quote_value(words)}", self._lookup.nearest(words))
+        elif len(ids) != 1:
+            refuse(f"{quote_value(words)} is {len(ids)} tasks", f"Say which, such as {ids[0]!r}" if ids else "")
+        elif ids[0] not in above:
+            refuse(f"{each.task.id} does not wait for {ids[0]}", f"Add {ids[0]!r} to its `needs`")
+        else:
+            return ids[0]
+        return None
+
+
+def _list_outputs() -> str:
+    return ", ".join(OUTPUT_NAMES)
+
+
+def _host_name() -> str:
+    import socket
+
+    return socket.gethostname()
+
+
+def _work_fields(task: TaskDefinition) -> dict[str, Any]:
+    """What is to be run."""
+    env: dict[str, Any] = {"env": dict(task.env)} if task.env else {}
+    if task.function is not None:
+        key = "kwargs" if isinstance(task.args, dict) else "args"
+        return {"kind": "function", "function": task.function, **({key: task.args} if task.args else {}), **env}
+    if task.command is not None:
+        stdin = {"stdin": task.stdin} if task.stdin is not None else {}
+        return {"kind": "command", "argv": list(task.command), **stdin, **env}
+    budgets = _drop_missing(cost_usd=task.max_cost, tokens=task.max_tokens, turns=task.max_turns)
+    names = ("model", "permissions", "trust", "account", "expects", "on_limit")
+    turn = _drop_missing(**{name: getattr(task, name) for name in names})
+    turn |= _drop_missing(startup_timeout_ms=task.startup_timeout, linger_timeout_ms=task.linger_timeout)
+    turn |= {"budgets": budgets} if budgets else {}
+    more = _drop_missing(turn=turn or None, context=task.context)
+    return {"kind": "agent", "agent": task.agent, "prompt": task.prompt, **env, **more}
+
+
+def _queue_fields(task: TaskDefinition) -> dict[str, Any]:
+    """Where and when it is to be run, and how often it is tried again."""
+    fields = _drop_missing(queue=task.queue, priority=task.priority, labels=task.labels, keep_ms=task.keep)
+    fields |= _drop_missing(
+        timeout_ms=task.timeout, silence_timeout_ms=task.silence_timeout, stop_grace_ms=task.stop_grace
+    )
+    fields |= _drop_missing(delay_ms=task.delay, expires_ms=task.expires)
+    cpu_s = None if task.cpu_time is None else -(-task.cpu_time // 1000)
+    caps = _drop_missing(memory_bytes=task.memory, cpu_s=cpu_s, nice=task.nice)
+    return fields | _drop_missing(caps=caps or None, retry=_retry_fields(task) or None)
+
+
+def _retry_fields(task: TaskDefinition) -> dict[str, Any]:
+    said = {} if task.retry is None else _rename_durations(task.retry)
+    if task.retry is not None and task.retry.classes:
+        said["classes"] = {class_: _rename_durations(each) for class_, each in task.retry.classes.items()}
+    return said | _drop_missing(failures=task.retries)
+
+
+_DURATION_FIELDS = {
+    "delay": "delay_ms",
+    "delay_max": "delay_ms_max",
+    "delays": "delays_ms",
+    "max_elapsed": "max_elapsed_ms",
+}
+
+
+def _rename_durations(retry: BaseModel) -> dict[str, Any]:
+    said = retry.model_dump(exclude_none=True)
+    return {_DURATION_FIELDS.get(name, name): value for name, value in said.items()}
+
+
+def _drop_missing(**fields: Any) -> dict[str, Any]:
+    """Those of which something is said."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _to_problem(error: Mapping[str, Any], each: TaskInstance, *above: str) -> PlanProblem:
+    """What a spec's model finds wrong, at the key that said it."""
+    keys: list[Any] = list(above)
+    for part in error["loc"]:
+        if part in ("turn", "budgets", "caps", "[key]"):
+            continue
+        name = KEYS_BY_FIELD.get(part, part) if isinstance(part, str) else part
+        keys.append(_key_of_field(name) if isinstance(name, str) and name not in each.table else name)
+    place, path = find_position(each.table, keys)
+    if above and keys[1:2] and keys[1] in each.table:
+        place, path = find_position(each.table, keys[1:])
+    said = PATTERN_MESSAGES.get(error.get("ctx", {}).get("pattern", "")) or error["msg"].removeprefix("Value error, ")
+    return PlanProblem(
+        place, path, said.replace("Input should", "it should").replace("_ms means", " means").rstrip(".")
+    )
+
+
+def _key_of_field(field: str) -> str:
+    """The key that filled a field with a unit in its name."""
+    for name, spelled in _DURATION_FIELDS.items():
+        if spelled == field:
+            return name
+    return field.removesuffix("_ms")

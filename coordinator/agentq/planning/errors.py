@@ -1,0 +1,76 @@
+"""What is wrong with a plan: where it stands, in one sentence, and what was perhaps meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from agentq.coordinator.errors import Invalid
+
+PROBLEMS_SHOWN = 20
+"""Faults that are told at once."""
+SHOWN_CHARACTERS = 80
+
+
+class SourcePosition(NamedTuple):
+    """A point in a file, as editors count: from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class PlanProblem(NamedTuple):
+    """One thing that is wrong: where, by which keys one comes there, and what to do instead."""
+
+    place: SourcePosition
+    path: str
+    sentence: str
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: {self.path}: " if self.path else f"{self.place}: "
+        hint = f" {self.suggestion}{'' if self.suggestion.endswith('?') else '.'}" if self.suggestion else ""
+        return f"{where}{self.sentence}.{hint}"
+
+    def record(self) -> dict[str, Any]:
+        """As `--json` tells it."""
+        return {
+            **self.place._asdict(),
+            "path": self.path,
+            "error": self.sentence,
+            "suggestion": self.suggestion or None,
+        }
+
+
+class InvalidPlan(Invalid):
+    """The plan is not valid."""
+
+    by_place = True
+
+    def __init__(self, faults: Iterable[PlanProblem]) -> None:
+        once = {(fault.place, fault.sentence): fault for fault in reversed(list(faults))}
+        self.faults = tuple(sorted(once.values()))
+        told = [str(fault) for fault in self.faults[:PROBLEMS_SHOWN]]
+        left = len(self.faults) - len(told)
+        super().__init__("\n".join([*told, *([f"and {left} more."] if left else [])]))
+
+
+def plan_error(place: SourcePosition, path: str, sentence: str, suggestion: str = "") -> InvalidPlan:
+    """What to raise where nothing can be said of the rest."""
+    return InvalidPlan([PlanProblem(place, path, sentence, suggestion)])
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """A question that names what was perhaps meant; empty if nothing is near, or the text is too long for a name."""
+    close = get_close_matches(text, list(known), n=1, cutoff=0.6) if len(text) <= SHOWN_CHARACTERS else ()
+    return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def quote_value(text: str) -> str:
+    """Something that was written, as far as it fits into a sentence."""
+    return repr(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")

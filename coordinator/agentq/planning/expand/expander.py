@@ -1,0 +1,259 @@
+"""From plan files to tasks that stand for themselves.
+
+1. The files are gathered; variables get their values, from `--var` or the plan.
+2. Each task gets the defaults of its file, of those that include it, and of the plan, as far as they concern it.
+3. It is spread out by its matrix or foreach, what stands between `{{` and `}}` is filled in, and it is checked.
+
+All faults are told at once; what comes of a plan with any is never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentq.coordinator.bounds import PLAN_BYTES, PLAN_TASKS
+from agentq.coordinator.errors import Invalid
+from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
+from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance
+from agentq.planning.expand.graph import TaskLookup, TaskNeeds, list_task_needs, resolve_needs
+from agentq.planning.expand.includes import IncludedFile, gather_files, read_prompt
+from agentq.planning.expand.matrix import MatrixCell, expand_matrix, matrix_task_id
+from agentq.planning.expand.templates import EXPRESSION_PATTERN, TemplateFiller
+from agentq.planning.model import AGENT_KEYS, PlanDefinition, PlanFragment, TaskDefinition, TaskSettings
+from agentq.planning.read.plan_file import describe_type
+from agentq.planning.read.source_tree import SourceList, SourceTable, source_text
+from agentq.planning.read.validation import validate_table
+from agentq.planning.read.yaml_reader import parse_scalar
+from agentq.planning.repository import find_repository_faults
+
+NOT_FOR_FUNCTIONS = {"shell", "env", "cwd", "check", "setup", "workspace"}
+COMPLETED_STATE = "completed"
+
+
+def expand_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> ExpandedPlan:
+    """Read a plan, with these values for its variables."""
+    files = gather_files(path, format_)
+    faults: list[PlanProblem] = []
+    name = _plan_name(path)
+    _check_variables(files, given or {})
+    plan = _build_plan(files[0], given or {}, name, faults)
+    found = _TaskExpander(files[0], plan.name or name, given or {}, faults)
+    for file in files:
+        found.read(file)
+    if faults:
+        known = (*(each.id for each in found.broken), *found.groups, *found.empty)
+        tasks = [*list_task_needs(found.tasks), *found.broken]
+        faults += resolve_needs(tasks, TaskLookup(found.tasks, known, found.empty))[1]
+        raise InvalidPlan([*faults, *find_repository_faults(plan, files[0].table, files[0].folder)])
+    live = [each for each in found.tasks if each.task.state != COMPLETED_STATE]
+    done = frozenset(each.task.id for each in found.tasks if each.task.state == COMPLETED_STATE)
+    empty = frozenset(found.empty)
+    return ExpandedPlan(plan, files[0].table, live, files[0].folder, plan.name or name, done, empty, found.sample())
+
+
+def _plan_name(path: str) -> str:
+    """A plan is called as its file is, unless it says otherwise."""
+    stem = "".join(each if each.isascii() and (each.isalnum() or each in "_.+-") else "-" for each in Path(path).stem)
+    return stem.strip("-._+")[:64] or "plan"
+
+
+def _build_plan(file: IncludedFile, given: Mapping[str, str], name: str, faults: list[PlanProblem]) -> PlanDefinition:
+    """All but the tasks."""
+    apart = {"$schema", "tasks", "vars", "defaults"}
+    said = file.table.without(apart)
+    filling = TemplateFiller({"vars": _visible_variables(file, given, faults), "plan": {"name": name}}, faults)
+    said = filling.table(said)
+    said.put("tasks", SourceList(said.at, "tasks"), said.at, said.at)
+    plan = validate_table(PlanDefinition, said, faults)
+    return plan or PlanDefinition(tasks=[])
+
+
+def _check_variables(files: list[IncludedFile], given: Mapping[str, str]) -> None:
+    known = [name for file in files for name in _sub_table(file.table, "vars")]
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known) or (f"There is {', '.join(known)}." if known else "It has none.")
+            raise Invalid(f"--var {name[:80]}: the plan has no such variable. {hint}")
+
+
+def _sub_table(table: SourceTable, key: str) -> SourceTable:
+    """A mapping under a key; empty if there is none."""
+    said = table.get(key)
+    return said if isinstance(said, SourceTable) else SourceTable(table.at, table.path)
+
+
+def _visible_variables(file: IncludedFile, given: Mapping[str, str], faults: list[PlanProblem]) -> dict[str, Any]:
+    """What the variables are that a file sees: its own, and before them those of the files above it."""
+    found: dict[str, Any] = {}
+    for each in reversed(file.line()):
+        table = _sub_table(each.table, "vars")
+        for name, value in table.items():
+            if name in given:
+                found[name] = _parse_variable(name, given[name], value, table)
+            elif value is None:
+                hint = f"Give it with --var {name}=…"
+                faults.append(PlanProblem(table.key_at(name), table.path_of(name), "this variable has no value", hint))
+                found[name] = ""
+            else:
+                found[name] = value
+    return found
+
+
+def _parse_variable(name: str, text: str, default: Any, table: SourceTable) -> Any:
+    """What was given for a variable, as what its default is."""
+    if isinstance(default, list):
+        row = SourceList(table.value_at(name), table.path_of(name))
+        for word in filter(None, text.split(",")):
+            row.put(word, row.at)
+        return row
+    if isinstance(default, bool | int | float):
+        value, kind = parse_scalar(text), bool if isinstance(default, bool) else (int, float)
+        if not isinstance(value, kind) or isinstance(value, bool) != isinstance(default, bool):
+            raise Invalid(f"--var {name}: {text[:40]!r} is not {describe_type(default)}, as in the plan.")
+        return value
+    return text
+
+
+class _TaskExpander:
+    """Gathers the tasks of all files."""
+
+    def __init__(self, first: IncludedFile, plan: str, given: Mapping[str, str], faults: list[PlanProblem]) -> None:
+        self._first, self._plan, self._given, self._faults = first, plan, given, faults
+        self._places: dict[str, Any] = {}
+        self._bytes = 0
+        self.tasks: list[TaskInstance] = []
+        self.empty: list[str] = []
+        self.broken: list[TaskNeeds] = []
+        """Tasks with which something is wrong."""
+        self.groups: list[str] = []
+        """Their ids, as they are written."""
+
+    def sample(self) -> TaskInstance | None:
+        """See `Expanded`; None if the defaults make no sense without a matrix."""
+        at, faults = self._first.table.at, list[PlanProblem]()
+        table = SourceTable(at, "")
+        for key, value in (("id", "sample"), ("command", "true")):
+            table.put(key, value, at, at)
+        scope = {"vars": _visible_variables(self._first, self._given, faults), "plan": {"name": self._plan}}
+        filled = TemplateFiller(scope, faults).table(
+            self._with_defaults(table, self._first, self._defaults(self._first))
+        )
+        task = validate_table(TaskDefinition, filled, faults)
+        return TaskInstance(task, filled, "", ()) if task is not None and not faults else None
+
+    def read(self, file: IncludedFile) -> None:
+        """The tasks of one file."""
+        table = file.table
+        if not isinstance(table.get("vars", SourceTable(table.at, "")), SourceTable):
+            sentence = f"it should be a mapping, not {describe_type(table['vars'])}"
+            self._faults.append(PlanProblem(table.value_at("vars"), table.path_of("vars"), sentence))
+        if file is not self._first:
+            validate_table(PlanFragment, table.without(["vars", "defaults"]), self._faults)
+        self._check_defaults(table)
+        said = table.get("tasks")
+        if not isinstance(said, SourceList):
+            what = (
+                "it needs the key 'tasks'" if "tasks" not in table else f"tasks are a list, not {describe_type(said)}"
+            )
+            place = table.value_at("tasks") if "tasks" in table else table.at
+            self._faults.append(PlanProblem(place, "tasks", what))
+            return
+        scope = {"vars": _visible_variables(file, self._given, self._faults), "plan": {"name": self._plan}}
+        defaults = self._defaults(file)
+        for number, task in enumerate(said):
+            if isinstance(task, SourceTable):
+                self._spread(self._with_defaults(task, file, defaults), scope)
+            else:
+                path = f"{said.path}[{number}]"
+                self._faults.append(
+                    PlanProblem(said.places[number], path, f"a task is a mapping, not {describe_type(task)}")
+                )
+
+    def _check_defaults(self, table: SourceTable) -> None:
+        """Here, too, since no task may have a use for them; those with expressions, only there."""
+        said = table.get("defaults")
+        if isinstance(said, SourceTable):
+            loose = {
+                key for key in said if key in TaskSettings.model_fields and EXPRESSION_PATTERN.search(str(said[key]))
+            }
+            validate_table(TaskSettings, said.without(loose), self._faults)
+        elif said is not None:
+            sentence = f"it should be a mapping, not {describe_type(said)}"
+            self._faults.append(PlanProblem(table.value_at("defaults"), table.path_of("defaults"), sentence))
+
+    def _defaults(self, file: IncludedFile) -> SourceTable:
+        """Those of the file, of the files above it, and what the plan says of all its work."""
+        whole = SourceTable(file.table.at, "defaults")
+        for each in reversed(file.line()):
+            whole = merge_tables(whole, _sub_table(each.table, "defaults"))
+        for key in ("check", "setup"):
+            if key in self._first.table and key not in whole:
+                whole.take(key, self._first.table)
+        return whole
+
+    def _with_defaults(self, task: SourceTable, file: IncludedFile, defaults: SourceTable) -> SourceTable:
+        task = read_prompt(task, file.folder, self._first.folder)
+        apart = set() if "prompt" in task else set(AGENT_KEYS)
+        if "function" in task:
+            apart |= NOT_FOR_FUNCTIONS
+        if task.get("workspace") is False:
+            apart |= {"check", "setup"}
+        return merge_tables(task, defaults.without(apart & defaults.keys()) if apart else defaults)
+
+    def _spread(self, task: SourceTable, scope: dict[str, Any]) -> None:
+        """All tasks that a task of the file stands for."""
+        found = expand_matrix(task, TemplateFiller(scope, self._faults), self._faults)
+        body = task.without(["matrix", "foreach"])
+        if found == []:
+            self.empty.append(source_text(task.get("id", "")))
+        for copy in found or ():
+            if len(self.tasks) >= PLAN_TASKS:
+                raise InvalidPlan([PlanProblem(task.at, task.path, f"a plan has {PLAN_TASKS} tasks at the most")])
+            self._add(TemplateFiller({**scope, **copy.scope}, self._faults).table(body), task, copy)
+
+    def _add(self, filled: SourceTable, task: SourceTable, copy: MatrixCell) -> None:
+        group = source_text(task.get("id", ""))
+        if copy.values and source_text(filled.get("id", "")) == group:
+            filled["id"] = matrix_task_id(group, copy)
+        made = validate_table(TaskDefinition, filled, self._faults)
+        if made is None:
+            self.broken.append(TaskNeeds(source_text(filled.get("id", "")), filled, _declared_needs(filled)))
+            self.groups.append(group)
+            return
+        self._bytes += len(made.prompt or "")
+        if self._bytes > PLAN_BYTES:
+            raise InvalidPlan(
+                [PlanProblem(task.at, task.path, f"written out, the prompts have more than {PLAN_BYTES} bytes")]
+            )
+        at = task.value_at("id")
+        if made.id in self._places:
+            hint = "Give one of them another id" if not copy.values else "Give it an `id` with an expression in it"
+            sentence = f"the id {quote_value(made.id)} is taken by the task at {self._places[made.id]}"
+            self._faults.append(PlanProblem(at, task.path_of("id"), sentence, hint))
+            return
+        self._places[made.id] = at
+        self.tasks.append(TaskInstance(made, filled, group, copy.values))
+
+
+def _declared_needs(task: SourceTable) -> list[str]:
+    """What a task needs, as far as that can be read."""
+    said = task.get("needs", [])
+    return [each for each in said if isinstance(each, str)] if isinstance(said, SourceList) else []
+
+
+def merge_tables(table: SourceTable, below: SourceTable) -> SourceTable:
+    """A table, and what another says of which it says nothing."""
+    if not below:
+        return table
+    whole = SourceTable(table.at, table.path)
+    for key in table:
+        value = table[key]
+        if isinstance(value, SourceTable) and isinstance(below.get(key), SourceTable):
+            value = merge_tables(value, below[key])
+        whole.take(key, table, value)
+    for key in below:
+        if key not in whole:
+            whole.take(key, below)
+    return whole

@@ -1,0 +1,168 @@
+"""Which task needs which: ids looked up, and cycles refused with the path that they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from agentq.coordinator.bounds import PLAN_EDGES
+from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
+from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance
+from agentq.planning.read.source_tree import SourceTable, find_position
+
+CYCLE_SHOWN = 12
+"""Tasks of a cycle that are named."""
+_SELECTOR = re.compile(r"([^\[\]]+)\[([^\[\]]*)\]")
+
+
+class TaskGraph(NamedTuple):
+    """What each task needs, in the order of the tasks."""
+
+    needs: dict[str, tuple[str, ...]]
+
+    def above(self, task: str) -> set[str]:
+        """All that must have completed before a task can begin."""
+        found: set[str] = set()
+        left = list(self.needs[task])
+        while left:
+            each = left.pop()
+            if each not in found:
+                found.add(each)
+                left += self.needs.get(each, ())
+        return found
+
+    def order(self) -> list[str]:
+        """The tasks, each after those that it needs, and else as they are written."""
+        return [task for task in _topological_order(self.needs) if task in self.needs]
+
+
+class TaskNeeds(NamedTuple):
+    """A task with what it says that it needs, whether or not the rest of it makes sense."""
+
+    id: str
+    table: SourceTable
+    needs: Sequence[str]
+
+
+class TaskLookup:
+    """From what somebody wrote to the tasks that are meant."""
+
+    def __init__(self, tasks: Sequence[TaskInstance], known: Iterable[str] = (), empty: Iterable[str] = ()) -> None:
+        self._ids = {each.task.id for each in tasks}
+        self._known = set(known)
+        self._groups: dict[str, list[TaskInstance]] = {task: [] for task in empty}
+        for each in tasks:
+            if each.values:
+                self._groups.setdefault(each.group, []).append(each)
+
+    def find(self, text: str) -> list[str] | None:
+        """The ids of the tasks that are meant; None if there is none of that name."""
+        if text in self._ids or text in self._known:
+            return [text]
+        if text in self._groups:
+            return [each.task.id for each in self._groups[text]]
+        if found := _SELECTOR.fullmatch(text):
+            values = {value.strip() for value in found[2].split(",")}
+            members = self._groups.get(found[1].strip(), ())
+            return [each.task.id for each in members if values <= set(each.values)] or None
+        return None
+
+    def nearest(self, text: str) -> str:
+        """What was perhaps meant."""
+        found = _SELECTOR.fullmatch(text)
+        if found and (members := self._groups.get(found[1].strip())):
+            return "There is " + ", ".join(f"{found[1]}[{','.join(each.values)}]" for each in members[:8])
+        return did_you_mean(text, [*self._ids, *self._groups, *self._known])
+
+
+def build_graph(whole: ExpandedPlan, live: Iterable[str] = ()) -> TaskGraph:
+    """The graph of a plan's tasks; those that are done need no waiting for, those that live are in the plan already."""
+    lookup = TaskLookup(whole.tasks, {*whole.done, *live}, whole.empty)
+    needs, faults = resolve_needs(list_task_needs(whole.tasks), lookup, whole.done)
+    if faults:
+        raise InvalidPlan(faults)
+    return TaskGraph(needs)
+
+
+def list_task_needs(tasks: Sequence[TaskInstance]) -> list[TaskNeeds]:
+    """Tasks with nothing wrong with them."""
+    return [TaskNeeds(each.task.id, each.table, each.task.needs) for each in tasks]
+
+
+def resolve_needs(
+    tasks: Sequence[TaskNeeds], lookup: TaskLookup, finished: Container[str] = ()
+) -> tuple[dict[str, tuple[str, ...]], list[PlanProblem]]:
+    """What each task needs, and all that is wrong with that: needs that are no task, and a cycle."""
+    faults: list[PlanProblem] = []
+    needs: dict[str, tuple[str, ...]] = {}
+    edges = 0
+    for each in tasks:
+        found: dict[str, None] = {}
+        for number, text in enumerate(each.needs):
+            ids = lookup.find(text)
+            if ids is None:
+                place, path = find_position(each.table, ("needs", number))
+                faults.append(PlanProblem(place, path, f"there is no task {quote_value(text)}", lookup.nearest(text)))
+            else:
+                found |= dict.fromkeys(each for each in ids if each not in finished)
+        needs[each.id] = tuple(found)
+        edges += len(found)
+        if edges > PLAN_EDGES:
+            raise InvalidPlan(
+                [PlanProblem(each.table.at, each.table.path, f"a plan has {PLAN_EDGES} needs at the most")]
+            )
+    cycle = find_cycle(needs)
+    if cycle:
+        first = next(each for each in tasks if each.id == cycle[0])
+        place, path = find_position(first.table, ("needs",))
+        hint = "Take one of these needs away"
+        faults.append(PlanProblem(place, path, f"these tasks wait for each other: {_format_cycle(cycle)}", hint))
+    return needs, faults
+
+
+def _format_cycle(cycle: list[str]) -> str:
+    shown_ids = cycle if len(cycle) <= CYCLE_SHOWN else [*cycle[: CYCLE_SHOWN - 2], "…", *cycle[-1:]]
+    return " → ".join(shown_ids)
+
+
+def find_cycle(needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Tasks that wait for each other, the first one once more at the end; empty if there are none."""
+    done: set[str] = set()
+    for start in needs:
+        line: dict[str, None] = {}
+        stack: list[tuple[str, Iterator[str]]] = []
+        if start not in done:
+            line[start] = None
+            stack.append((start, iter(needs[start])))
+        while stack:
+            task, rest = stack[-1]
+            below = next((each for each in rest if each not in done), None)
+            if below is None:
+                done.add(task)
+                del line[task]
+                stack.pop()
+            elif below in line:
+                ids = list(line)
+                return [*ids[ids.index(below) :], below]
+            else:
+                line[below] = None
+                stack.append((below, iter(needs.get(below, ()))))
+    return []
+
+
+def _topological_order(needs: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Each task once, those that it needs before it."""
+    told: set[str] = set()
+    for start in needs:
+        stack = [start]
+        while stack:
+            task = stack[-1]
+            open_ = [each for each in needs.get(task, ()) if each not in told]
+            if task in told or not open_:
+                stack.pop()
+                if task not in told:
+                    told.add(task)
+                    yield task
+            else:
+                stack += reversed(open_)

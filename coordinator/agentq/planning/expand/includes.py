@@ -1,0 +1,103 @@
+"""Files that a plan is made of: those that it includes, and those with prompts. All lie in the plan's folder.
+
+A file's own variables and defaults hold for its own tasks, where the plan says nothing of the kind.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.coordinator.bounds import PLAN_FILES
+from agentq.coordinator.errors import Invalid
+from agentq.planning.errors import InvalidPlan, SourcePosition, plan_error, quote_value
+from agentq.planning.read.plan_file import read_file, read_plan, short_path
+from agentq.planning.read.source_tree import SourceList, SourceTable, source_text
+
+
+@dataclass
+class IncludedFile:
+    """The tasks of one file, and what holds for them."""
+
+    table: SourceTable
+    folder: Path
+    above: IncludedFile | None = None
+    file: str = ""
+
+    def line(self) -> list[IncludedFile]:
+        """This file and those that include it, the plan first."""
+        return [*(self.above.line() if self.above else []), self]
+
+
+def gather_files(path: str, format_: str | None = None) -> list[IncludedFile]:
+    """A plan file and all that it includes, the plan first."""
+    table = read_plan(path, format_)
+    folder = Path(path).resolve().parent if path != "-" else Path.cwd()
+    first = IncludedFile(table, folder, file=str(Path(path).resolve()))
+    found = [first]
+    _add_includes(first, folder, found)
+    return found
+
+
+def _add_includes(of: IncludedFile, root: Path, found: list[IncludedFile]) -> None:
+    said = of.table.get("include")
+    for number, name in enumerate(said if isinstance(said, SourceList) else [] if said is None else [said]):
+        at, where = of.table.value_at("include"), of.table.path_of("include")
+        if isinstance(said, SourceList):
+            at, where = said.places[number], f"{where}[{number}]"
+        path = resolve_in_folder(source_text(name), of.folder, root, at, where)
+        line = [each.file for each in of.line()]
+        if str(path) in line:
+            names = [short_path(each) for each in [*line[line.index(str(path)) :], str(path)]]
+            raise plan_error(at, where, f"the files include each other: {' → '.join(names)}")
+        if any(each.file == str(path) for each in found):
+            raise plan_error(
+                at, where, f"{quote_value(source_text(name))} is included twice", "Take one of the two away"
+            )
+        if len(found) >= PLAN_FILES:
+            raise plan_error(at, where, f"a plan is made of {PLAN_FILES} files at the most")
+        included = IncludedFile(_read_included(path, at, where), path.parent, of, str(path))
+        found.append(included)
+        _add_includes(included, root, found)
+
+
+def _read_included(path: Path, at: SourcePosition, where: str) -> SourceTable:
+    try:
+        return read_plan(short_path(str(path)))
+    except InvalidPlan:
+        raise
+    except Invalid as invalid:
+        raise plan_error(at, where, str(invalid).rstrip(".")) from None
+
+
+def resolve_in_folder(name: str, folder: Path, root: Path, at: SourcePosition, where: str) -> Path:
+    """The file of that name, which lies in the plan's folder or below it, also when links are followed."""
+    path = Path(os.path.realpath(folder / name))
+    if not name or not path.is_relative_to(os.path.realpath(root)):
+        raise plan_error(at, where, f"{quote_value(name)} does not lie in the plan's folder", "Move it there")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # To read a pipe could take for ever.
+        raise plan_error(at, where, f"{quote_value(name)} is not a regular file")
+    return path
+
+
+def read_prompt(task: SourceTable, folder: Path, root: Path) -> SourceTable:
+    """A task whose prompt stands in a file, with the prompt."""
+    if "prompt_file" not in task:
+        return task
+    at, where = task.value_at("prompt_file"), task.path_of("prompt_file")
+    if "prompt" in task:
+        raise plan_error(at, where, "a task has either prompt or prompt_file, not both")
+    name = source_text(task["prompt_file"])
+    path = resolve_in_folder(name, folder, root, at, where)
+    try:
+        text = read_file(str(path))
+    except InvalidPlan:
+        raise plan_error(at, where, f"{quote_value(name)} is not text in UTF-8") from None
+    except Invalid as invalid:
+        raise plan_error(at, where, str(invalid).rstrip(".")) from None
+    whole = task.without(["prompt_file"])
+    whole["prompt"] = text
+    whole.places["prompt"] = task.places["prompt_file"]
+    return whole

@@ -1,0 +1,1 @@
+"""Reading plan files: YAML, Markdown, JSON, Python."""

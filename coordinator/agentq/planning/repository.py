@@ -1,0 +1,295 @@
+"""Where the work of a plan is done: its repository, what it starts from, and the branch that it goes to.
+
+What is wrong with it is found when the plan is submitted, by looking at the repository and changing nothing: that it is
+one, that there is somebody to commit as, that the base exists, and that nobody's checkout would be in the way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.coordinator.errors import Invalid, Refused
+from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
+from agentq.planning.expand.expanded_plan import ExpandedPlan
+from agentq.planning.model import PlanDefinition, TaskDefinition, WorktreeOptions
+from agentq.planning.read.source_tree import SourceTable, find_position
+
+NO_REPOSITORY = "none"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+@?[^\s/:]*:\S+")
+GIT_VARIABLES = {
+    *(
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_COMMON_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_PREFIX",
+        "GIT_NAMESPACE",
+        "GIT_SHALLOW_FILE",
+    ),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS"),
+}
+"""Variables that mean another repository, as within one of its hooks."""
+RUN_BRANCH = "agentq/RUN"
+"""What the branch that a run works on is called."""
+GIT_TIMEOUT_S = 30
+"""How long a remote may take to tell its branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRepository:
+    """Where the work is done, and where it goes."""
+
+    repository: str
+    local: bool
+    """Whether it is a folder of this host, so that only workers of this host can work there."""
+    base: str
+    target: str
+    update_checkout: bool = False
+    checked_out: str | None = None
+    """The branch that the repository's own checkout is on, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryOptions:
+    """What was said on the command line of where the work is done."""
+
+    base: str | None = None
+    target: str | None = None
+    update_checkout: bool = False
+
+
+def needs_worktrees(whole: ExpandedPlan) -> bool:
+    """Whether tasks of a plan are to work in worktrees."""
+    plan = whole.plan
+    if plan.repository is not None:
+        return plan.repository != NO_REPOSITORY
+    if plan.workspace is False:
+        return False
+    spoken = any(said is not None for said in (plan.base, plan.target, plan.merge, plan.check, plan.setup))
+    return spoken or plan.workspace is not None or any(_needs_worktree(each.task) for each in whole.tasks)
+
+
+def _needs_worktree(task: TaskDefinition) -> bool:
+    return task.workspace is not False and (task.agent is not None or isinstance(task.workspace, WorktreeOptions))
+
+
+def find_repository(whole: ExpandedPlan, wishes: RepositoryOptions | None = None) -> PlanRepository | None:
+    """Where the work of a plan is done; None if it needs no repository."""
+    if not needs_worktrees(whole):
+        return None
+    wishes, plan = wishes or RepositoryOptions(), whole.plan
+    said = plan.repository or "."
+    if _is_address(said, whole.folder):
+        return _remote_repository(whole, said, wishes)
+    top = _find_top_level(said, whole.table, whole.folder)
+    if isinstance(top, PlanProblem):
+        raise InvalidPlan([top])
+    checkout = _LocalRepository(top)
+    base = wishes.base or plan.base or checkout.branch or checkout.commit("HEAD")
+    if base is None:
+        raise Invalid(f"The repository {top} has no commit yet, so there is nothing to start from; make a first one.")
+    checkout.check(whole, base)
+    update = wishes.update_checkout or _workspace_flag(whole, "update_checkout")
+    target = wishes.target or plan.target or (base if update and base == checkout.branch else f"agentq/{whole.name}")
+    checkout.check_names(target)
+    checkout.check_target(target, update=update)
+    if whole.plan.merge != "none":
+        checkout.check_history(base, target)
+    return PlanRepository(str(top), True, base, target, update, checkout.branch if (top / ".git").exists() else None)
+
+
+def find_repository_faults(plan: PlanDefinition, table: SourceTable, folder: Path) -> list[PlanProblem]:
+    """What is wrong with the folder that a plan names as its repository. Addresses and branches are not looked at."""
+    said = plan.repository
+    if said in (None, NO_REPOSITORY) or _is_address(said, folder):
+        return []
+    top = _find_top_level(said, table, folder)
+    return [top] if isinstance(top, PlanProblem) else []
+
+
+def _is_address(said: str, folder: Path) -> bool:
+    return _ADDRESS.fullmatch(said) is not None and not Path(folder, said).exists()
+
+
+def _find_top_level(said: str, table: SourceTable, above: Path) -> Path | PlanProblem:
+    """The repository that a folder lies in, from the plan's folder, or what is wrong with it."""
+    place, path = find_position(table, ("repository",))
+    folder = Path(above, os.path.expanduser(said)).resolve()
+    if not folder.is_dir():
+        there = "is not a folder" if folder.exists() else "there is no such folder"
+        hint = "Name the folder of a repository, from the plan's, or an address"
+        return PlanProblem(place, path, f"{folder}: {there}", hint)
+    hint = "Say `repository`, or `repository: none` if the tasks need no worktrees"
+    return _find_toplevel(folder) or PlanProblem(place, path, f"{folder} is not in a git repository", hint)
+
+
+def _workspace_flag(whole: ExpandedPlan, name: str) -> bool:
+    said = whole.plan.workspace
+    return isinstance(said, WorktreeOptions) and bool(getattr(said, name))
+
+
+def _find_toplevel(folder: Path) -> Path | None:
+    """The checkout that a folder lies in, or the bare repository that it is."""
+    code, out = run_git(folder, "rev-parse", "--is-bare-repository", "--show-toplevel")
+    lines = out.split("\n", 1)
+    if code == 0 and lines[0] == "false" and len(lines) > 1:
+        return Path(lines[1].removesuffix("\n"))
+    code, out = run_git(folder, "rev-parse", "--is-bare-repository", "--absolute-git-dir")
+    lines = out.split("\n", 1)
+    return Path(lines[1].removesuffix("\n")) if code == 0 and lines[0] == "true" else None
+
+
+class _LocalRepository:
+    """A repository of this host, as it stands."""
+
+    def __init__(self, top: Path) -> None:
+        self._top = top
+        code, out = run_git(top, "symbolic-ref", "--quiet", "--short", "HEAD")
+        self.branch = out.strip() if code == 0 else None
+
+    def commit(self, name: str) -> str | None:
+        code, out = run_git(self._top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return out.strip() if code == 0 else None
+
+    def check(self, whole: ExpandedPlan, base: str) -> None:
+        """What a plan needs of its repository before it can begin."""
+        if self.commit(base) is None:
+            _, out = run_git(self._top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes")
+            names = sorted(out.split(), key=lambda name: name.startswith("agentq/"))
+            hint = did_you_mean(base, names) or (
+                f"There is {', '.join(names[:8])}." if names else "It has no branch yet."
+            )
+            raise Invalid(
+                f"The repository {self._top} has no branch or commit {quote_value(base)} to start from. {hint}"
+            )
+        self._check_identity()
+        if _refuses_dirty(whole):
+            self._check_clean("--untracked-files=all", "the plan says `dirty: refuse`")
+
+    def _check_identity(self) -> None:
+        """Nobody commits as nobody."""
+        for role in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+            code, _ = run_git(self._top, "-c", "user.useConfigOnly=true", "var", role)
+            if code:
+                raise Invalid(
+                    f"git does not know who commits in {self._top}; say it with `git config user.name NAME` and "
+                    "`git config user.email ADDRESS`."
+                )
+
+    def _check_clean(self, which: str, why: str) -> None:
+        code, out = run_git(self._top, "status", "--porcelain", which)
+        lines = [line for line in out.splitlines() if line]
+        if code == 0 and lines:
+            some = ", ".join(line[3:] for line in lines[:3]) + (" and more" if len(lines) > 3 else "")
+            raise Refused(
+                f"The checkout {self._top} has changes that nobody has committed ({some}), and {why}; commit or stash "
+                "them."
+            )
+
+    def check_target(self, target: str, *, update: bool) -> None:
+        """The branch that somebody has checked out is not moved under their feet."""
+        if run_git(self._top, "check-ref-format", "--branch", target)[0]:
+            raise Invalid(f"{quote_value(target)} is not the name of a branch.")
+        where = self._worktrees().get(f"refs/heads/{target}")
+        if where is None or where.startswith(_home_prefix()):
+            return
+        if not update:
+            raise Invalid(
+                f"The branch {target} is checked out in {where}, which would no longer fit to it; give "
+                f"--update-checkout if that may follow, or another branch with --target."
+            )
+        if where != str(self._top):
+            raise Invalid(f"The branch {target} is checked out in {where}, which is not the repository's own checkout.")
+        self._check_clean("--untracked-files=no", "the checkout is to follow the work")
+
+    def check_names(self, target: str) -> None:
+        """A branch is a file below `refs/heads` to git, so none can have the name of a folder of others."""
+        for name, instead in ((target, ", or name another branch with --target"), (RUN_BRANCH, "")):
+            parts = name.split("/")
+            above = [f"refs/heads/{'/'.join(parts[:depth])}" for depth in range(1, len(parts))]
+            below = [f"refs/heads/{name}/"] if name == target else []
+            _, out = run_git(self._top, "for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", *above, *below)
+            found = out.strip()
+            if found and (found + "/" in name or found.startswith(name + "/")):
+                raise Invalid(
+                    f"The repository {self._top} has a branch {found}, beside which git cannot have {name}; rename it "
+                    f"with `git branch -m {found} NAME`{instead}."
+                )
+
+    def check_history(self, base: str, target: str) -> None:
+        """Tasks start from the target, which has what they need: it must have the base, or come to have it."""
+        tip, begun = self.commit(f"refs/heads/{target}"), self.commit(base)
+        if tip is None or begun is None:
+            return
+        ours, theirs = (
+            run_git(self._top, "merge-base", "--is-ancestor", *each)[0] for each in ((begun, tip), (tip, begun))
+        )
+        if ours and theirs:
+            raise Invalid(
+                f"The branch {target} has parted from {base}: each has commits that the other has not. If you have all "
+                f"of it elsewhere, delete it with `git branch -D {target}`; or merge {base} into it, or name another "
+                "branch with --target."
+            )
+
+    def _worktrees(self) -> dict[str, str]:
+        """Where branches are checked out."""
+        _, out = run_git(self._top, "worktree", "list", "--porcelain")
+        found: dict[str, str] = {}
+        for block in out.split("\n\n"):
+            said = dict(line.partition(" ")[::2] for line in block.splitlines())
+            if "branch" in said:
+                found[said["branch"]] = said["worktree"]
+        return found
+
+
+def _home_prefix() -> str:
+    from agentq.coordinator.storage.embedded import data_folder
+
+    return f"{data_folder()}/"
+
+
+def _refuses_dirty(whole: ExpandedPlan) -> bool:
+    said = [whole.plan.workspace, *(each.task.workspace for each in whole.tasks)]
+    return any(isinstance(each, WorktreeOptions) and each.dirty == "refuse" for each in said)
+
+
+def _remote_repository(whole: ExpandedPlan, address: str, wishes: RepositoryOptions) -> PlanRepository:
+    """A repository that git fetches from: what it has is asked of it, if this host can reach it."""
+    base = wishes.base or whole.plan.base
+    code, out = run_git(whole.folder, "ls-remote", "--symref", "--", address, "HEAD", *([base] if base else []))
+    if code == 0:
+        refs = [line.split("\t") for line in out.splitlines()]
+        if base is None:
+            base = next((left[5:].removeprefix("refs/heads/") for left, _ in refs if left.startswith("ref: ")), None)
+        elif not any(name.endswith(f"/{base}") for _, name in refs) and not re.fullmatch(r"[0-9a-f]{7,64}", base):
+            raise Invalid(f"The repository {address} has no branch {quote_value(base)} to start from.")
+    if base is None:
+        raise Invalid(f"Nothing is known of {address} here; say the branch to start from, with `base` or --base.")
+    target = wishes.target or whole.plan.target or f"agentq/{whole.name}"
+    return PlanRepository(address, False, base, target)
+
+
+def has_branch(repository: str, name: str) -> bool:
+    """Whether a repository on this host has a branch."""
+    return run_git(Path(repository), "show-ref", "--verify", "--quiet", f"refs/heads/{name}")[0] == 0
+
+
+def run_git(folder: Path, *words: str, timeout_s: int = GIT_TIMEOUT_S) -> tuple[int, str]:
+    """Ask git something; its exit code and what it says."""
+    environment = {name: value for name, value in os.environ.items() if name not in GIT_VARIABLES}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    argv: Sequence[str] = ("git", "-C", str(folder), *words)
+    try:
+        done = subprocess.run(
+            argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+        )
+    except FileNotFoundError:
+        raise Invalid("git is not installed here; a plan with worktrees needs it.") from None
+    except subprocess.TimeoutExpired:
+        return 124, ""
+    return done.returncode, done.stdout.decode(errors="surrogateescape")

@@ -1,0 +1,211 @@
+"""What a worker's runs have to do with others, through a coordinator: children that they look after, and what they may
+know of those before them. How the worker asks, and what may be asked.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, Unreachable
+from agentq.coordinator.model.field_types import FREE_JSON_FIELDS, check_members, describe_error
+from agentq.coordinator.model.ids import id_created_ms, make_tick_run_id, new_run_id, partition_of
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.children import AttemptChildren, WorkerChildren
+from agentq.coordinator.runs.end_waiter import WakeFlag
+from agentq.coordinator.runs.logs import RunLogEntry
+from agentq.coordinator.runs.queries import RunQueries
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.coordinator.runs.wait import SignalMessage
+from agentq.remote_worker.messages import (
+    BLOCK_MS_MAX,
+    AwaitChildMessage,
+    CancelChildMessage,
+    ChildLogMessage,
+    FinishedTasksMessage,
+    HeldRunMessage,
+    InputRunsMessage,
+    RunStateMessage,
+    SignalsMessage,
+    SubmitChildMessage,
+)
+from agentq.remote_worker.permissions import WorkerPermissions
+from agentq.remote_worker.remote_store import RemoteStore
+
+REQUEST_ATTEMPTS = 5
+RETRY_DELAY_S = 1.0
+"""After how long a wait that could not be asked for is asked for again."""
+
+_signals_adapter: TypeAdapter[list[SignalMessage]] = TypeAdapter(list[SignalMessage])
+_entries_adapter: TypeAdapter[list[RunLogEntry]] = TypeAdapter(list[RunLogEntry])
+
+
+class RemoteRunVerbs(RunVerbs):
+    """The verbs, of which a worker says those about what it holds."""
+
+    store: RemoteStore
+
+    def mail(self, claim: Claim) -> list[SignalMessage]:
+        return _signals_adapter.validate_python(request_held_run(self.store, claim, SignalsMessage))
+
+    def given(self, claim: Claim, runs: Sequence[str]) -> list[RunRecord]:
+        return _parse_runs(request_held_run(self.store, claim, InputRunsMessage, runs=list(runs))) if runs else []
+
+    def finished(self, claim: Claim, plan: str, most: int) -> list[RunRecord]:  # noqa: ARG002 - the run's own, in any case
+        return _parse_runs(request_held_run(self.store, claim, FinishedTasksMessage, most=most))
+
+
+def request_held_run(store: RemoteStore, claim: Claim, kind: type[HeldRunMessage], **fields: Any) -> Any:
+    """What the coordinator answers to a question about a run that is held; asked again while a connection is made."""
+    for attempt in range(1, REQUEST_ATTEMPTS + 1):
+        number = store.number()
+        asked = kind.model_validate({"id": number, "run": claim.id, "fence": claim.fence, **fields})
+        try:
+            return store.ask(number, asked.to_wire())
+        except Unreachable:
+            if attempt == REQUEST_ATTEMPTS:
+                raise
+            time.sleep(random.uniform(0, RETRY_DELAY_S))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _parse_runs(told: list[Any]) -> list[RunRecord]:
+    return [RunRecord.model_validate_json(to_json(each)) for each in told]
+
+
+class RemoteAttemptChildren(AttemptChildren):
+    """Those of one attempt's run."""
+
+    def __init__(self, store: RemoteStore, claim: Claim) -> None:
+        self._store = store
+        self._claim = claim
+
+    def submit(self, spec: RunSpec, *, most: int, run_id: str | None = None) -> str:
+        child = run_id or new_run_id(partition_of(self._claim.id))
+        fields = spec.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        return str(self._ask(SubmitChildMessage, child=child, spec=fields, most=most))
+
+    def cancel(self, child: str, reason: str) -> State:
+        return State(self._ask(CancelChildMessage, child=child, reason=reason))
+
+    def get(self, run_id: str) -> RunRecord:
+        return RunRecord.model_validate_json(to_json(self._ask(RunStateMessage, child=run_id)))
+
+    def written(self, child: str, after: str, characters: int) -> tuple[list[RunLogEntry], bool]:
+        entries, more = self._ask(ChildLogMessage, child=child, after=after, characters=characters)
+        return _entries_adapter.validate_python(entries), bool(more)
+
+    def _ask(self, kind: type[HeldRunMessage], **fields: Any) -> Any:
+        return request_held_run(self._store, self._claim, kind, **fields)
+
+
+class RemoteWorkerChildren(WorkerChildren):
+    """Those of all runs of a worker. Who waits costs no thread: the coordinator's answer rings."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._bells: set[tuple[str, WakeFlag]] = set()
+
+    def of(self, claim: Claim) -> AttemptChildren:
+        return RemoteAttemptChildren(self._store, claim)
+
+    def enter(self, claim: Claim, run_id: str, bell: WakeFlag) -> None:
+        with self._lock:
+            self._bells.add((run_id, bell))
+        self._wait(claim, run_id, bell)
+
+    def leave(self, run_id: str, bell: WakeFlag) -> None:
+        with self._lock:
+            self._bells.discard((run_id, bell))
+
+    def close(self) -> None:
+        with self._lock:
+            self._bells.clear()
+
+    def _wait(self, claim: Claim, run_id: str, bell: WakeFlag) -> None:
+        number = self._store.number()
+        asked = AwaitChildMessage(id=number, run=claim.id, fence=claim.fence, child=run_id, within_ms=BLOCK_MS_MAX)
+        future = self._store.begin(number, asked.to_wire())
+        future.add_done_callback(lambda done: self._heard(claim, run_id, bell, done))
+
+    def _heard(self, claim: Claim, run_id: str, bell: WakeFlag, done: Future[Any]) -> None:
+        """In the thread of the connection."""
+        bell.set()
+        broken = done.cancelled() or done.exception() is not None
+        with self._lock:
+            waits = (run_id, bell) in self._bells
+        if waits and (broken or not done.result()):
+            self._store.later(RETRY_DELAY_S if broken else 0, lambda: self._wait(claim, run_id, bell))
+
+
+def answer_request(queue: RunVerbs, grants: WorkerPermissions, asked: HeldRunMessage) -> Any:
+    """What a worker is told about a run that it holds; of all others but its kin it gets to know nothing."""
+    grants.check_holds(asked.run, asked.fence)
+    claim = Claim(asked.run, asked.fence, "", "")
+    match asked:
+        case SignalsMessage():
+            return _signals_adapter.dump_python(queue.mail(claim), mode="json")
+        case InputRunsMessage(runs=runs):
+            own = RunQueries(queue.store).get(asked.run).spec
+            if not {*own.inputs.values(), *own.after}.issuperset(runs):
+                raise NotAllowed(f"The run {asked.run} is given nothing of those.")
+            return [_dump_run(_redact_run(run)) for run in queue.given(claim, runs)]
+        case FinishedTasksMessage(most=most):
+            own = RunQueries(queue.store).get(asked.run).spec
+            if own.plan is None or own.context != "plan":
+                raise NotAllowed(f"The run {asked.run} is not told of its plan.")
+            return [_dump_run(_redact_run(run)) for run in queue.finished(claim, own.plan, most)]
+    return _answer_child_request(queue, claim, grants, asked)
+
+
+def _answer_child_request(queue: RunVerbs, claim: Claim, grants: WorkerPermissions, asked: HeldRunMessage) -> Any:
+    kin = AttemptChildren(queue, claim)
+    match asked:
+        case SubmitChildMessage():
+            return kin.submit(_parse_child_spec(asked, grants), most=asked.most, run_id=_make_child_id(asked))
+        case RunStateMessage():
+            return _dump_run(kin.get(asked.child))
+        case ChildLogMessage():
+            entries, more = kin.written(asked.child, asked.after, asked.characters)
+            return [entry.model_dump(mode="json") for entry in entries], more
+        case CancelChildMessage():
+            return kin.cancel(asked.child, asked.reason).value
+        case AwaitChildMessage():
+            return kin.get(asked.child).state
+    raise AgentqError(f"Nobody has said how {asked.type} is answered.")
+
+
+def _redact_run(run: RunRecord) -> RunRecord:
+    """Without what is only for the worker that it was executed by."""
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"env": {}, "stdin": None, "notes": {}})})
+
+
+def _dump_run(run: RunRecord) -> Any:
+    return from_json(run.model_dump_json(by_alias=True))
+
+
+def _make_child_id(asked: SubmitChildMessage) -> str:
+    """The same when it is asked for twice; none that the worker chooses, which might be what a schedule is to use."""
+    return make_tick_run_id(
+        partition_of(asked.run), id_created_ms(asked.child), f"{asked.run} {asked.fence} {asked.child}"
+    )
+
+
+def _parse_child_spec(asked: SubmitChildMessage, grants: WorkerPermissions) -> RunSpec:
+    check_members(asked.spec, FREE_JSON_FIELDS)
+    try:
+        spec = RunSpec.model_validate_json(to_json(asked.spec))
+    except ValidationError as error:
+        raise Invalid(describe_error(error)) from error
+    grants.check_queue(spec.queue)
+    return spec

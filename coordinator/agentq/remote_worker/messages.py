@@ -1,0 +1,295 @@
+"""What a worker and the coordinator say to each other on a WebSocket: JSON, one message a frame, the same models here
+and there.
+
+The worker speaks first: who it is, and which of its lines this is. It is welcomed, with the times that hold here, and
+then asks; every question has a number, and is answered once, in whatever order. A question is a call of one of the
+coordinator's scripts, with that script's own words, or one of the few things that are no script: to wait until
+something comes, to be told what was delivered, to look after children. So both transports say the same things, and what
+makes a word safe to send twice, its fence, its number or its name, is the same on both.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from agentq.coordinator.bounds import CHILDREN_A_RUN, CLAIM_A_CALL, ERROR_CHARACTERS, INPUTS, PARTITIONS
+from agentq.coordinator.errors import REFUSALS, AgentqError, Invalid, Unreachable
+from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN, Name, RunId, check_json_members, describe_error
+from agentq.coordinator.storage.server_errors import NoGroup
+
+PROTOCOL_VERSION = 1
+WORKER_PATH = "/worker"
+MESSAGE_BYTES = 32 << 20
+"""The largest message that a worker may send."""
+BLOCK_MS_MAX = 30_000
+
+GOING_AWAY = 1001
+TOO_LARGE = 1009
+RESTARTING = 1012
+BAD_MESSAGE = 4400
+FORBIDDEN = 4403
+TOO_SLOW = 4408
+REPLACED = 4409
+WRONG_PROTOCOL = 4426
+CLOSE_REASONS = {
+    GOING_AWAY: "it goes away, and others are there: the worker connects again at once",
+    TOO_LARGE: "a message was too large",
+    RESTARTING: "it ends, or cannot reach its store: the worker connects again at once",
+    BAD_MESSAGE: "it does not understand what was said: the worker ends",
+    FORBIDDEN: "the token is not good any more, or the worker's name is somebody else's: the worker ends",
+    TOO_SLOW: "it was not said in time who is there",
+    REPLACED: "another connection of the same worker has taken the place of this one",
+    WRONG_PROTOCOL: "it speaks another version of the protocol: the worker ends",
+}
+"""Why the coordinator closes a connection; after any other reason the worker connects again, with growing waits."""
+
+ConnectionPurpose = Literal["pulse", "work"]
+"""The lease, which nothing may hold up, has a line of its own."""
+ScriptArguments = Annotated[list[str | int], Field(fail_fast=True)]
+RequestNumber = Annotated[int, Field(ge=0, lt=1 << 53)]
+PartitionNumber = Annotated[int, Field(ge=0, lt=PARTITIONS)]
+
+
+class _WireMessage(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def to_wire(self) -> str:
+        return self.model_dump_json()
+
+
+class _CoordinatorMessage(_WireMessage):
+    """What the coordinator says: a worker passes over what it does not know of a newer one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class InitMessage(_WireMessage):
+    """The first word of a worker on a new connection."""
+
+    type: Literal["init"] = "init"
+    protocol: int = PROTOCOL_VERSION
+    version: Annotated[str, Field(max_length=64)]
+    worker: Name
+    line: ConnectionPurpose
+
+
+class WelcomeMessage(_CoordinatorMessage):
+    """The answer to it: what holds here. A worker takes these times over, whatever it has been told itself."""
+
+    type: Literal["welcome"] = "welcome"
+    protocol: int = PROTOCOL_VERSION
+    version: str
+    namespace: str
+    partitions: Annotated[int, Field(ge=1, le=PARTITIONS)]
+    heartbeat_ms: int
+    lease_ms: int
+    reap_grace_ms: int
+    forget_ms: int
+    tick_ms: int
+
+
+class ScriptCallMessage(_WireMessage):
+    """Run a script in a partition, with the words of its header."""
+
+    type: Literal["call"] = "call"
+    id: RequestNumber
+    script: Annotated[str, Field(max_length=32)]
+    partition: PartitionNumber
+    words: ScriptArguments
+
+
+class WatchMessage(_WireMessage):
+    """Answer as soon as something comes to one of these lanes or the inbox, or the time is over.
+
+    With `claim`, the words of a claim in the one partition that is watched, that is made the moment the wait ends.
+    """
+
+    type: Literal["watch"] = "watch"
+    id: RequestNumber
+    lanes: dict[PartitionNumber, Annotated[list[str], Field(fail_fast=True)]]
+    """By partition; the inbox of each is watched anyway."""
+    block_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
+    claim: ScriptArguments | None = None
+
+
+class WakeMessage(_WireMessage):
+    """End the wait of that number now; a wait that is over already is left alone."""
+
+    type: Literal["wake"] = "wake"
+    id: RequestNumber
+
+
+class PendingEntriesMessage(_WireMessage):
+    """Tell which entries of these lanes were delivered to the worker and are not over."""
+
+    type: Literal["pending"] = "pending"
+    id: RequestNumber
+    partition: PartitionNumber
+    lanes: Annotated[list[str], Field(max_length=10 * CLAIM_A_CALL, fail_fast=True)]
+
+
+class _FencedMessage(_WireMessage):
+    """Something about a run that this worker holds with this fence, or about its children."""
+
+    id: RequestNumber
+    run: RunId
+    fence: Annotated[str, Field(max_length=128)]
+
+
+class SubmitChildMessage(_FencedMessage):
+    """Put a child into the world."""
+
+    type: Literal["bear"] = "bear"
+    child: RunId
+    """Made by the worker. The id of the child follows from it, so that asking twice makes one child."""
+    spec: dict[str, Any]
+    most: Annotated[int, Field(ge=0, le=CHILDREN_A_RUN)]
+
+
+class RunStateMessage(_FencedMessage):
+    """Tell how a child, or the run itself, stands."""
+
+    type: Literal["look"] = "look"
+    child: RunId
+
+
+class ChildLogMessage(_FencedMessage):
+    """Tell what a child wrote after a point, about so much of it."""
+
+    type: Literal["read"] = "read"
+    child: RunId
+    after: Annotated[str, Field(pattern=ENTRY_ID_PATTERN)]
+    characters: Annotated[int, Field(gt=0, le=1 << 20)]
+
+
+class CancelChildMessage(_FencedMessage):
+    """Cancel a child."""
+
+    type: Literal["end"] = "end"
+    child: RunId
+    reason: Annotated[str, Field(max_length=ERROR_CHARACTERS)]
+
+
+class AwaitChildMessage(_FencedMessage):
+    """Answer when a child has ended, with true, or when the time is over."""
+
+    type: Literal["await"] = "await"
+    child: RunId
+    within_ms: Annotated[int, Field(gt=0, le=BLOCK_MS_MAX)]
+
+
+class SignalsMessage(_FencedMessage):
+    """Tell which signals the run has and has not taken."""
+
+    type: Literal["mail"] = "mail"
+
+
+class InputRunsMessage(_FencedMessage):
+    """Tell how those of these runs stand that the run is given or comes after."""
+
+    type: Literal["given"] = "given"
+    runs: Annotated[list[RunId], Field(max_length=INPUTS, fail_fast=True)]
+
+
+class FinishedTasksMessage(_FencedMessage):
+    """Tell of the newest runs of its plan that are completed, if it is to know of them."""
+
+    type: Literal["finished"] = "finished"
+    most: Annotated[int, Field(gt=0, le=INPUTS)]
+
+
+class AnswerMessage(_CoordinatorMessage):
+    """The reply to the question of that number, as the server shaped it."""
+
+    type: Literal["answer"] = "answer"
+    id: RequestNumber
+    reply: Any
+
+
+class RefusalMessage(_CoordinatorMessage):
+    """What became of a question that has no reply."""
+
+    type: Literal["refusal"] = "refusal"
+    id: RequestNumber
+    kind: str
+    message: str
+
+
+HeldRunMessage = (
+    SubmitChildMessage
+    | RunStateMessage
+    | ChildLogMessage
+    | CancelChildMessage
+    | AwaitChildMessage
+    | SignalsMessage
+    | InputRunsMessage
+    | FinishedTasksMessage
+)
+WorkerQuestion = ScriptCallMessage | WatchMessage | PendingEntriesMessage | HeldRunMessage
+WorkerMessage = Annotated[InitMessage | WakeMessage | WorkerQuestion, Field(discriminator="type")]
+MESSAGE_TYPES = (
+    InitMessage,
+    WelcomeMessage,
+    ScriptCallMessage,
+    WatchMessage,
+    WakeMessage,
+    PendingEntriesMessage,
+    SubmitChildMessage,
+    RunStateMessage,
+    ChildLogMessage,
+    CancelChildMessage,
+    AwaitChildMessage,
+    SignalsMessage,
+    InputRunsMessage,
+    FinishedTasksMessage,
+    AnswerMessage,
+    RefusalMessage,
+)
+CoordinatorMessage = Annotated[WelcomeMessage | AnswerMessage | RefusalMessage, Field(discriminator="type")]
+_worker_adapter: TypeAdapter[WorkerMessage] = TypeAdapter(WorkerMessage)
+_coordinator_adapter: TypeAdapter[CoordinatorMessage] = TypeAdapter(CoordinatorMessage)
+
+ERROR_CLASSES: dict[str, type[AgentqError]] = {
+    kind.__name__: kind for kind in (*AgentqError.__subclasses__(), *(kind for kind, _ in REFUSALS.values()))
+}
+
+
+def parse_worker_message(text: str | bytes) -> WorkerMessage:
+    """What a worker says."""
+    check_json_members(text, ("spec",))
+    try:
+        return _worker_adapter.validate_json(text)
+    except ValidationError as error:
+        raise Invalid(f"The message is not understood: {describe_error(error)}") from error
+
+
+def parse_coordinator_message(text: str | bytes) -> CoordinatorMessage:
+    """What the coordinator says."""
+    try:
+        return _coordinator_adapter.validate_json(text)
+    except ValidationError as error:
+        raise Unreachable(f"What answers there is not a coordinator of agentq: {describe_error(error)}") from error
+
+
+def make_refusal(number: int, error: AgentqError) -> RefusalMessage:
+    """A refusal in words, without the address of a server that the worker is not to know."""
+    message = str(error)
+    if message.startswith("The server ") or isinstance(error, Unreachable):
+        later = (
+            "cannot do that at the moment; it is tried again"
+            if type(error) in _TRANSIENT_ERRORS
+            else "does not do that"
+        )
+        message = f"The coordinator's server {later}."
+    return RefusalMessage(id=number, kind=type(error).__name__, message=message)
+
+
+def refusal_to_error(refusal: RefusalMessage) -> AgentqError:
+    """The exception that a refusal stands for."""
+    return ERROR_CLASSES.get(refusal.kind, AgentqError)(refusal.message)
+
+
+_TRANSIENT_ERRORS = (Unreachable, ERROR_CLASSES["TryLater"])
+ERROR_CLASSES[NoGroup.__name__] = NoGroup

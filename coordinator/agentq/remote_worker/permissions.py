@@ -1,0 +1,387 @@
+"""What a worker may ask of the server through the coordinator, word by word. Its tasks:
+
+1. Know which scripts are a worker's; all others are refused by name.
+2. Check every word by the name that the script's header gives it: a worker is itself and nobody else, a lane is one
+   that it serves, a number a number, an outcome an outcome. What is not is refused before anything is called, because
+   a script that stumbles over a word has done half of its work.
+3. See that a fence is of an attempt of this worker's. One that somebody else holds is no fence here: it is blotted out,
+   and the script answers as to any other that has been superseded.
+4. Put in what is not for a worker to say: the dice, and the times that hold.
+
+It keeps nothing but what it can find again: who the worker is, and what it holds, stands in Redis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, compress, pairwise
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from agentq.coordinator import bounds
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.errors import Fenced, Invalid, NotAllowed
+from agentq.coordinator.model.agent_options import AGENT_LABEL
+from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN, Label, LimitName, check_json_members, describe_error
+from agentq.coordinator.model.ids import check_run_id, partition_of
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, parse_lane
+from agentq.coordinator.runs.merge_progress import MergeProgress
+from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.scripts import SCRIPTS
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.workers.identity import WorkerIdentity
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+
+WORKER_SCRIPTS = frozenset(
+    (
+        *("worker/register", "worker/heartbeat", "worker/drain", "worker/deregister", "worker/evict"),
+        *(
+            "queue/list_lanes",
+            "worker/claim",
+            "worker/claim_delivered",
+            "worker/finish_and_claim",
+            "attempt/start",
+            "attempt/finish",
+            "attempt/fail",
+            "attempt/defer",
+            "attempt/release",
+            "attempt/park",
+            "attempt/get_wait_result",
+        ),
+        *(
+            "attempt/report_progress",
+            "attempt/append_log",
+            "conversation/get",
+            "conversation/bind",
+            "conversation/record_spending",
+            "conversation/save_transcript",
+            "conversation/get_transcript",
+            "limit/block_until",
+            "limit/list",
+        ),
+        *("merge/record_step", "merge/get_step", "merge/pin_base", "merge/enter_queue", "merge/leave_queue"),
+    )
+)
+CLAIMING_SCRIPTS = frozenset(("worker/register", "worker/claim", "worker/claim_delivered", "worker/finish_and_claim"))
+"""Whose replies have runs in them, each before its fence."""
+INVALID_FENCE = "0-"
+"""A fence that no attempt has."""
+ROWS_MAX = 10 * bounds.CLAIM_A_CALL
+"""Rows of one call: a script has the whole server to itself for as long as it takes."""
+ATTEMPTS_CACHED = 20_000
+"""Attempts that a connection remembers as its worker's; beyond them it asks again."""
+VIA_FIELD = "via"
+"""What the record of a worker says of how it came, and with which token."""
+
+
+class WorkerPermissions:
+    """Of one worker, on one connection."""
+
+    def __init__(
+        self,
+        store: NamespaceStore,
+        settings: Settings,
+        worker: str,
+        bound: str | None = None,
+        queues: Sequence[str] = (),
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.worker = worker
+        self.bound = bound
+        """The token that it came with, if that is good only for what was made known with it."""
+        self.queues = queues
+        """The only queues that its token is good for; all if there are none."""
+        self._identity: WorkerIdentity | None = None
+        self._once: set[str] = set()
+        """The queues that it has served since it is connected."""
+        self._own: set[tuple[str, str]] = set()
+
+    def admit(self) -> None:
+        """Refuse a worker that somebody else is, with another token or straight from Redis."""
+        for partition in self.store.partitions() if self._is_narrow else ():
+            self._record(partition)
+
+    def checked(self, script: str, words: Iterable[CommandArgument]) -> list[CommandArgument]:
+        """The words to call a script with, if the worker may; asks the server where it has to."""
+        if script not in WORKER_SCRIPTS:
+            raise NotAllowed(f"A worker has no business with {script[:32]!r}.")
+        header = SCRIPTS[script].header
+        given = list(words)
+        rest = len(given) - len(header.arguments)
+        if rest < 0 or (rest % len(header.rows) if header.rows else rest):
+            raise Invalid(f"The script {script!r} takes other words: {' '.join((*header.arguments, *header.rows))}.")
+        number = rest // len(header.rows) if header.rows else 0
+        if number > ROWS_MAX:
+            raise Invalid(f"A call has {ROWS_MAX} rows at the most, not {number}.")
+        if script == "limit/list" and not number:
+            raise NotAllowed("A worker looks at limits that it names.")
+        rows = chain.from_iterable([header.rows] * number)
+        names = [*header.arguments, *rows]
+        checked = [self._word(script, name, word) for name, word in zip(names, given, strict=True)]
+        return list(self._fenced(names, checked))
+
+    def lanes(self, lanes: Iterable[str], *, former: bool = False) -> list[str]:
+        """The same lanes, if the worker serves them; or did so once, which is enough for what it was given then."""
+        wanted = list(lanes)
+        queues = {_lane_queue(lane) for lane in wanted}
+        if not self._serves(queues) and not (former and self._once.issuperset(queues)):
+            self._identity = None
+            if not self._serves(queues):
+                raise NotAllowed(f"The worker {self.worker} serves other queues.")
+        return wanted
+
+    def check_queue(self, queue: str) -> None:
+        """Refuse a queue that the worker does not serve."""
+        if not self._serves({queue}):
+            raise NotAllowed(f"The worker {self.worker} serves other queues than {queue}.")
+
+    def check_holds(self, run: str, fence: str) -> None:
+        """Refuse a run that the worker does not hold with this fence now."""
+        key = self.store.key(partition_of(run), "run", run)
+        if self.store.connection.command("HMGET", key, "worker", "fence") != [self.worker, fence]:
+            raise Fenced(f"The run {run} is not in the hands of the worker {self.worker} with that fence.")
+
+    def heard(self, script: str, reply: Any) -> Any:
+        """What the server answered: the runs that it gave are the worker's from now on, and not all lanes are shown."""
+        if not isinstance(reply, list):
+            return reply
+        if script == "queue/list_lanes":
+            return self._shown(*reply)
+        if script in CLAIMING_SCRIPTS:
+            if len(self._own) > ATTEMPTS_CACHED:
+                self._own.clear()
+            pairs = pairwise(each for each in reply if isinstance(each, str))
+            self._own.update(pair for pair in pairs if pair[0].startswith("run_"))
+        return reply
+
+    def _shown(self, revision: str, running: int, *lanes: str) -> list[str | int]:
+        """Lanes of queues that are the worker's, or were: somebody may just have changed that."""
+        self._identity = None
+        self._serves(())
+        mine = [_lane_queue(lane) in self._once for lane in lanes]
+        return [revision, sum(mine[:running]), *compress(lanes, mine)]
+
+    # ---- who it is
+
+    @property
+    def _mark(self) -> str:
+        return "coordinator" if self.bound is None else f"coordinator by token {self.bound}"
+
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether its token is not good for every worker."""
+        return self.bound is not None or bool(self.queues)
+
+    def _record(self, partition: int) -> WorkerIdentity | None:
+        """The worker as it is registered, if it is; refused where its token is not good for that one."""
+        key = self.store.key(partition, "worker", self.worker)
+        state, text = self.store.connection.command("HMGET", key, "state", "identity")
+        if not text or state == "gone":
+            return None
+        told = WorkerIdentity.model_validate_json(text)
+        if self.bound is not None and told.about.get(VIA_FIELD) != self._mark:
+            raise NotAllowed(f"The worker {self.worker} is registered by somebody else; start with another name.")
+        self._check_queues(told.queues)
+        return told
+
+    def _check_queues(self, queues: Iterable[str]) -> None:
+        if self.queues and not set(queues).issubset(self.queues):
+            raise NotAllowed(f"This token is good for the queues {', '.join(self.queues)}.")
+
+    def _known(self) -> WorkerIdentity | None:
+        if self._identity is None:
+            self._identity = self._record(0)
+            self._once.update(self._identity.queues if self._identity is not None else ())
+        return self._identity
+
+    def _serves(self, queues: Iterable[str]) -> bool:
+        identity = self._known()
+        return identity is not None and set(identity.queues).issuperset(queues)
+
+    # ---- what it holds
+
+    def _fenced(self, names: list[str], words: list[CommandArgument]) -> Iterator[CommandArgument]:
+        run = ""
+        for name, word in zip(names, words, strict=True):
+            if name == "id":
+                run = str(word)
+            yield INVALID_FENCE if name == "fence" and run and not self._holds(run, str(word)) else word
+
+    def _holds(self, run: str, fence: str) -> bool:
+        """Whether nobody else holds the run. What has ended, or is not there, the script knows by its fence."""
+        if (run, fence) in self._own:
+            return True
+        key = self.store.key(partition_of(run), "run", run)
+        holder = self.store.connection.command("HGET", key, "worker")
+        return not holder or holder == self.worker
+
+    # ---- words
+
+    def _word(self, script: str, name: str, word: CommandArgument) -> CommandArgument:
+        text = str(word)
+        match name:
+            case "worker":
+                self._check_own(text)
+            case "identity":
+                return self._described(text)
+            case "dice":
+                return self.store.dice()
+            case "lease_ms":
+                return self.settings.lease_ms
+            case "grace_ms":
+                return self.settings.forget_ms
+            case "lane" | "lanes":
+                self.lanes(text.splitlines(), former=script == "worker/claim_delivered")
+            case "limit":
+                self._check_gate(text, shuts=script == "limit/block_until")
+            case "until_ms" if ARGUMENT_PATTERNS[name].fullmatch(text):
+                return min(int(text), self.store.time_ms() + bounds.GATE_MS_MAX)
+            case "count" | "calls" if ARGUMENT_PATTERNS[name].fullmatch(text):
+                return min(int(text), bounds.CLAIM_A_CALL)
+            case _ if name in ARGUMENT_PATTERNS:
+                if not ARGUMENT_PATTERNS[name].fullmatch(text):
+                    raise Invalid(f"The word {name!r} of {script!r} cannot be {text[:80]!r}.")
+            case _:
+                ARGUMENT_CHECKS[name](text)
+        return word
+
+    def _check_own(self, worker: str) -> None:
+        if worker != self.worker:
+            raise NotAllowed(f"This connection is of the worker {self.worker}, not of {worker[:80]!r}.")
+        if self._is_narrow:
+            # It may have been registered by somebody else since this connection was let in.
+            self._known()
+
+    def _described(self, text: str) -> str:
+        identity = _parse_model(WorkerIdentity, text, "description of a worker")
+        self._check_own(identity.id)
+        self._check_queues(identity.queues)
+        self.admit()
+        self._identity = identity.model_copy(update={"about": {**identity.about, VIA_FIELD: self._mark}})
+        self._once.update(identity.queues)
+        self._identity.check_size()
+        return self._identity.model_dump_json()
+
+    def _check_gate(self, limit: str, *, shuts: bool) -> None:
+        """A worker looks at gates of accounts of agents that it has, and shuts them while it holds a run of them."""
+        _check_value(_limit_adapter, limit, "name of a limit")
+        kind, _, rest = limit.partition(":")
+        identity = self._known()
+        offers = identity is not None and f"{AGENT_LABEL}{rest.partition(':')[0]}" in identity.labels
+        if kind != "account" or not offers:
+            raise NotAllowed(f"The limit {limit!r} is none of an agent of the worker {self.worker}.")
+        if shuts and not self._holds_run_of(rest.partition(":")[0]):
+            raise Fenced(f"The worker {self.worker} holds no run of an agent whose account is {rest!r}.")
+
+    def _holds_run_of(self, agent: str) -> bool:
+        key, command = self.store.key, self.store.connection.command
+        for partition in self.store.partitions():
+            for run in command("HKEYS", key(partition, "worker_runs", self.worker)):
+                lane = command("HGET", key(partition, "run", run), "lane")
+                if lane and f"{AGENT_LABEL}{agent}" in parse_lane(lane)["demands"]:
+                    return True
+        return False
+
+
+def _lane_queue(lane: str) -> str:
+    try:
+        return str(parse_lane(lane)["queue"])
+    except (ValueError, IndexError) as error:
+        raise Invalid(f"{lane[:80]!r} is not the name of a lane.") from error
+
+
+_ENTRY_ID = ENTRY_ID_PATTERN.strip("^$")
+_NUMBER_PATTERN = r"\d{1,16}"
+ARGUMENT_PATTERNS = {
+    name: re.compile(pattern, re.ASCII)
+    for pattern, names in {
+        _NUMBER_PATTERN: "epoch count calls number input cached output turns until_ms",
+        f"({_NUMBER_PATTERN})?": "delay_ms due_at_ms alarm_at_ms alarm_ms cost after",
+        r"[0-9A-Za-z]{1,64}": "op nonce",
+        r"(\d{1,10}-[0-9A-Za-z]{1,64})?": "fence",
+        _ENTRY_ID: "entry",
+        f"({_ENTRY_ID}(,{_ENTRY_ID})*)?": "applied",
+        r"[01]": "way",
+        r"1?": "movable",
+        r"(fresh)?": "fresh",
+        r"drain|hurry": "order",
+        r"out|err|note|event": "stream",
+        r"(all|any)?": "children",
+        r"( ([A-Za-z0-9_.@+-]{1,128} ){1,32})?": "signals",
+        r"": "gate",
+        r"[0-9a-f]{20}": "line place",
+        r"[0-9a-f]{40}|[0-9a-f]{64}": "commit",
+        r"([0-9a-f]{40}|[0-9a-f]{64})?": "base_commit",
+        r"[ -~]{0,512}": "ref",
+    }.items()
+    for name in names.split()
+}
+"""What the words of those names look like."""
+
+_limit_adapter: TypeAdapter[str] = TypeAdapter(LimitName)
+_label_adapter: TypeAdapter[str] = TypeAdapter(Label)
+
+
+def _check_value(adapter: TypeAdapter[str], text: str, what: str) -> None:
+    try:
+        adapter.validate_python(text)
+    except ValidationError as error:
+        raise Invalid(f"{text[:80]!r} is no {what}: {describe_error(error)}") from error
+
+
+def _parse_model(model: type[AnyModel], text: str, what: str) -> AnyModel:
+    check_json_members(text, ("result",))
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise Invalid(f"That is no {what}: {describe_error(error)}") from error
+
+
+def _check_model(model: type[BaseModel], text: str, what: str) -> None:
+    _parse_model(model, text, what)
+
+
+def _check_outcome_class(text: str) -> None:
+    if text not in set(OutcomeClass):
+        raise Invalid(f"There is no class of outcomes {text[:80]!r}.")
+
+
+def _check_size(most: int, *, parsed: bool = False) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if len(text.encode()) > most:
+            raise Invalid(f"A word has {len(text.encode())} bytes; {most} is the most.")
+        if parsed and text:
+            try:
+                from_json(text)
+            except ValueError as error:
+                raise Invalid(f"A word is not JSON: {error}.") from error
+
+    return check
+
+
+ARGUMENT_CHECKS: dict[str, Callable[[str], None]] = {
+    "id": check_run_id,
+    "run": check_run_id,
+    "outcome": lambda text: _check_model(Outcome, text, "outcome"),
+    "class": _check_outcome_class,
+    "work": lambda text: _check_model(MergeProgress, text, "note"),
+    "progress": _check_size(bounds.PROGRESS_BYTES, parsed=True),
+    "totals": _check_size(bounds.TOTALS_BYTES, parsed=True),
+    "saved": _check_size(bounds.PARKED_STATE_BYTES, parsed=True),
+    "text": _check_size(4 * bounds.LOG_CHUNK_CHARACTERS),
+    "transcript": _check_size(bounds.TRANSCRIPT_BYTES),
+    "agent_session": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
+    "account": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
+    "model": _check_size(4 * bounds.CONVERSATION_FACT_CHARACTERS),
+    "reason": _check_size(4 * bounds.ERROR_CHARACTERS),
+    "detail": _check_size(4 * bounds.ERROR_CHARACTERS),
+    "why": _check_size(4 * bounds.ERROR_CHARACTERS),
+    "host": lambda text: _check_value(_label_adapter, text, "host"),
+}
+"""How the words of those names are checked, where a pattern would not do."""

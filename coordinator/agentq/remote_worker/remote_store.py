@@ -1,0 +1,246 @@
+"""A namespace reached through a coordinator: what a worker does with a store and a lease, without Redis.
+
+Everything that is a script goes there as a call of that script, so that who uses the store does not know the
+difference; the rest is what a lease does beside them. All state is in the lease and in Redis: the connection may break
+at any word, and the next one be to another coordinator.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.errors import AgentqError, Incompatible, NotAllowed
+from agentq.coordinator.package_version import installed_version
+from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.keys import Keyspace
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
+from agentq.coordinator.workers.stream_read import WatchedStreams
+from agentq.remote_worker.messages import (
+    BLOCK_MS_MAX,
+    PROTOCOL_VERSION,
+    InitMessage,
+    PendingEntriesMessage,
+    ScriptCallMessage,
+    WatchMessage,
+    WelcomeMessage,
+)
+from agentq.remote_worker.websocket_client import CoordinatorAddress, CoordinatorConnection
+
+OPEN_TIMEOUT_S = 15.0
+ANSWER_TIMEOUT_S = 10.0
+LARGE_ANSWER_TIMEOUT_S = 60.0
+"""What a large message may take on its way."""
+HEARTBEAT_SCRIPTS = frozenset(("worker/register", "worker/heartbeat", "worker/drain", "worker/deregister"))
+"""What is said on the line that nothing holds up."""
+TIME_SETTINGS = ("heartbeat_ms", "lease_ms", "reap_grace_ms", "forget_ms", "tick_ms")
+
+
+class RemoteStore(NamespaceStore):
+    """See above. What is not a worker's cannot be asked of it."""
+
+    def __init__(self, address: CoordinatorAddress, worker: str) -> None:
+        self._on_times: Callable[[Settings], None] = lambda _: None
+        self._lock = threading.Lock()
+        self.settings: Settings | None = None
+        """Those of the coordinator, once it was reached."""
+        said = {"version": installed_version(), "worker": worker}
+        self._work = CoordinatorConnection(
+            address, InitMessage.model_validate({**said, "line": "work"}), self._welcomed
+        )
+        # Its pings are answered at once, so it finds out first that nobody is there any more.
+        pulse = InitMessage.model_validate({**said, "line": "pulse"})
+        self._pulse = CoordinatorConnection(address, pulse, self._welcomed, broken=self._work.cut)
+        # Nothing here is sent to a server of Redis; whatever would be, is refused below.
+        super().__init__(_NoConnection(), Keyspace())  # type: ignore[arg-type]
+
+    def open(self, waits: Callable[[AgentqError], None] | None = None) -> Settings:
+        """Connect, for as long as it takes where somebody `waits`; returns what holds there."""
+        self._pulse.open(OPEN_TIMEOUT_S, waits)
+        self._work.open(OPEN_TIMEOUT_S, waits)
+        assert self.settings is not None
+        return self.settings
+
+    def on_times(self, act: Callable[[Settings], None]) -> None:
+        """What to do, in a thread of the connection's, when other times hold there than before."""
+        self._on_times = act
+
+    def close(self) -> None:
+        """Say good-bye."""
+        self._work.close()
+        self._pulse.close()
+
+    def _welcomed(self, welcome: WelcomeMessage) -> None:
+        if welcome.protocol != PROTOCOL_VERSION:
+            raise Incompatible(
+                f"The coordinator is agentq {welcome.version} and speaks version {welcome.protocol} of the protocol, "
+                f"this worker version {PROTOCOL_VERSION}; upgrade the older one."
+            )
+        with self._lock:
+            before = self.settings
+            if before is None:
+                self.keyspace = Keyspace(welcome.namespace, welcome.partitions)
+            elif (self.keyspace.namespace, self.keyspace.partitions) != (welcome.namespace, welcome.partitions):
+                raise Incompatible(
+                    f"The coordinator is now of the namespace {welcome.namespace!r} in {welcome.partitions} "
+                    f"partitions, where this worker has begun in {self.keyspace.namespace!r}; start it again."
+                )
+            told = {name: getattr(welcome, name) for name in (*TIME_SETTINGS, "namespace", "partitions")}
+            self.settings = Settings.checked(**told)
+        if before is not None and before != self.settings:
+            self._on_times(self.settings)
+
+    # ---- what a store does
+
+    def guard(self, *, anew: bool = False) -> None:
+        """The coordinator has seen to that."""
+
+    def call(self, script: str, partition: int, *arguments: CommandArgument) -> Any:
+        line, within_s = (
+            (self._pulse, ANSWER_TIMEOUT_S) if script in HEARTBEAT_SCRIPTS else (self._work, LARGE_ANSWER_TIMEOUT_S)
+        )
+        number = line.number()
+        call = ScriptCallMessage(id=number, script=script, partition=partition, words=_encode_arguments(arguments))
+        return line.ask(number, call.to_wire(), within_s)
+
+    def call_many(self, script: str, calls: Iterable[tuple[int, Sequence[CommandArgument]]]) -> Iterator[Any]:
+        return (self.call(script, partition, *words) for partition, words in calls)
+
+    # ---- what a lease does
+
+    def pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
+        """What these lanes have delivered, as (lane, entry)."""
+        number = self._work.number()
+        asked = PendingEntriesMessage(id=number, partition=partition, lanes=list(lanes))
+        return [(lane, entry) for lane, entry in self._work.ask(number, asked.to_wire(), ANSWER_TIMEOUT_S)]
+
+    def reader(self) -> RemoteReader:
+        return RemoteReader(self._work)
+
+    # ---- what is asked beside that
+
+    def number(self) -> int:
+        """Of a question to come."""
+        return self._work.number()
+
+    def ask(self, number: int, text: str) -> Any:
+        """Say it, and wait for the answer."""
+        return self._work.ask(number, text, LARGE_ANSWER_TIMEOUT_S)
+
+    def begin(self, number: int, text: str) -> Future[Any]:
+        """Say it; the answer comes to the future, in a thread of the connection's."""
+        return self._work.begin(number, text)
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something later, in a thread of the connection's."""
+        self._work.later(delay_s, act)
+
+
+class RemoteReader:
+    """What one thread waits with, and others wake."""
+
+    is_spread = False
+    """The coordinator sees to it that one wait is for all partitions."""
+
+    def __init__(self, line: CoordinatorConnection) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+        self._waits: int | None = None
+        self._rung = self._closed = False
+
+    def wait(
+        self, lanes: dict[int, list[str]], block_ms: int, claim: Sequence[CommandArgument] | None
+    ) -> tuple[Any, Any]:
+        """Wait until something comes, and claim then; both replies. Nothing if it was woken before it was asked."""
+        number = self._line.number()
+        with self._lock:
+            if self._rung or self._closed:
+                self._rung = False
+                return None, None
+            self._waits = number
+        block_ms = min(block_ms, BLOCK_MS_MAX)
+        words = None if claim is None else _encode_arguments(claim)
+        try:
+            watch = WatchMessage(id=number, lanes=lanes, block_ms=block_ms, claim=words)
+            reply, granted = self._line.ask(number, watch.to_wire(), block_ms / 1000 + ANSWER_TIMEOUT_S)
+        finally:
+            with self._lock:
+                # Whoever rang since wanted this wait to end, and it has.
+                self._waits, self._rung = None, False
+        return reply, granted
+
+    def unblock(self) -> None:
+        with self._lock:
+            self._rung, number = True, self._waits
+        if number is not None:
+            self._line.wake(number)
+
+    def close(self) -> None:
+        self._closed = True
+        self.unblock()
+
+
+class RemoteLease(WorkerLease):
+    """A lease that is kept through a coordinator, with the times that hold there."""
+
+    store: RemoteStore
+
+    def __init__(
+        self,
+        store: RemoteStore,
+        identity: WorkerIdentity,
+        settings: Settings,
+        registered: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
+        """`registered` hears the epochs of each life of the worker, by partition; none when it has left."""
+        super().__init__(store, identity, settings)
+        self._registered = registered
+        store.on_times(self._take_over)
+
+    def register(self) -> list[tuple[str, str]]:
+        held = super().register()
+        self._registered([seat.epoch for seat in self._seats])
+        return held
+
+    def deregister(self) -> None:
+        super().deregister()
+        self._registered([])
+
+    def reader(self) -> RemoteReader:
+        return self.store.reader()
+
+    def _take_over(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def _delivered(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
+        return self.store.pending(partition, lanes) if lanes else []
+
+    def _wait(
+        self, reader: RemoteReader, streams: WatchedStreams, block_ms: int, claim: tuple[Any, ...] | None
+    ) -> tuple[Any, Any]:
+        lanes: dict[int, list[str]] = {}
+        for partition, lane in streams.values():
+            lanes.setdefault(partition, []).extend([lane] if lane is not None else [])
+        reply, granted = reader.wait(lanes, block_ms, None if claim is None else claim[2:])
+        return [(self._key(partition, lane), entries) for partition, lane, entries in reply or ()], granted
+
+    def _key(self, partition: int, lane: str | None) -> str:
+        return self.store.key(partition, *(("worker_inbox", self.identity.id) if lane is None else ("lane", lane)))
+
+
+def _encode_arguments(words: Iterable[CommandArgument]) -> list[str | int]:
+    """Words as JSON has them: the server takes all of them as text."""
+    return [
+        word.decode() if isinstance(word, bytes) else word if isinstance(word, int) else str(word) for word in words
+    ]
+
+
+class _NoConnection:
+    """Where a server of Redis would be."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotAllowed(f"A worker that is connected to a coordinator cannot ask the server itself ({name}).")

@@ -1,0 +1,359 @@
+"""One of a worker's connections to the coordinator: a WebSocket in a thread of its own. Its tasks:
+
+1. Connect, say who it is, and be welcomed; then carry questions of any thread there, and answers back.
+2. When the connection breaks, tell everyone who waits for an answer that the server cannot be reached: they know what
+   can be said again. Connect again, without end, after a wait that grows and is thrown by dice, so that a thousand
+   workers do not come back at once; only a connection that has lasted makes the next wait short again.
+3. Find out that the other side is gone where the network says nothing: a ping that is not answered is a break.
+4. Take a refusal of the worker itself for final: a wrong token, another protocol.
+5. Let large messages wait for small ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import (
+    AgentqError,
+    Incompatible,
+    Invalid,
+    NotAllowed,
+    Unreachable,
+    has_untrusted_certificate,
+)
+from agentq.remote_worker.messages import (
+    BAD_MESSAGE,
+    FORBIDDEN,
+    GOING_AWAY,
+    MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    RESTARTING,
+    WRONG_PROTOCOL,
+    AnswerMessage,
+    InitMessage,
+    RefusalMessage,
+    WakeMessage,
+    WelcomeMessage,
+    parse_coordinator_message,
+    refusal_to_error,
+)
+
+OPEN_TIMEOUT_S = 10.0
+WELCOME_TIMEOUT_S = 10.0
+PING_INTERVAL_S = 3.0
+PONG_TIMEOUT_S = 6.0
+BUSY_PONG_TIMEOUT_S = 60.0
+"""On a line that carries large messages, behind which an answer to a ping may have to wait."""
+RECONNECT_DELAY_MS = 200
+RECONNECT_DELAY_MS_MAX = 5_000
+FIRST_FAILURES_MAX = 4
+"""After so many a worker that begins says that it waits, or gives up if it is to end by itself."""
+STABLE_CONNECTION_MS = 10_000
+"""After so long a connection counts as one that lasts."""
+URGENT_BYTES_MAX = 64 << 10
+RECONNECT_WAIT_S = 1.0
+"""How long a question waits for a connection that is just being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorAddress:
+    """Where a coordinator is, and what opens it."""
+
+    url: str
+    token: str = ""
+    tls: ssl.SSLContext | None = None
+    direct: bool = False
+    """Whether it is on this machine, where no proxy is asked."""
+
+
+class CoordinatorConnection:
+    """See above."""
+
+    def __init__(
+        self,
+        address: CoordinatorAddress,
+        init: InitMessage,
+        welcomed: Callable[[WelcomeMessage], None],
+        broken: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._address = address
+        self._init = init
+        self._welcomed = welcomed
+        self._on_broken = broken
+        self._pong_s = PONG_TIMEOUT_S if init.line == "pulse" else BUSY_PONG_TIMEOUT_S
+        self._numbers = count(1)
+        self._asked: dict[int, Future[Any]] = {}
+        self._urgent: deque[str] = deque()
+        self._bulk: deque[str] = deque()
+        self._changed = threading.Condition()
+        self._up = self._was_up = False
+        self._up_since_ms: int | None = None
+        """Since when this connection is welcome; None if it was not yet."""
+        self._fault: AgentqError | None = None
+        """Why the other side does not take this worker."""
+        self._broken = Unreachable("The coordinator was not reached yet.")
+        self._failures = 0
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._bell = asyncio.Event()
+        self._end = asyncio.Event()
+        self._socket: ClientConnection | None = None
+        self._thread = threading.Thread(target=self._run, name=f"agentq-line-{init.line}", daemon=True)
+
+    # ---- from any thread
+
+    def open(self, within_s: float, waits: Callable[[AgentqError], None] | None = None) -> None:
+        """Begin; returns once it is welcomed. Where the first tries fail, it `waits` on if it may, or raises why."""
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_settled or self._failures >= FIRST_FAILURES_MAX, within_s)
+            if waits is not None and not self._is_settled and not has_untrusted_certificate(self._broken):
+                waits(self._broken)
+                self._changed.wait_for(lambda: self._is_settled)
+            if not self._up:
+                raise self._fault or self._broken
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether the other side has welcomed this worker, or refused it for good."""
+        return self._up or self._fault is not None
+
+    def number(self) -> int:
+        """Of the next question."""
+        return next(self._numbers)
+
+    def ask(self, number: int, text: str, timeout_s: float) -> Any:
+        """Say it, and wait for the answer."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._up or self._fault is not None or self._closed, RECONNECT_WAIT_S)
+        future = self.begin(number, text)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            raise Unreachable(f"The coordinator has not answered within {timeout_s:g} s.") from None
+        finally:
+            self._asked.pop(number, None)
+
+    def begin(self, number: int, text: str) -> Future[Any]:
+        """Say it; the answer, or why there is none, comes to the future."""
+        if len(text) > MESSAGE_BYTES // 4 and len(text.encode()) > MESSAGE_BYTES:
+            raise Invalid(f"A message of more than {MESSAGE_BYTES} bytes cannot be sent to a coordinator.")
+        future: Future[Any] = Future()
+        with self._changed:
+            if self._up:
+                self._asked[number] = future
+            else:
+                future.set_exception(self._fault or self._broken)
+        if not future.done():
+            self._send(text)
+        return future
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something later, in this thread."""
+        self._call(lambda: self._loop.call_later(delay_s, act))
+
+    def wake(self, number: int) -> None:
+        """End the wait of that number."""
+        self._send(WakeMessage(id=number).to_wire())
+
+    def cut(self) -> None:
+        """Break the connection, and make another: the other line has found out that this one leads nowhere."""
+        self._call(lambda: self._socket.transport.abort() if self._socket is not None else None)
+
+    def close(self) -> None:
+        """Say good-bye, and end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._call(self._end.set)
+        self._thread.join()
+
+    def _send(self, text: str) -> None:
+        (self._urgent if len(text) <= URGENT_BYTES_MAX else self._bulk).append(text)
+        self._call(self._bell.set)
+
+    def _call(self, act: Callable[[], Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(act)
+
+    # ---- in its own thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._keep())
+        finally:
+            self._down(Unreachable("The worker has left the coordinator."))
+            self._loop.close()
+
+    async def _keep(self) -> None:
+        tries = 0
+        ending = asyncio.ensure_future(self._end.wait())
+        while not self._end.is_set():
+            self._up_since_ms = None
+            try:
+                going = await self._connection(ending)
+                self._down(Unreachable("The coordinator has closed the connection."))
+            except AgentqError as error:
+                going = False
+                self._down(error)
+                if not isinstance(error, Unreachable):
+                    return
+            tries = 0 if self._has_lasted() else tries + 1
+            most_ms = RECONNECT_DELAY_MS if going else min(RECONNECT_DELAY_MS << min(tries, 10), RECONNECT_DELAY_MS_MAX)
+            await asyncio.wait({ending}, timeout=random.uniform(0, most_ms) / 1000)
+        ending.cancel()
+
+    def _has_lasted(self) -> bool:
+        return self._up_since_ms is not None and monotonic_ms() - self._up_since_ms >= STABLE_CONNECTION_MS
+
+    async def _connection(self, ending: asyncio.Future[Any]) -> bool:
+        """One connection, from its beginning to its end; whether the other side has only gone to come back."""
+        headers = {"Authorization": f"Bearer {self._address.token}"} if self._address.token else {}
+        more: dict[str, Any] = {"ssl": self._address.tls} if self._address.tls is not None else {}
+        if self._address.direct:
+            more["proxy"] = None
+        try:
+            async with _NoRedirectConnect(
+                self._address.url,
+                additional_headers=headers,
+                open_timeout=OPEN_TIMEOUT_S,
+                ping_interval=PING_INTERVAL_S,
+                ping_timeout=self._pong_s,
+                close_timeout=2,
+                max_size=None,  # a claim may have many runs in it, and who trusts it with those trusts it with memory
+                max_queue=64,
+                **more,
+            ) as socket:
+                self._socket = socket
+                await self._introduce(socket)
+                await self._converse(socket, ending)
+                return False
+        except InvalidStatus as refused:
+            raise _handshake_error(refused, self._was_up) from refused
+        except ConnectionClosed as closed:
+            if closed.rcvd is not None and closed.rcvd.code in (GOING_AWAY, RESTARTING):
+                return True
+            raise _close_error(closed) from closed
+        except (InvalidURI, InvalidHandshake, WebSocketException, OSError, TimeoutError, EOFError) as fault:
+            text = str(fault).rstrip(". ") or type(fault).__name__
+            raise Unreachable(f"The coordinator {self._address.url} cannot be reached ({text}).") from fault
+        finally:
+            self._socket = None
+
+    async def _introduce(self, socket: ClientConnection) -> None:
+        await socket.send(self._init.to_wire())
+        async with asyncio.timeout(WELCOME_TIMEOUT_S):
+            said = parse_coordinator_message(await socket.recv())
+        if not isinstance(said, WelcomeMessage):
+            raise Unreachable("The coordinator answered before it was asked.")
+        self._welcomed(said)
+        self._urgent.clear()
+        self._bulk.clear()
+        with self._changed:
+            self._up = self._was_up = True
+            self._up_since_ms = monotonic_ms()
+            self._failures = 0
+            self._changed.notify_all()
+
+    async def _converse(self, socket: ClientConnection, ending: asyncio.Future[Any]) -> None:
+        """Carry questions and answers until the connection breaks, or the worker leaves."""
+        sending = asyncio.ensure_future(self._say(socket))
+        hearing = asyncio.ensure_future(self._hear(socket))
+        try:
+            await asyncio.wait({sending, hearing, ending}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (hearing, sending):
+                if task.done():
+                    task.result()
+        finally:
+            for task in (hearing, sending):
+                task.cancel()
+            await asyncio.gather(hearing, sending, return_exceptions=True)
+
+    async def _say(self, socket: ClientConnection) -> None:
+        while True:
+            while self._urgent or self._bulk:
+                await socket.send((self._urgent or self._bulk).popleft())
+            await self._bell.wait()
+            self._bell.clear()
+
+    async def _hear(self, socket: ClientConnection) -> None:
+        while True:
+            match parse_coordinator_message(await socket.recv()):
+                case AnswerMessage(id=number, reply=reply):
+                    if (future := self._asked.pop(number, None)) is not None:
+                        future.set_result(reply)
+                case RefusalMessage() as refusal:
+                    if (future := self._asked.pop(refusal.id, None)) is not None:
+                        future.set_exception(refusal_to_error(refusal))
+                case _:
+                    raise Unreachable("The coordinator said something out of turn.")
+
+    def _down(self, error: AgentqError) -> None:
+        with self._changed:
+            was_up, self._up = self._up, False
+            self._failures += 1
+            if isinstance(error, Unreachable):
+                self._broken = error
+            else:
+                self._fault = error
+            asked, self._asked = list(self._asked.values()), {}
+            self._changed.notify_all()
+        for future in asked:
+            if not future.done():
+                future.set_exception(error)
+        if was_up:
+            self._on_broken()
+
+
+class _NoRedirectConnect(connect):
+    """It goes nowhere else: a token is for one address."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+def _handshake_error(refused: InvalidStatus, was_up: bool) -> AgentqError:
+    """What an HTTP answer means that is no WebSocket."""
+    status, body = refused.response.status_code, bytes(refused.response.body or b"")[:500].decode(errors="replace")
+    if status in (401, 403):
+        return NotAllowed(f"The coordinator does not let this worker in ({status}): {_error_detail(body)}")
+    if status in (301, 302, 307, 308):
+        return Invalid(f"The coordinator has moved to {refused.response.headers.get('Location', 'another address')}.")
+    if status in (400, 404, 405) and not was_up:
+        return Invalid(f"There is no coordinator for workers at that address ({status}); check it.")
+    return Unreachable(f"The coordinator answers {status} at the moment.")
+
+
+def _error_detail(body: str) -> str:
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return "check its token, and the address."
+
+
+def _close_error(closed: ConnectionClosed) -> AgentqError:
+    """What it means that the other side has hung up."""
+    code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd is not None else (1006, "")
+    if code == FORBIDDEN:
+        return NotAllowed(reason or "The coordinator does not let this worker in.")
+    if code == WRONG_PROTOCOL:
+        return Incompatible(reason or f"The coordinator does not speak version {PROTOCOL_VERSION} of the protocol.")
+    if code == BAD_MESSAGE:
+        return Incompatible(f"The coordinator does not understand this worker: {reason}")
+    return Unreachable(f"The coordinator has closed the connection ({code}{f': {reason}' if reason else ''}).")

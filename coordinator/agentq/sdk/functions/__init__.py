@@ -1,0 +1,1 @@
+"""Functions as runs: signatures, arguments and results."""

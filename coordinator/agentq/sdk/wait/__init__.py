@@ -1,0 +1,1 @@
+"""Waiting for runs and following their events."""

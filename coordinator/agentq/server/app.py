@@ -1,0 +1,157 @@
+"""The app: every router, what stands around them, and the document that describes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.config.settings import Settings
+from agentq.dialects.agent_orchestrator import error_codes
+from agentq.dialects.agent_orchestrator.blueprints import blueprint_routes
+from agentq.dialects.agent_orchestrator.runners import runner_routes
+from agentq.dialects.agent_orchestrator.services import DialectServices
+from agentq.dialects.agent_orchestrator.sessions import event_routes, session_routes
+from agentq.server.auth.access_control import RequiredScope
+from agentq.server.auth.before_body import add_auth_before_body
+from agentq.server.http import problems
+from agentq.server.http.compression import CompressionMiddleware
+from agentq.server.http.fast_routes import FastPath
+from agentq.server.http.middleware import RequestMiddleware
+from agentq.server.http.parameters import order_auth_first
+from agentq.server.openapi import docs_page
+from agentq.server.openapi.document import build_document
+from agentq.server.routes import (
+    events,
+    health,
+    limits,
+    plans,
+    queues,
+    records,
+    run_actions,
+    run_details,
+    runs,
+    schedules,
+    sessions,
+    tokens,
+    webhooks,
+    workers,
+)
+from agentq.server.service import ServerService
+from agentq.server.worker_socket import endpoint
+from agentq.server.worker_socket.connection import WorkerConnections
+
+ROUTERS: tuple[APIRouter, ...] = (
+    runs.router,
+    runner_routes.router,
+    session_routes.router,
+    run_actions.router,
+    run_details.router,
+    sessions.router,
+    plans.router,
+    schedules.router,
+    limits.router,
+    queues.router,
+    workers.router,
+    records.router,
+    tokens.router,
+    events.router,
+    webhooks.router,
+    endpoint.router,
+    blueprint_routes.router,
+    event_routes.router,
+    health.router,
+)
+"""Those of the API, in the order in which the documents show them: what is asked most often stands first. The first
+route that matches a path answers."""
+
+
+class ServerApp(FastAPI):
+    """FastAPI, with the envelope around everything, its own fault handler included."""
+
+    service: ServerService
+
+    def build_middleware_stack(self) -> ASGIApp:
+        service = self.service
+        lane = FastPath(self, super().build_middleware_stack())
+        return RequestMiddleware(lane, settings=service.server, observe=service.metrics.observe)
+
+    def openapi(self) -> dict[str, Any]:
+        """Made when it is asked for, once."""
+        if self.openapi_schema is None:
+            routes = ((route, find_required_scope(route)) for route in list_routes() if isinstance(route, APIRoute))
+            self.openapi_schema = build_document(self, routes)
+        return self.openapi_schema
+
+
+def list_routes() -> Iterator[APIRoute | APIWebSocketRoute]:
+    """All that the API has, but for its documents."""
+    for router in ROUTERS:
+        yield from (route for route in router.routes if isinstance(route, APIRoute | APIWebSocketRoute))
+
+
+def find_required_scope(route: APIRoute | APIWebSocketRoute) -> RequiredScope | None:
+    """What a route takes; None if anybody may have it."""
+    calls = (dependency.call for dependency in route.dependant.dependencies)
+    return next((call for call in calls if isinstance(call, RequiredScope)), None)
+
+
+def create_app(
+    settings: Settings, server: ServerSettings | None = None, *, open_to_all: bool = False, local: str = ""
+) -> ServerApp:
+    """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are; `local` is the token of
+    this machine, which may do everything."""
+    server = server or ServerSettings()
+    service = ServerService(settings, server, open_to_all=open_to_all, local=local)
+    embassy = DialectServices(service.store, settings, service.tides, service.ask, server)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        embassy.start()
+        yield
+        await embassy.stop()
+        await service.stop()
+
+    app = ServerApp(
+        title="agentq",
+        summary=SUMMARY,
+        version=API_VERSION,
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # the envelope's spans have no queries in them
+    )
+    app.service = app.state.service = service
+    app.state.embassy = embassy
+    app.state.lines = WorkerConnections()
+    problems.install_handlers(app)
+    error_codes.install_handlers(app)
+    docs_page.install_docs(app)
+    app.add_middleware(CompressionMiddleware)
+    if server.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(server.cors_origins),
+            allow_methods=["*"],
+            allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match", "last-event-id"],
+            expose_headers=["etag", "x-request-id", "location", "retry-after"],
+        )
+    # Not by `include_router`, which would look for each request through one router after the other.
+    for route in list_routes():
+        order_auth_first(route)
+        if isinstance(route, APIRoute):
+            add_auth_before_body(route, find_required_scope(route))
+        app.router.routes.append(route)
+    return app
+
+
+API_VERSION = "1"
+SUMMARY = "Runs coding agents, shell commands and Python functions on any number of machines, and loses none of them."

@@ -1,0 +1,290 @@
+"""Who asks, and whether they may: bearer tokens, their scopes, and how often they may ask.
+
+A request shows its token in `Authorization: Bearer aq_…`, and nowhere else: what stands in an address ends up in logs.
+Each use of a token is looked up, counted and, once a minute, noted by one script, so that a token that was revoked is
+refused at once, by every server. A server on loopback also takes the token of this machine (`local_token.py`), and
+needs none on its unix socket, which only its user reaches.
+
+A route says what it takes: `Annotated[Principal, allowed("read")]`. A token that is good for some queues only may use
+the routes that are told so (`by_queue`), which check the queue of what they touch; one that is bound to a runner or
+worker only those that are told that (`bound`), which check whose it is. All others refuse them.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.config.server_settings import ServerSettings
+from agentq.coordinator.errors import Invalid, TryLater, Unreachable
+from agentq.coordinator.security.tokens import (
+    HOME_PARTITION,
+    PresentedToken,
+    RequestRate,
+    TokenScope,
+    hash_secret,
+    parse_rate,
+    parse_token,
+)
+from agentq.coordinator.storage.url import is_loopback
+from agentq.coordinator.token_context import set_current_token
+from agentq.server.auth.guess_limit import GuessLimit
+from agentq.server.batching import Batcher
+from agentq.server.http.problems import Denied, TooMany
+
+if TYPE_CHECKING:
+    from agentq.server.service import ServerService
+
+PRINCIPAL_KEY = "looked_at"
+"""Under which name it is kept with a request who sends it, until the route asks."""
+RECHECK_INTERVAL_MS = 5_000
+"""How often whoever follows something is looked at again, at the most."""
+KNOWN_TOKENS_MAX = 10_000
+"""Tokens that were good here, which are no guesses."""
+FILE_TOKEN_LENGTH_MIN = 32
+BATCH_SIZE_MAX = 500
+PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip")
+"""What the names of the heads begin with that proxies add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks."""
+
+    token: str | None
+    """The id of their token; None without one."""
+    name: str
+    scopes: frozenset[TokenScope]
+    queues: tuple[str, ...] = ()
+    """The only queues that they may touch; all if there are none."""
+    bound: str | None = None
+    """What they are bound to, for a runner's or worker's token: they may touch only what was made known under it."""
+
+    def may(self, scope: TokenScope) -> bool:
+        return scope in self.scopes or TokenScope.ADMIN in self.scopes
+
+    def check_queue(self, queue: str) -> None:
+        """Refuse a queue that is not theirs."""
+        if self.queues and queue not in self.queues:
+            raise Denied(f"This token is good for the queues {', '.join(self.queues)}, not for {queue}.")
+
+    def may_touch(self, owner: str | None) -> bool:
+        """Whether what was made known by a token with this id (or without one) is theirs to touch."""
+        return self.bound is None or self.bound == (owner or "")
+
+
+ANONYMOUS_ADMIN = Principal(None, "somebody on this machine", frozenset(TokenScope))
+ANONYMOUS_RUNNER = Principal(None, "a runner on this machine", frozenset({TokenScope.WORK}), bound="open")
+"""A runner of another system without a token: it may touch what was made known in the same way."""
+TOKEN_REQUIRED = (
+    "This needs a token: Authorization: Bearer aq_…; `agentq token show` tells that of this machine, and `agentq token "
+    "new` makes others."
+)
+
+RUNNERS_ONLY_HINT = (
+    "This needs a token: Authorization: Bearer aq_…, which `agentq token show` tells. Without one --open-runners lets "
+    "runners in, and no clients; for clients that cannot send a token, start the server with --no-token."
+)
+
+
+class TokenCheck(NamedTuple):
+    """What the script tells of a token."""
+
+    name: str
+    kind: str
+    digest: str
+    scopes: str
+    queues: str
+    expired: str
+    wait_ms: int | str
+
+
+class AccessControl:
+    """Tells who asks, for one server."""
+
+    def __init__(
+        self, service: ServerService, settings: ServerSettings, *, open_to_all: bool = False, local: str = ""
+    ) -> None:
+        self._service = service
+        self._open_to_all = open_to_all
+        self._from_here = is_loopback(settings.host) and not settings.require_tokens
+        self._open_runners = is_loopback(settings.host) and settings.open_runners
+        self._rate: RequestRate | None = parse_rate(settings.rate) if settings.rate else None
+        admin = frozenset({TokenScope.ADMIN})
+        self._files = dict.fromkeys(read_token_file(settings.token_file), Principal("file", "the token file", admin))
+        if local:
+            self._files[hash_secret(local)] = Principal("local", "the token of this machine", admin)
+        self._good: OrderedDict[str, str] = OrderedDict()
+        self._guesses = GuessLimit()
+        self._admit: Batcher[PresentedToken, TokenCheck] = Batcher(self._ask, most=BATCH_SIZE_MAX)
+
+    async def principal(self, connection: HTTPConnection) -> Principal:
+        """Who asks. Refuses a token that is not good, and whoever has none and needs one."""
+        found = await self._principal(connection)
+        set_current_token(found.token or "", *found.queues)
+        return found
+
+    async def _principal(self, connection: HTTPConnection) -> Principal:
+        scheme, _, text = connection.headers.get("authorization", "").partition(" ")
+        if not scheme:
+            return self._without(connection)
+        if scheme.lower() != "bearer":
+            raise Denied("A token is shown as Authorization: Bearer aq_….", status=401)
+        of_file = self._of_file(text.strip())
+        if of_file is not None:
+            return of_file
+        shown = parse_token(text.strip())
+        if shown is None:
+            raise Denied("This is not a token of agentq; it may have been cut off.", status=401)
+        return await self._of_token(shown, connection.client.host if connection.client else "")
+
+    def _without(self, connection: HTTPConnection) -> Principal:
+        """Who asks without a token, if they may."""
+        is_here = _is_local(connection)
+        if self._open_to_all or (is_here and (self._from_here or _is_unix_socket(connection))):
+            return ANONYMOUS_ADMIN
+        if is_here and self._open_runners:
+            return ANONYMOUS_RUNNER
+        raise Denied(TOKEN_REQUIRED, status=401)
+
+    async def _of_token(self, shown: PresentedToken, address: str) -> Principal:
+        is_known = self._good.get(shown.id) == shown.digest
+        if not is_known:
+            self._guesses.take(address)
+        try:
+            found = await self._admit(shown)
+        except (TryLater, Unreachable):
+            if not is_known:
+                self._guesses.give_back(address)
+            raise
+        if not hmac.compare_digest(found.digest, shown.digest) or found.kind != shown.kind:
+            self._good.pop(shown.id, None)
+            raise Denied("This token is not known; it may have been revoked.", status=401)
+        if found.expired:
+            self._good.pop(shown.id, None)
+            raise Denied("This token has expired; `agentq token new` makes another.", status=401)
+        if not is_known:
+            self._guesses.give_back(address)
+        self._good[shown.id] = shown.digest
+        self._good.move_to_end(shown.id)
+        if len(self._good) > KNOWN_TOKENS_MAX:
+            self._good.popitem(last=False)
+        if found.wait_ms:
+            raise TooMany(int(found.wait_ms))
+        scopes, bound = frozenset(map(TokenScope, found.scopes.split())), None if found.kind == "client" else shown.id
+        return Principal(shown.id, found.name, scopes, tuple(found.queues.split()), bound)
+
+    def _of_file(self, text: str) -> Principal | None:
+        shown = hash_secret(text)
+        good = [principal for digest, principal in self._files.items() if hmac.compare_digest(shown, digest)]
+        return good[0] if good else None
+
+    async def _ask(self, tokens: list[PresentedToken]) -> list[TokenCheck]:
+        rate = self._rate or ("", "", "")
+        rows = [word for each in tokens for word in (each.id, each.digest)]
+        flat = await self._service.ask(self._service.store.call, "token/check", HOME_PARTITION, *rate, *rows)
+        width = len(TokenCheck._fields)
+        return [TokenCheck(*flat[at : at + width]) for at in range(0, len(flat), width)]
+
+
+class TokenRecheck:
+    """Whether whoever follows something still may: their token may be revoked, or expire, while they do."""
+
+    def __init__(self, connection: HTTPConnection, every_ms: int = RECHECK_INTERVAL_MS) -> None:
+        self._connection = connection
+        self._every_ms = every_ms
+        self._looked_at_ms = monotonic_ms()
+
+    async def check(self) -> None:
+        """Refuse who may no longer, now and then; who cannot be told at the moment goes on."""
+        if monotonic_ms() - self._looked_at_ms < self._every_ms:
+            return
+        service: ServerService = self._connection.app.state.service
+        with suppress(TryLater, Unreachable):
+            await service.access.principal(self._connection)
+        self._looked_at_ms = monotonic_ms()
+
+
+class RequiredScope:
+    """What a route takes: a dependency that tells who asks, or refuses."""
+
+    def __init__(
+        self, scope: TokenScope, *, by_queue: bool = False, bound: bool = False, foreign: bool = False
+    ) -> None:
+        self.scope = scope
+        self.by_queue = by_queue
+        self.bound = bound
+        self.foreign = foreign
+        """Whether it is a route of runners of other systems, of which some have no token."""
+
+    async def __call__(self, connection: HTTPConnection) -> Principal:
+        looked_at = connection.scope.get("state", {}).pop(PRINCIPAL_KEY, None)
+        if looked_at is not None and looked_at[0] is self:
+            known: Principal = looked_at[1]
+            return known
+        service: ServerService = connection.app.state.service
+        found = await service.access.principal(connection)
+        connection.state.token = found.token
+        return self.admit(found)
+
+    async def look(self, connection: HTTPConnection) -> None:
+        """The same ahead of it, once."""
+        found = await self(connection)
+        connection.scope["state"][PRINCIPAL_KEY] = self, found
+
+    def admit(self, found: Principal) -> Principal:
+        """Let somebody in, or refuse them."""
+        if found is ANONYMOUS_RUNNER and not self.foreign:
+            raise Denied(RUNNERS_ONLY_HINT, status=401)
+        if not found.may(self.scope):
+            has = ", ".join(sorted(found.scopes)) or "none"
+            raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")
+        # What a runner with a token of some queues holds is of these: it registers for no other.
+        if found.queues and not self.by_queue and not (self.foreign and found.bound):
+            raise Denied(f"This token is good only for what is in the queues {', '.join(found.queues)}.")
+        if found.bound is not None and not self.bound:
+            raise Denied("This token is a runner's or worker's, and good only for what that does.")
+        return found
+
+
+def require_scope(scope: str, *, by_queue: bool = False, bound: bool = False, foreign: bool = False) -> Any:
+    """The scope that a route takes, as its dependency."""
+    return Depends(RequiredScope(TokenScope(scope), by_queue=by_queue, bound=bound, foreign=foreign))
+
+
+def _is_local(connection: HTTPConnection) -> bool:
+    """Whether the client is on this machine, and speaks for itself: a proxy speaks for anybody."""
+    client = connection.client
+    forwarded = any(name.startswith(PROXY_HEADERS) for name, _ in connection.scope["headers"])
+    return not forwarded and (_is_unix_socket(connection) or (client is not None and is_loopback(client.host)))
+
+
+def _is_unix_socket(connection: HTTPConnection) -> bool:
+    """Whether it came by the unix socket: there the server has a path in place of an address and a port."""
+    server: tuple[str, int | None] | None = connection.scope.get("server")
+    return server is not None and server[1] is None and server[0].startswith("/")
+
+
+def read_token_file(path: str) -> Sequence[str]:
+    """The digests of the tokens in a file."""
+    if not path:
+        return ()
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"The tokens in {path} cannot be read: {error}.") from error
+    if not lines or any(len(line) < FILE_TOKEN_LENGTH_MIN for line in lines):
+        raise Invalid(
+            f"{path} has to hold a token on each line, of {FILE_TOKEN_LENGTH_MIN} characters at the least; "
+            "`openssl rand -hex 32` makes one."
+        )
+    return tuple(map(hash_secret, lines))

@@ -1,0 +1,274 @@
+"""Waiting without threads: one reader for each partition follows what happens, and wakes whoever waits for it.
+
+However many wait, for a run, for a plan or for everything, it costs one connection and one thread
+for each partition, and a waiter is a few objects on the event loop. The order of things is what makes it safe: begin
+to watch, then look, then wait; whatever happens after the look rings.
+
+An outage of the server is not told to anybody: nothing rings while it lasts, and afterwards everybody is rung once, to
+look again, because what was told meanwhile may be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, TryLater
+from agentq.coordinator.events.stream import EVENT_ENTRIES_PER_READ, STREAM_START, Event, PartitionEvents
+from agentq.coordinator.storage.connection import Connection
+from agentq.coordinator.storage.store import NamespaceStore
+
+BLOCK_MS = 5000
+OUTAGE_PAUSE_MS = 1000
+"""How long to wait, at the most, before the next look at a server that was out of reach."""
+WATCH_CAPACITY = 64
+"""Events that wait to be taken by a watch that does not say how many."""
+WATCHES_MAX = 20_000
+BURST_MS = 10
+BURST_WINDOW_S = 0.003
+"""Where one thing happens after the other, what happens in so short a time is told together; what happens alone is told
+at once."""
+LOOP_ACK_TIMEOUT_S = 30.0
+"""How long the loop may take to hear of a batch before the next is read all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedEvents:
+    """What rang. With `missed`, more has happened than is told here: look at everything again."""
+
+    events: list[Event] = field(default_factory=list)
+    missed: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.events) or self.missed
+
+
+class EventWatch:
+    """One waiter. It is rung for what it was made for, and keeps so many events until they are taken."""
+
+    __slots__ = ("_bell", "_capacity", "_events", "_missed", "_tides")
+
+    def __init__(self, tides: EventHub, capacity: int) -> None:
+        self._tides = tides
+        self._capacity = capacity
+        self._events: deque[Event] = deque()
+        self._missed = False
+        self._bell: asyncio.Future[None] | None = None
+
+    async def next(self, timeout_s: float, *others: asyncio.Future[Any]) -> WatchedEvents:
+        """What has rung since the last time, or rings within a time; nothing then, or when the server is to end.
+
+        `others` end the wait as well: a client that goes away, say.
+        """
+        if not (self._events or self._missed or self._tides.closing or any(other.done() for other in others)):
+            self._bell = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait(
+                    {self._bell, *others}, timeout=max(0.0, timeout_s), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                self._bell = None
+        news = WatchedEvents(list(self._events), self._missed)
+        self._events.clear()
+        self._missed = False
+        return news
+
+    def ring(self, event: Event | None = None) -> None:
+        """Tell of an event; without one, that there is something to look at."""
+        if event is None or len(self._events) >= self._capacity:
+            self._missed = True
+            self._events.clear()
+        elif not self._missed:
+            self._events.append(event)
+        self.rouse()
+
+    def rouse(self) -> None:
+        """End a wait that goes on."""
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+
+class EventHub:
+    """All that is waited for in this process. To be used on its loop alone."""
+
+    def __init__(self, store: NamespaceStore) -> None:
+        self.store = store
+        self.closing = False
+        """The server is to end: nobody waits any longer, and whoever did answers with what there is."""
+        self.belled: Callable[[], None] = lambda: None
+        """Called, in a reader's thread, when something is due sooner than the keeper of the duties knows."""
+        self._runs: dict[str, list[EventWatch]] = {}
+        self._all: list[EventWatch] = []
+        self._readers: list[_EventReader] = []
+
+    def start(self) -> None:
+        """Begin to follow."""
+        loop = asyncio.get_running_loop()
+        self._readers = [
+            _EventReader(self, PartitionEvents(self.store, each), loop) for each in self.store.partitions()
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def close(self) -> None:
+        """End every wait, at once; nobody waits from now on."""
+        self.closing = True
+        for watch in self._everyone():
+            watch.rouse()
+
+    def stop(self) -> None:
+        """End the readers. It waits for them, so not on the loop."""
+        for reader in self._readers:
+            reader.stop()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(1 for _ in self._everyone())
+
+    def quiet_ms(self) -> int:
+        """For how long the reader that was heard of least recently has not been: seconds, in a server that works."""
+        return max((monotonic_ms() - reader.heard_at_ms for reader in self._readers), default=0)
+
+    @contextmanager
+    def of_run(self, *run_ids: str, capacity: int = WATCH_CAPACITY) -> Iterator[EventWatch]:
+        """Watch runs: every event of them."""
+        self._check_room()
+        with self._among([self._runs.setdefault(run_id, []) for run_id in run_ids], capacity) as watch:
+            try:
+                yield watch
+            finally:
+                for run_id in run_ids:
+                    # The list that it stands in now; it leaves with its last watch.
+                    if all(each is watch for each in self._runs.get(run_id, [])):
+                        self._runs.pop(run_id, None)
+
+    def of_plan(self, plan: str) -> AbstractContextManager[EventWatch]:
+        """Watch a plan: its end."""
+        return self.of_run(_make_plan_key(plan))
+
+    @contextmanager
+    def of_everything(self, capacity: int) -> Iterator[EventWatch]:
+        """Watch all events. Who takes them too slowly misses some, and is told so."""
+        with self._among([self._all], capacity) as watch:
+            yield watch
+
+    @contextmanager
+    def _among(self, lists: list[list[EventWatch]], capacity: int) -> Iterator[EventWatch]:
+        self._check_room()
+        watch = EventWatch(self, capacity)
+        for each in lists:
+            each.append(watch)
+        try:
+            yield watch
+        finally:
+            for each in lists:
+                each.remove(watch)
+
+    def _check_room(self) -> None:
+        if len(self._runs) + len(self._all) >= WATCHES_MAX:
+            raise TryLater("As many wait at this server as may; try again in a moment.")
+
+    def flow(self, events: list[Event]) -> None:
+        """Ring for what happened."""
+        for event in events:
+            for watch in self._runs.get(event.run or _make_plan_key(event.plan), ()):
+                watch.ring(event)
+            for watch in self._all:
+                watch.ring(event)
+
+    def turn(self) -> None:
+        """Ring for everybody: what happened is not known."""
+        for watch in self._everyone():
+            watch.ring()
+
+    def _everyone(self) -> Iterator[EventWatch]:
+        return chain(self._all, chain.from_iterable(self._runs.values()))
+
+
+def _make_plan_key(plan: str) -> str:
+    """What a plan is among what is watched by its id; no run has a blank in it."""
+    return f"plan {plan}"
+
+
+class _EventReader(threading.Thread):
+    """Follows one partition."""
+
+    def __init__(self, tides: EventHub, events: PartitionEvents, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name=f"agentq-tides-{events.partition}", daemon=True)
+        self.heard_at_ms = monotonic_ms()
+        self._tides = tides
+        self._events = events
+        self._loop = loop
+        self._bell_key = events.store.key(events.partition, "duty_wakeup")
+        self._connection: Connection = events.store.connection.another()
+        self._after = STREAM_START
+        self._bell_after = STREAM_START
+        self._strayed = True
+        self._stopped = threading.Event()
+        self._told = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self._strayed:
+                    self._come_back()
+                self._read()
+                self.heard_at_ms = monotonic_ms()
+            except AgentqError:
+                self._strayed = True
+                self._stopped.wait(random.uniform(0, OUTAGE_PAUSE_MS / 1000))
+        self._connection.close()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._told.set()
+        self._connection.unblock()
+        self.join()
+
+    def _come_back(self) -> None:
+        """Begin anew, in the order that is safe: what was told may be gone, or the server not as far as it was."""
+        self._after = self._events.last_id()
+        newest = self._events.store.connection.command("XREVRANGE", self._bell_key, "+", "-", "COUNT", 1)
+        self._bell_after = str(newest[0][0]) if newest else STREAM_START
+        self._strayed = False
+        self._tell(self._tides.turn)
+
+    def _read(self) -> None:
+        keys = (self._events.key, self._bell_key, self._after, self._bell_after)
+        words = ("XREAD", "COUNT", EVENT_ENTRIES_PER_READ, "BLOCK", BLOCK_MS, "STREAMS", *keys)
+        told = self._connection.block(*words, timeout_ms=BLOCK_MS) or ()
+        for key, entries in told:
+            if key == self._bell_key:
+                self._bell_after = entries[-1][0]
+                self._tides.belled()
+                continue
+            if len(entries) >= EVENT_ENTRIES_PER_READ and self._events.missed(self._after):
+                self._tell(self._tides.turn)
+            events = [event for entry in entries for event in self._events.of_entry(entry)]
+            self._after = entries[-1][0]
+            self._tell(self._tides.flow, events)
+        if told and monotonic_ms() - self.heard_at_ms < BURST_MS:
+            self._stopped.wait(BURST_WINDOW_S)
+
+    def _tell(self, what: Callable[..., None], *words: Any) -> None:
+        """Say it on the loop, and wait until it was heard, so that a loop that is busy is not buried."""
+        self._told.clear()
+
+        def say() -> None:
+            try:
+                what(*words)
+            finally:
+                self._told.set()
+
+        if not self._stopped.is_set():
+            self._loop.call_soon_threadsafe(say)
+            self._told.wait(LOOP_ACK_TIMEOUT_S)

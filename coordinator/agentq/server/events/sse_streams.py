@@ -1,0 +1,164 @@
+"""What happens, as it happens: the words of a stream of events, of a run's events, and of its log while it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Set
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import NotFound, TryLater, Unreachable
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.events.stream import STREAM_START
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.public_json import log_json
+from agentq.coordinator.runs.logs import Logs
+from agentq.server.events.feed import EVENTS_PER_STEP, FeedItem, Positions, format_positions
+from agentq.server.http import sse
+
+if TYPE_CHECKING:
+    from agentq.server.service import ServerService
+
+LOG_ENTRIES_PER_STEP = 200
+OUTAGE_PAUSE_S = 1.0
+KEEPALIVE_MS = round(sse.KEEPALIVE_S * 1000)
+GAP_EVENT = "gap"
+END_EVENT = "end"
+FIRST_EVENT = "submitted"
+
+
+async def stream_events(service: ServerService, interest: EventFilter, places: Positions) -> AsyncGenerator[str]:
+    """Events from these places on, for ever."""
+    async for words, _ in _follow_feed(service, interest, places):
+        yield words
+
+
+async def stream_past_events(service: ServerService, interest: EventFilter, places: Positions) -> AsyncGenerator[str]:
+    """What has happened after these places already, and no more."""
+    yield sse.format_opening(format_positions(places))
+    async for place, item in read_past_events(service, interest, places):
+        yield _format_item(place, item)
+    yield sse.format_event("{}", name=END_EVENT)
+
+
+async def stream_run_events(
+    service: ServerService, run_id: str, places: Positions, *, whole: bool
+) -> AsyncGenerator[str]:
+    """The events of one run, until the one that ended it; `whole` if the places are those before its first."""
+    interest = EventFilter(runs=(run_id,))
+    ended = await _read_end_state(service, run_id)
+    if ended is not None:
+        yield sse.format_opening(format_positions(places))
+        async for place, item in read_past_events(service, interest, places):
+            if whole and item.event.event != FIRST_EVENT:
+                yield sse.format_event(json.dumps({"after": format_positions(places)}), name=GAP_EVENT)
+            whole = False
+            yield _format_item(place, item)
+        yield sse.format_event(json.dumps({"state": ended}), name=END_EVENT)
+        return
+    async for words, state in _follow_feed(service, interest, places, whole=whole):
+        yield words
+        if state in TERMINAL_STATES and await _read_end_state(service, run_id) is not None:
+            yield sse.format_event(json.dumps({"state": state}), name=END_EVENT)
+            return
+
+
+async def read_past_events(
+    service: ServerService, interest: EventFilter, places: Positions
+) -> AsyncGenerator[tuple[str, FeedItem]]:
+    """What has happened after these places already."""
+    now = dict(places)
+    while True:
+        page = await service.feed.page(now)
+        for partition, item in page.items:
+            now[partition] = item.event.id
+            if interest.takes(item.event):
+                yield format_positions(now), item
+        now |= page.places
+        if not page.items:
+            return
+
+
+async def _follow_feed(
+    service: ServerService, interest: EventFilter, places: Positions, *, whole: bool = False
+) -> AsyncGenerator[tuple[str, str]]:
+    """The words, and the state that the last event of them led to. With `whole`, there is no gap before a birth."""
+    with service.feed.reader(interest, places) as reader:
+        shown, quiet_at_ms = reader.place, monotonic_ms() + KEEPALIVE_MS
+        yield sse.format_opening(shown), ""
+        while not service.tides.closing:
+            try:
+                batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
+            except (Unreachable, TryLater):
+                # What happens meanwhile is told when the store is back.
+                yield sse.format_keepalive(), ""
+                await asyncio.sleep(OUTAGE_PAUSE_S)
+                continue
+            if batch.gap and not (whole and batch.items and batch.items[0][1].event.event == FIRST_EVENT):
+                yield sse.format_event(json.dumps({"after": batch.gap}), name=GAP_EVENT), ""
+            if batch.items:
+                shown = batch.items[-1][0]
+                for first in range(0, len(batch.items), EVENTS_PER_STEP):
+                    some = batch.items[first : first + EVENTS_PER_STEP]
+                    yield "".join(_format_item(place, item) for place, item in some), some[-1][1].event.state
+            elif not batch.gap:
+                if monotonic_ms() < quiet_at_ms:
+                    continue
+                moved, shown = batch.place if batch.place != shown else "", batch.place
+                yield sse.format_keepalive(moved), ""
+            quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+
+
+def _format_item(place: str, item: FeedItem) -> str:
+    return sse.format_event(item.words, name=item.event.event, place=place)
+
+
+async def stream_log(
+    service: ServerService, run_id: str, after: str, streams: Set[str] = frozenset()
+) -> AsyncGenerator[str]:
+    """What a run wrote after a place, and what it writes from now on, until it has ended; of some streams or of all."""
+    yield sse.format_opening("" if after == STREAM_START else after)
+    logs, place, quiet_at_ms = Logs(service.store), after, monotonic_ms() + KEEPALIVE_MS
+    with service.tides.of_run(run_id) as watch:
+        while True:
+            try:
+                # Whether it is over is read first: what is read then is all that there will be.
+                over = await service.ask(logs.is_over, run_id)
+                entries = await service.ask(logs.some, run_id, place, LOG_ENTRIES_PER_STEP)
+            except (Unreachable, TryLater):
+                yield sse.format_keepalive()
+                await asyncio.sleep(OUTAGE_PAUSE_S)
+                continue
+            for entry in entries:
+                place = entry.id
+                if not streams or entry.stream in streams:
+                    quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+                    yield sse.format_event(to_json(log_json(entry)).decode(), name=entry.stream, place=place)
+            if service.tides.closing:
+                return
+            if len(entries) >= LOG_ENTRIES_PER_STEP:
+                continue
+            if over:
+                yield sse.format_event(json.dumps({"state": await _read_end_state(service, run_id)}), name=END_EVENT)
+                return
+            if monotonic_ms() >= quiet_at_ms:
+                quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
+                yield sse.format_keepalive(place if place != STREAM_START else "")
+            bell = service.currents.bell(run_id, place)
+            try:
+                await watch.next(max(0, quiet_at_ms - monotonic_ms()) / 1000, bell)
+            finally:
+                bell.cancel()
+
+
+async def _read_end_state(service: ServerService, run_id: str) -> State | None:
+    """The state that a run has ended in."""
+    try:
+        run = await service.ask(service.records.get, run_id)
+    except NotFound:
+        # It was there before: its time is over.
+        return State.CANCELLED
+    return run.state if run.state in TERMINAL_STATES else None

@@ -1,0 +1,1 @@
+"""Connections, bodies, problems, time limits and the fast path."""

@@ -1,0 +1,54 @@
+"""The parameters of a request: those that a route does not know are refused, rather than passed over.
+
+A list that was to be filtered by a parameter with a slip in its name would else be a list of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from pydantic import BeforeValidator
+
+from agentq.coordinator.errors import Invalid
+
+SHOWN_NAME_LENGTH = 40
+
+
+async def _check_parameters(request: Request) -> None:
+    if request.scope["query_string"]:
+        check_parameter_names(
+            request.query_params, [field.alias for field in request.scope["route"].dependant.query_params]
+        )
+
+
+ONLY_KNOWN_PARAMETERS = Depends(_check_parameters)
+"""For routers whose routes declare each of their parameters."""
+
+
+def order_auth_first(route: APIRoute | APIWebSocketRoute) -> None:
+    """Look at the parameters of a request only when it is known who asks: of its router's dependencies, too."""
+    route.dependant.dependencies.sort(key=lambda each: each.call is _check_parameters)
+
+
+def _split_commas(given: object) -> object:
+    if not isinstance(given, list):
+        return given
+    return [word for each in given for word in (each.split(",") if isinstance(each, str) else [each])]
+
+
+COMMA_SEPARATED = BeforeValidator(_split_commas)
+"""For parameters that are lists: given several times, or once with commas."""
+
+
+def check_parameter_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse what is none of these."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            there_are = f"there are {', '.join(names)}" if names else "there are none"
+            near = get_close_matches(name, names, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise Invalid(f"There is no parameter {name[:SHOWN_NAME_LENGTH]!r} here; {there_are}.{hint}")

@@ -1,0 +1,258 @@
+"""What goes wrong, as a client is told: one JSON document for every refusal, made in one place.
+
+`detail` is always there and says in one sentence what is wrong, because clients of other systems read that alone. An
+error of ours has the status of what the caller can do about it; one that we did not foresee says nothing of itself but
+the id under which the log tells more.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
+
+from agentq.coordinator import errors
+from agentq.coordinator.model.field_types import (
+    describe_error,
+    error_message,
+    field_models,
+    find_model,
+    format_error,
+    format_location,
+    list_errors,
+)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 2
+"""What a client is told to wait before it tries again what the store could not do now."""
+FAULTS_MAX = 20
+"""Wrong fields that are listed one by one."""
+BODILESS_STATUSES = (204, 304)
+INTERNAL_ERROR = "The server made a mistake; its log tells more under the id of this request."
+
+log = logging.getLogger("agentq.server")
+
+STATUS_BY_ERROR: dict[type[errors.AgentqError], int] = {
+    errors.Invalid: 422,
+    errors.NotFound: 404,
+    errors.NotAllowed: 403,
+    errors.Undurable: 504,
+    errors.WaitTimedOut: 504,
+    errors.Unreachable: 503,
+    errors.TryLater: 503,
+    errors.NotNow: 409,
+    errors.Incompatible: 503,
+    errors.Refused: 409,
+}
+"""The status of each kind of error; of those that are none of these, the nearest above."""
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong with the input."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: str
+    """Where: the path in the body, or the name of a parameter."""
+    message: str
+
+
+class Problem(BaseModel):
+    """Why a request was refused (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: JsonValue
+    """One sentence; in the dialects of other systems, what these expect."""
+    errors: list[FieldProblem] | None = None
+    request_id: str | None = None
+
+
+class Denied(errors.NotAllowed):
+    """Nobody may do this without a token that says so; `status` tells 401 from 403."""
+
+    def __init__(self, message: str, *, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TooMany(errors.TryLater):
+    """This token has made more requests than it may; wait."""
+
+    def __init__(
+        self,
+        wait_ms: int,
+        message: str = "This token has made as many requests as it may for now; wait as long as Retry-After says.",
+    ) -> None:
+        super().__init__(message)
+        self.wait_ms = wait_ms
+
+
+def choose_status(error: errors.AgentqError) -> int:
+    """The status of an error of ours."""
+    return next((STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR), 500)
+
+
+def build_problem(
+    status: int, detail: JsonValue, *, request_id: str | None = None, kind: str = "", **more: Any
+) -> dict[str, Any]:
+    """The document."""
+    title = HTTPStatus(status).phrase
+    name = f"urn:agentq:problem:{kind}" if kind else "about:blank"
+    fields = {"type": name, "title": title, "status": status, "detail": detail, **more, "request_id": request_id}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def problem_response(
+    status: int,
+    detail: JsonValue,
+    *,
+    request_id: str | None = None,
+    kind: str = "",
+    headers: dict[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """The document as an answer."""
+    if status in BODILESS_STATUSES:
+        return Response(status_code=status, headers=headers)
+    body = build_problem(status, detail, request_id=request_id, kind=kind, **more)
+    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
+
+
+def error_response(error: errors.AgentqError, request_id: str | None = None, **more: Any) -> Response:
+    """The answer that an error of ours becomes."""
+    error = _hide_store_address(error, request_id)
+    status, headers = choose_status(error), dict[str, str]()
+    if isinstance(error, Denied):
+        status = error.status
+        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    elif isinstance(error, TooMany):
+        status, headers = 429, {"Retry-After": str(max(1, -(-error.wait_ms // 1000)))}
+    elif isinstance(error, errors.TryLater) or status == 503:
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+    if isinstance(error.__cause__, ValidationError):
+        cause = error.__cause__
+        more["errors"] = format_faults(list_errors(cause), find_model(cause.title))
+    return problem_response(
+        status, str(error), request_id=request_id, kind=derive_problem_kind(error), headers=headers, **more
+    )
+
+
+def _hide_store_address(error: errors.AgentqError, request_id: str | None) -> errors.AgentqError:
+    """What the store has refused, without its address and its words, which are for the log."""
+    if not isinstance(error, errors.Unreachable) and not str(error).startswith("The server "):
+        return error
+    if isinstance(error, errors.TryLater):
+        return errors.TryLater("The store takes nothing at the moment; try again.")
+    if isinstance(error, errors.Unreachable):
+        return errors.Unreachable("The store cannot be reached at the moment; try again.")
+    log.error("the store refuses this server", extra={"fields": {"error": str(error), "request_id": request_id}})
+    if isinstance(error, errors.NotAllowed):
+        return errors.Unreachable("The store does not let this server in at the moment; its log tells more.")
+    return errors.AgentqError(INTERNAL_ERROR)
+
+
+def format_faults(found: Any, model: type[BaseModel] | None = None) -> list[dict[str, str]]:
+    """What is wrong, each with its place; what was sent is not repeated, since it may be secret."""
+    return [
+        {"at": format_location(each["loc"]), "message": error_message(each, model)} for each in list(found)[:FAULTS_MAX]
+    ]
+
+
+def wrap_validation_error(error: ValidationError) -> errors.Invalid:
+    """An error of ours for input that a model refuses."""
+    wrong = errors.Invalid(describe_error(error))
+    wrong.__cause__ = error
+    return wrong
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Answer every exception of this app with a document."""
+    app.add_exception_handler(errors.AgentqError, _handle_agentq_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid_request)
+    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
+    app.add_exception_handler(Exception, _handle_unexpected_error)
+
+
+async def _handle_agentq_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.AgentqError)
+    return error_response(error, get_request_id(request))
+
+
+async def _handle_invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = list(error.errors())
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body is None else next(field_models(body.field_info.annotation), None)
+    faults = format_faults(({**each, "loc": _locate_fault(each)} for each in found), model)
+    first = faults[0] if faults else {"at": "", "message": "the request is not valid"}
+    detail = format_error(first["at"], first["message"], len(found))
+    return problem_response(422, detail, request_id=get_request_id(request), kind="invalid", errors=faults)
+
+
+def _locate_fault(fault: Any) -> tuple[int | str, ...]:
+    """Where in the body, or which parameter; the body, if it is the whole of it."""
+    location: tuple[int | str, ...] = fault["loc"]
+    return location[:1] if len(location) == 1 or fault["type"] == "json_invalid" else location[1:]
+
+
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail: JsonValue = error.detail
+    headers = dict(error.headers or {})
+    if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = _describe_missing_path(request)
+    elif error.status_code == 405:
+        methods = _find_methods(request, request.url.path)
+        detail = f"{request.url.path[:200]} does not take {request.method[:20]}; it takes {' and '.join(methods)}."
+        headers["Allow"] = ", ".join(methods)
+    return problem_response(error.status_code, detail, request_id=get_request_id(request), headers=headers)
+
+
+def _describe_missing_path(request: Request) -> str:
+    path = request.url.path
+    bare = path.rstrip("/")
+    if bare != path and _find_methods(request, bare):
+        return f"There is nothing at {path[:200]}; it is {bare[:200]}, without a slash at its end."
+    return f"There is nothing at {path[:200]}; /docs shows what there is."
+
+
+def _find_methods(request: Request, path: str) -> list[str]:
+    """What may be asked at a path; nothing, if there is nothing."""
+    scope = {**request.scope, "path": path}
+    found = (route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE)
+    return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
+
+
+async def _handle_disconnect(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as it is called
+    """The client has left in the middle of its body; there is nobody to answer."""
+    return Response(status_code=499)
+
+
+async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
+    log.error("a request failed", exc_info=error, extra={"fields": {"request_id": get_request_id(request)}})
+    return problem_response(500, INTERNAL_ERROR, request_id=get_request_id(request), kind="internal")
+
+
+def get_request_id(request: Request) -> str | None:
+    """The id that the request has, or was given."""
+    found: str | None = request.scope.get("state", {}).get("request_id")
+    return found
+
+
+def derive_problem_kind(error: errors.AgentqError) -> str:
+    """The name of the error's class as a word, such as `wrong-state`."""
+    return re.sub("(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()

@@ -1,0 +1,115 @@
+"""The protocol of one connection, with an end to its patience: a client that is slow on purpose is cut off.
+
+A head must be whole within a time and a size, from the first moment of a connection on, and again for each request that
+follows on it; what is neither head nor body, but stands between its pieces or behind it, has the same size at the most;
+and whoever does not read what it asked for is not waited for for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from agentq.server.http.disconnect import BODY_COMPLETE_KEY, mark_disconnected
+from agentq.server.http.write_buffer import BufferedTransport
+
+HEAD_BYTES_MAX = 64 << 10
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
+
+
+def make_protocol(head_timeout_ms: int) -> type[asyncio.Protocol]:
+    """The protocol, with a time for heads, and for a client that does not read."""
+    return type("Patient", (TimeoutHttpProtocol,), {"timeout_s": head_timeout_ms / 1000})
+
+
+class TimeoutHttpProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    timeout_s = 20.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._awaits_head = True
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._beside_bytes = 0
+        """What has come since the last piece of a body."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._writing = BufferedTransport(transport, self.loop)
+        super().connection_made(self._writing)  # type: ignore[arg-type]
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        self._unread(None)
+        if self.cycle is not None:
+            mark_disconnected(self.cycle.scope["state"])
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._awaits_head and (self.cycle is None or self.cycle.response_complete):
+            self._awaits_head, self._head_bytes = True, 0
+        if self._awaits_head:
+            self._head_bytes += len(data)
+            # A body may begin in the same piece, so only what was too long before it is known to be.
+            if self._head_bytes - len(data) > HEAD_BYTES_MAX:
+                self.transport.abort()
+                return
+        self._beside_bytes += len(data)
+        super().data_received(data)
+        if self._awaits_head:
+            self._wait_for_head()
+        elif self._beside_bytes > HEAD_BYTES_MAX + len(data):
+            self.transport.abort()
+
+    def eof_received(self) -> None:
+        self._writing.flush()  # the transport is closed next, and who will ask no more may still read
+
+    def handle_websocket_upgrade(self) -> None:
+        """With a body it would be waited for by nobody, and for ever."""
+        if any(name in BODY_HEADERS for name, _ in self.headers):
+            self.send_400_response("Invalid HTTP request received.")
+        else:
+            super().handle_websocket_upgrade()
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        self._beside_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.scope["state"][BODY_COMPLETE_KEY] = True
+        super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()  # or it would not be seen that the client goes
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread(self.loop.call_later(self.timeout_s, self.transport.abort))
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread(None)
+
+    def _wait_for_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.timeout_s, self.transport.abort)
+
+    def _head_came(self) -> None:
+        self._awaits_head = False
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _unread(self, timer: asyncio.TimerHandle | None) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        self._unread_timer = timer

@@ -1,0 +1,44 @@
+"""What is written to a connection in one go goes out in one: the head of an answer and its body are two writes to the
+framework, and would be two calls of the system, which cost more than all else that is done to send them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+BUFFER_BYTES_MAX = 64 << 10
+"""More is not held back, so that the transport can say when it has enough."""
+
+
+class BufferedTransport:
+    """A transport that sends what was written to it when the loop gets to it next."""
+
+    __slots__ = ("_held", "_held_bytes", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self.flush)
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes >= BUFFER_BYTES_MAX:
+            self.flush()
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def flush(self) -> None:
+        """Send it now."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held and not self._transport.is_closing():
+            self._transport.write(b"".join(held))

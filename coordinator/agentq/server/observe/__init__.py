@@ -1,0 +1,1 @@
+"""Metrics, health and log lines of the server."""

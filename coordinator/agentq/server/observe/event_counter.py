@@ -1,0 +1,87 @@
+"""Counts what happens, from the events, for the metrics.
+
+Nothing is kept for a run but when it became pending, until it is claimed, and that for so many only. What cannot be
+told from an event is asked of the store, of many runs at once, when they have ended.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import groupby
+from typing import Any
+
+from agentq.coordinator.events.stream import Event
+from agentq.coordinator.model.agent_options import AGENT_LABEL
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
+from agentq.coordinator.model.spec import parse_lane
+from agentq.coordinator.runs.run_record import parse_spending
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.server.observe.metrics import ServerMetrics
+
+PENDING_RUNS_MAX = 50_000
+"""Runs of which it is known since when they are pending: the newest."""
+RUNS_PER_CALL = 500
+FIELDS_PER_RUN = 6
+RETRY_PREFIX = "retry after "
+
+
+class EventCounter:
+    """Takes events in, a batch at a time; to be called by one thread at a time."""
+
+    def __init__(self, store: NamespaceStore, metrics: ServerMetrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._pending: OrderedDict[str, int] = OrderedDict()
+
+    def take(self, events: list[Event], *, missed: bool = False) -> None:
+        """Count these."""
+        if missed:
+            self._metrics.missed.inc()
+        ended: list[str] = []
+        for event in events:
+            self._metrics.events.labels(event.event).inc()
+            self._place(event)
+            if event.event == "retried":
+                self._metrics.retries.labels(event.detail.removeprefix(RETRY_PREFIX) or "unknown").inc()
+            elif event.event == "lost":
+                self._metrics.lost.inc()
+            if event.run and event.state in TERMINAL_STATES:
+                ended.append(event.run)
+        for partition, runs in groupby(sorted(ended, key=partition_of), partition_of):
+            self._measure(partition, list(runs), {event.run: event.state for event in events})
+
+    def _place(self, event: Event) -> None:
+        """Since when it is pending; and for how long it was, when it is claimed."""
+        if event.state == State.PENDING and event.event != "signalled":
+            self._pending[event.run] = event.at_ms
+            if len(self._pending) > PENDING_RUNS_MAX:
+                self._pending.popitem(last=False)
+            return
+        since_ms = self._pending.pop(event.run, None)
+        if since_ms is not None and event.event == "claimed":
+            self._metrics.dispatch.observe(max(0, event.at_ms - since_ms) / 1000)
+
+    def _measure(self, partition: int, runs: list[str], states: dict[str, Any]) -> None:
+        for first in range(0, len(runs), RUNS_PER_CALL):
+            some = runs[first : first + RUNS_PER_CALL]
+            flat = self._store.call("run/get_metrics", partition, *some)
+            for place, run in enumerate(some):
+                self._count(str(states[run]), *flat[place * FIELDS_PER_RUN : (place + 1) * FIELDS_PER_RUN])
+
+    def _count(self, state: str, lane: str, started: str, finished: str, class_: str, model: str, spent: str) -> None:
+        if not lane:
+            return
+        parts = parse_lane(lane)
+        agents = [name.removeprefix(AGENT_LABEL) for name in parts["demands"] if name.startswith(AGENT_LABEL)]
+        named = self._metrics.named
+        agent, queue = named("agent", "".join(agents[:1])), named("queue", parts["queue"])
+        outcome = class_ if state in (State.COMPLETED, State.FAILED) and class_ else state
+        self._metrics.runs.labels(queue, agent, outcome).inc()
+        if started and finished:
+            self._metrics.duration.labels(queue).observe(max(0, int(finished) - int(started)) / 1000)
+        if spent and agent:
+            spending, model = parse_spending(spent), named("model", model)
+            self._metrics.cost.labels(agent, model).inc(spending.cost_usd or spending.known_usd or 0)
+            for kind in ("input", "cached", "output"):
+                self._metrics.tokens.labels(agent, model, kind).inc(getattr(spending, f"{kind}_tokens"))

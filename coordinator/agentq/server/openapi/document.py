@@ -1,0 +1,147 @@
+"""The document that describes the API, for `/docs` and for whoever makes clients of it.
+
+What the framework finds out by itself is completed here: what a run is made of, which scope a route takes, that every
+refusal has one shape, and what an answer looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
+
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.security.tokens import SCOPE_MEANINGS
+from agentq.dialects.agent_orchestrator.examples import EXAMPLES, DialectExample
+from agentq.server.auth.access_control import RequiredScope
+from agentq.server.http.problems import MEDIA_TYPE, Problem
+from agentq.server.schema import RESPONSE_MODELS
+from agentq.server.schema.examples import RUN_EXAMPLES
+
+DESCRIPTION = (
+    "Runs are submitted, followed and told what to do; sessions, plans, schedules, limits, queues and workers are "
+    "looked after. Errors are `application/problem+json` with a sentence in `detail`. Times are ISO 8601 in UTC; what "
+    "ends in `_ms` is milliseconds. A request with a token shows it as `Authorization: Bearer aq_…`."
+)
+SCHEMA_REF = "#/components/schemas/{model}"
+JSON_TYPE = "application/json"
+SECURITY_SCHEME = "token"
+ERROR_RESPONSES = {
+    "401": "No token, or one that is not good.",
+    "403": "The token lacks the scope, or is not good for this.",
+    "404": "There is no such thing.",
+    "409": "The present state forbids it.",
+    "422": "The input is not valid.",
+    "429": "This token has made as many requests as it may.",
+    "503": "The store cannot be reached, or takes nothing at the moment: try again.",
+}
+
+
+def build_document(app: FastAPI, routes: Iterable[tuple[APIRoute, RequiredScope | None]]) -> dict[str, Any]:
+    """The OpenAPI document."""
+    described = get_openapi(
+        title=app.title, version=app.version, summary=app.summary, description=DESCRIPTION, routes=app.routes
+    )
+    components = described.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    _add_schema(schemas, "Problem", Problem.model_json_schema(ref_template=SCHEMA_REF))
+    _add_schema(schemas, "RunSpec", RunSpec.model_json_schema(ref_template=SCHEMA_REF))
+    answers = _build_response_schemas(schemas)
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    scopes = "; ".join(f"`{scope}`: {meaning}" for scope, meaning in SCOPE_MEANINGS.items())
+    components["securitySchemes"] = {SECURITY_SCHEME: {"type": "http", "scheme": "bearer", "description": scopes}}
+    for route, allowed in routes:
+        for method in route.methods or ():
+            operation = described["paths"].get(route.path_format, {}).get(method.lower())
+            if operation is not None:
+                _complete_operation(operation, allowed)
+                if (method, route.path) in answers:
+                    schema = answers[method, route.path]
+                    _set_success_content(operation, {"schema": schema, "example": build_example(schema, schemas)})
+                _complete_dialect_operation(operation, EXAMPLES.get((method, route.path)))
+    _describe_submit_body(described["paths"]["/runs"]["post"])
+    return described
+
+
+def _add_schema(schemas: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
+    """A model, and those that it is made of."""
+    schemas.update(schema.pop("$defs", {}))
+    schemas[name] = schema
+
+
+def _build_response_schemas(schemas: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The schema of each answer; the models that these are made of are put with the others."""
+    adapters = [(at, "validation", TypeAdapter(model)) for at, model in RESPONSE_MODELS.items()]
+    found, shared = TypeAdapter.json_schemas(adapters, ref_template=SCHEMA_REF)  # type: ignore[arg-type]
+    schemas.update(shared.get("$defs", {}))
+    return {at: schema for (at, _), schema in found.items()}
+
+
+def _complete_operation(operation: dict[str, Any], allowed: RequiredScope | None) -> None:
+    answers = operation["responses"]
+    for status, answer in answers.items():
+        kind = next((kind for kind in answer.get("content", ()) if kind != JSON_TYPE), None)
+        if status.startswith("2") and kind is not None:
+            del answer["content"][JSON_TYPE]  # as the framework takes for granted
+    refusals = dict(ERROR_RESPONSES)
+    if allowed is None:
+        refusals = {"503": ERROR_RESPONSES["503"]}
+    else:
+        operation["security"] = [{SECURITY_SCHEME: []}]
+        operation["description"] = f"{operation.get('description', '')}\n\nScope: `{allowed.scope}`."
+    for status, meaning in refusals.items():
+        schema = {"$ref": SCHEMA_REF.format(model="Problem")}
+        answers[status] = {"description": meaning, "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def _complete_dialect_operation(operation: dict[str, Any], example: DialectExample | None) -> None:
+    """Bodies of the dialects are read by hand, each as what it is."""
+    if example is None:
+        return
+    kind = "array" if isinstance(example.answered, list) else "object"
+    _set_success_content(operation, {"schema": {"type": kind}, "example": example.answered})
+    if example.asked is not None:
+        content = {"schema": {"type": "object"}, "example": example.asked}
+        operation["requestBody"] = {"content": {JSON_TYPE: content}}
+
+
+def _set_success_content(operation: dict[str, Any], content: dict[str, Any]) -> None:
+    """What is answered if all goes well, beside what the route itself says of answers that are no JSON."""
+    good = min(status for status in operation["responses"] if status.startswith("2"))
+    operation["responses"][good]["content"] = {**operation["responses"][good].get("content", {}), JSON_TYPE: content}
+
+
+def build_example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    """An example of what fits a schema: the one that it has, or what follows from its parts."""
+    if "examples" in schema or "default" in schema or "const" in schema:
+        return schema["examples"][0] if "examples" in schema else schema.get("default", schema.get("const"))
+    if "$ref" in schema:
+        return build_example(schemas[schema["$ref"].removeprefix(SCHEMA_REF.format(model=""))], schemas)
+    if "anyOf" in schema:
+        nothing = {"type": "null"}
+        return None if nothing in schema["anyOf"] else build_example(schema["anyOf"][0], schemas)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("type") == "array":
+        return [build_example(schema["items"], schemas)]
+    if schema.get("type") == "object":
+        return {name: build_example(each, schemas) for name, each in schema.get("properties", {}).items()}
+    return {"string": "", "integer": 0, "number": 0.0, "boolean": False}.get(schema.get("type", ""))
+
+
+def _describe_submit_body(operation: dict[str, Any]) -> None:
+    """The body of a submit is read by hand, once, as what it is."""
+    run = {"$ref": SCHEMA_REF.format(model="RunSpec")}
+    runs = {
+        "type": "object",
+        "required": ["runs"],
+        "additionalProperties": False,
+        "properties": {"runs": {"type": "array", "items": run, "minItems": 1, "maxItems": 1000}},
+    }
+    content = {"schema": {"anyOf": [run, runs]}, "examples": RUN_EXAMPLES}
+    operation["requestBody"] = {"required": True, "content": {JSON_TYPE: content}}

@@ -1,0 +1,180 @@
+"""What happens, as it happens: of everything, of what a filter lets pass, or of a run; as server-sent events, or over a
+WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request, WebSocket, WebSocketDisconnect
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import NotAllowed, TryLater, Unreachable
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.model.ids import partition_of
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES
+from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
+from agentq.server.events import sse_streams
+from agentq.server.http import sse
+from agentq.server.http.parameters import check_parameter_names
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(tags=["events"])
+
+FILTER_PARTS = ("event", "run", "queue", "plan", "session", "state")
+STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A stream of events, which has no end.", "content": {sse.MEDIA_TYPE: {}}},
+}
+OUTAGE_PAUSE_S = 1.0
+SEND_TIMEOUT_S = 20.0
+"""How long a WebSocket may take no message before it is closed."""
+
+NamesQuery = Annotated[list[str], Query(description="names, also with commas between them; one of them is enough")]
+AfterQuery = Annotated[
+    str | None, Query(description="the place to go on from, as Last-Event-ID; `0-0` for all that is kept")
+]
+LastEventIdHeader = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="the id of the last event that was seen")
+]
+FollowQuery = Annotated[
+    bool, Query(description="go on with what happens from now on; without, `end` is the last event")
+]
+RunIdPath = Annotated[str, Path(description="the id of a run")]
+ReadPrincipal = Annotated[Principal, require_scope("read", by_queue=True)]
+
+
+@router.get("/events", summary="Follow what happens", responses=STREAM_RESPONSES, openapi_extra={"x-stream": True})
+async def follow_events(
+    request: Request,
+    principal: ReadPrincipal,
+    event: NamesQuery = [],  # noqa: B006 - as FastAPI has it
+    run: NamesQuery = [],  # noqa: B006
+    queue: NamesQuery = [],  # noqa: B006
+    plan: NamesQuery = [],  # noqa: B006
+    session: NamesQuery = [],  # noqa: B006
+    state: NamesQuery = [],  # noqa: B006
+    after: AfterQuery = None,
+    follow: FollowQuery = True,
+    last_event_id: LastEventIdHeader = None,
+) -> Response:
+    """Everything that happens from now on, or after the event that `Last-Event-ID` names, as server-sent events.
+
+    The parts of the filter must all fit. An event is named as in the lifecycle; `gap` says that events are gone that
+    the client has not seen, because the store keeps only so many.
+    """
+    service = get_service(request)
+    check_parameter_names(request.query_params, (*FILTER_PARTS, "after", "follow"))
+    asked = dict(zip(FILTER_PARTS, (event, run, queue, plan, session, state), strict=True))
+    interest = EventFilter.asked(asked).within(principal.queues or None)
+    places = await service.feed.places(last_event_id or after)
+    return sse.SseResponse(
+        (sse_streams.stream_events if follow else sse_streams.stream_past_events)(service, interest, places),
+        TokenRecheck(request),
+    )
+
+
+@router.get(
+    "/runs/{run_id}/events",
+    summary="Follow what happens to a run",
+    responses={**STREAM_RESPONSES, 204: {"description": "The run has ended, and the client has seen everything."}},
+    openapi_extra={"x-stream": True},
+)
+async def follow_run_events(
+    request: Request,
+    principal: ReadPrincipal,
+    run_id: RunIdPath,
+    after: AfterQuery = None,
+    follow: FollowQuery = True,
+    last_event_id: LastEventIdHeader = None,
+) -> Response:
+    """All that has happened to a run and is kept, and what does until it has ended; `end` is the last event."""
+    service = get_service(request)
+    check_parameter_names(request.query_params, ("after", "follow"))
+    found = await service.ask(service.records.get, run_id)
+    principal.check_queue(found.spec.queue)
+    birth = f"{max(0, found.submitted_at_ms - 1)}-0"
+    place = last_event_id or after or birth
+    places = await service.feed.places(place, [partition_of(run_id)])
+    if last_event_id and found.state in TERMINAL_STATES:
+        unseen = sse_streams.read_past_events(service, EventFilter(runs=(run_id,)), places)
+        if await anext(unseen, None) is None:
+            return Response(status_code=204)
+        await unseen.aclose()
+    if not follow:
+        return sse.SseResponse(
+            sse_streams.stream_past_events(service, EventFilter(runs=(run_id,)), places), TokenRecheck(request)
+        )
+    return sse.SseResponse(
+        sse_streams.stream_run_events(service, run_id, places, whole=place == birth), TokenRecheck(request)
+    )
+
+
+@router.websocket("/events/ws")
+async def follow_events_ws(socket: WebSocket, principal: ReadPrincipal) -> None:
+    """The same as messages: `{"id", "event", "data"}`, the first of them `ready`; `gap` and `alive` as there."""
+    service = get_service(socket)
+    query = socket.query_params
+    check_parameter_names(query, (*FILTER_PARTS, "after"))
+    interest = EventFilter.asked({part: query.getlist(part) for part in FILTER_PARTS}).within(principal.queues or None)
+    places = await service.feed.places(socket.headers.get("last-event-id") or query.get("after"))
+    await socket.accept()
+    await run_until_disconnect(socket, _send_events(service, socket, interest, places))
+
+
+async def run_until_disconnect(socket: WebSocket, telling: Coroutine[Any, Any, None]) -> None:
+    """Run what tells a client something, until it has ended or the client has gone."""
+    tasks = [asyncio.ensure_future(each) for each in (wait_for_disconnect(socket), telling)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def wait_for_disconnect(socket: WebSocket) -> None:
+    """Whatever the client says is passed over; there is nothing to say."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        continue
+
+
+async def _send_events(
+    service: ServerService, socket: WebSocket, interest: EventFilter, places: Mapping[int, str]
+) -> None:
+    standing = TokenRecheck(socket)
+    with service.feed.reader(interest, dict(places)) as reader:
+        await _send_message(socket, "ready", reader.place)
+        quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
+        while not service.tides.closing:
+            try:
+                batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
+            except (Unreachable, TryLater):
+                await asyncio.sleep(OUTAGE_PAUSE_S)
+                continue
+            try:
+                await standing.check()
+            except NotAllowed as refused:
+                await socket.close(1008, str(refused)[:120])
+                return
+            if batch.gap:
+                await _send_message(socket, sse_streams.GAP_EVENT, batch.place, to_json({"after": batch.gap}).decode())
+            for place, item in batch.items:
+                await _send_message(socket, item.event.event, place, item.words)
+            if batch.items or batch.gap:
+                quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
+            elif monotonic_ms() >= quiet_at_ms:
+                await _send_message(socket, "alive", batch.place)
+                quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
+    await socket.close(1001, "the server ends; come back")
+
+
+async def _send_message(socket: WebSocket, name: str, place: str, data: str = "null") -> None:
+    text = f'{{"id":"{place}","event":"{name}","data":{data}}}'
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await socket.send_text(text)
+    except (TimeoutError, RuntimeError) as error:
+        raise WebSocketDisconnect(1006) from error

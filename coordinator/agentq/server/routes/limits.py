@@ -1,0 +1,83 @@
+"""Limits: how much may run at once, or in a time, under a key."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from agentq.coordinator.errors import NotFound
+from agentq.coordinator.public_json import limit_json
+from agentq.coordinator.queues.controls import LimitRecord
+from agentq.server.auth.access_control import require_scope
+from agentq.server.http import responses
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.schema import requests
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(prefix="/limits", tags=["limits"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+LimitKeyPath = Annotated[
+    str, Path(description="A key, such as repo:acme, queue:NAME or global.", examples=["repo:acme"])
+]
+READ = require_scope("read")
+ADMIN = require_scope("admin")
+
+
+async def _find_limit(service: ServerService, key: str) -> LimitRecord:
+    (found,) = await service.ask(service.flow.limits, [key])
+    if found.max is None and found.rate is None and found.shut_until_ms is None:
+        raise NotFound(f"There is no limit {key}; /limits shows those that there are.")
+    return found
+
+
+@router.get("", summary="List limits", dependencies=[READ])
+async def list_limits(request: Request) -> Response:
+    """How much there is, how much is taken, how many wait."""
+    service = get_service(request)
+    found = await service.ask(service.flow.limits)
+    return responses.json_response({"limits": [limit_json(each) for each in found]})
+
+
+@router.post("/{key:path}/shut", summary="Let nobody in under a key until a time", dependencies=[ADMIN])
+async def shut_limit(request: Request, key: LimitKeyPath, body: requests.ShutLimitRequest) -> Response:
+    """Who is in goes on."""
+    service = get_service(request)
+    await service.ask(service.flow.shut, key, body.until_ms, body.why)
+    (found,) = await service.ask(service.flow.limits, [key])
+    return responses.json_response(limit_json(found))
+
+
+@router.post("/{key:path}/open", summary="Open a gate before its time", dependencies=[ADMIN])
+async def open_limit(request: Request, key: LimitKeyPath) -> Response:
+    """Who waits for it is let in, as far as there is room."""
+    service = get_service(request)
+    if (await _find_limit(service, key)).shut_until_ms is None:
+        raise NotFound(f"The gate of {key} is open.")
+    await service.ask(service.flow.open, key)
+    (found,) = await service.ask(service.flow.limits, [key])
+    return responses.json_response(limit_json(found))
+
+
+@router.get("/{key:path}", summary="A limit", dependencies=[READ])
+async def get_limit(request: Request, key: LimitKeyPath) -> Response:
+    """How much there is of it, how much is taken, how many wait."""
+    return responses.etag_response(request, limit_json(await _find_limit(get_service(request), key)))
+
+
+@router.put("/{key:path}", summary="Say how much there is of a key", dependencies=[ADMIN])
+async def put_limit(request: Request, key: LimitKeyPath, body: requests.PutLimitRequest) -> Response:
+    """From now on. Who holds more than that keeps it."""
+    service = get_service(request)
+    await service.ask(service.flow.limit, key, most=body.max, rate=body.rate, when_full=body.when_full)
+    (found,) = await service.ask(service.flow.limits, [key])
+    return responses.json_response(limit_json(found))
+
+
+@router.delete("/{key:path}", status_code=204, summary="Remove a limit", dependencies=[ADMIN])
+async def remove_limit(request: Request, key: LimitKeyPath) -> Response:
+    """Whoever waits for it goes on."""
+    service = get_service(request)
+    await service.ask(service.flow.unlimit, key)
+    return Response(status_code=204)

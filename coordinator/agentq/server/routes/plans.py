@@ -1,0 +1,156 @@
+"""Plans: tasks that depend on each other, each of them a run.
+
+What comes in here is tasks with their runs, each said in full. A plan file, with its defaults, matrices and includes,
+is read where it lies: `agentq plan submit`.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from agentq.coordinator.bounds import LIST_A_CALL, NAME_LENGTH
+from agentq.coordinator.errors import Invalid
+from agentq.coordinator.model.ids import check_run_id
+from agentq.coordinator.model.lifecycle import State
+from agentq.coordinator.plans.verbs import PlanRecord, Plans, TaskSubmission
+from agentq.coordinator.public_json import plan_json, task_json
+from agentq.server import submission
+from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.http import responses
+from agentq.server.http.disconnect import watch_disconnect
+from agentq.server.http.parameters import COMMA_SEPARATED, ONLY_KNOWN_PARAMETERS
+from agentq.server.routes.runs import WaitQuery
+from agentq.server.schema import requests
+from agentq.server.service import get_service
+
+router = APIRouter(prefix="/plans", tags=["plans"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+PlanIdPath = Annotated[str, Path(description="The id of a plan.", examples=["release-3f09c2ab4"])]
+SubmitPrincipal = Annotated[Principal, require_scope("submit")]
+READ = require_scope("read")
+SUBMIT = require_scope("submit")
+ID_SUFFIX_LENGTH = 9
+"""Digits of what makes a plan's id its own."""
+
+
+def open_plans(request: Request) -> Plans:
+    """The plans that a request is about."""
+    return Plans(get_service(request).queue)
+
+
+@router.post("", status_code=201, summary="Submit a plan")
+async def create_plan(
+    request: Request,
+    caller: SubmitPrincipal,
+    body: requests.CreatePlanRequest,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=255, description="Sent again with the same body, it completes the same plan.")
+    ] = None,
+) -> Response:
+    """All tasks are checked, and their order, before the first is submitted."""
+    tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
+    plan = None
+    if idempotency_key is not None:
+        own = sha256(f"{caller.token or ''} {idempotency_key}".encode()).hexdigest()
+        plan = f"{body.name[: NAME_LENGTH - ID_SUFFIX_LENGTH - 1]}-{own[:ID_SUFFIX_LENGTH]}"
+    plans, service = open_plans(request), get_service(request)
+    made = await service.ask(
+        plans.create, body.name, tasks, plan=plan, on_failed=body.on_failed, source=to_json(body).decode()
+    )
+    found = await service.ask(plans.get, made)
+    return responses.json_response(plan_json(found), 201, {"location": f"/plans/{made}"})
+
+
+@router.get("", summary="List plans, newest first", dependencies=[READ])
+async def list_plans(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=256, description="`next` of the page before.")] = None,
+) -> Response:
+    """A page of plans; the last has no `next`."""
+    if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
+        raise Invalid("cursor: this is none that a list of plans has given.")
+    found, following = await get_service(request).ask(open_plans(request).ls, limit=limit, cursor=cursor)
+    return responses.json_response({"plans": [plan_json(each) for each in found], "next": following})
+
+
+@router.get("/{plan}", summary="A plan, or its end", dependencies=[READ])
+async def get_plan(request: Request, plan: PlanIdPath, wait: WaitQuery = 0) -> Response:
+    """How many of its tasks are in which state. With `wait`, as soon as it has ended."""
+    service, plans = get_service(request), open_plans(request)
+    found = await service.ask(plans.get, plan)
+    if not wait or found.ended is not None:
+        return responses.etag_response(request, plan_json(found))
+    with service.tides.of_plan(plan) as watch:
+
+        async def look() -> PlanRecord | None:
+            nonlocal found
+            found = await service.ask(plans.get, plan)
+            return found if found.ended is not None else None
+
+        await service.until(watch, look, wait, await watch_disconnect(request))
+    return responses.etag_response(request, plan_json(found))
+
+
+@router.get("/{plan}/tasks", summary="The tasks of a plan", dependencies=[READ])
+async def list_tasks(
+    request: Request,
+    plan: PlanIdPath,
+    state: Annotated[list[State] | None, COMMA_SEPARATED, Query(description="Only those in these states.")] = None,
+    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+) -> Response:
+    """A page of them, each with its run; the last has no `next`."""
+    plans, service = open_plans(request), get_service(request)
+    if cursor is not None:
+        check_run_id(cursor)
+    found, following = await service.ask(plans.tasks, plan, *(state or ()), limit=limit, cursor=cursor)
+    if not found:
+        await service.ask(plans.get, plan)  # there may be no such plan
+    return responses.json_response({"tasks": [task_json(each) for each in found], "next": following})
+
+
+@router.post("/{plan}/tasks", status_code=201, summary="Add tasks to a plan", dependencies=[SUBMIT])
+async def add_tasks(request: Request, plan: PlanIdPath, body: requests.AddTasksRequest) -> Response:
+    """They may need any task of it. A plan that had ended goes on."""
+    tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
+    runs = await get_service(request).ask(open_plans(request).add, plan, tasks)
+    return responses.json_response({"runs": runs}, 201)
+
+
+@router.post("/{plan}/cancel", summary="Stop a plan", dependencies=[SUBMIT])
+async def cancel_plan(request: Request, plan: PlanIdPath, body: requests.ReasonRequest | None = None) -> Response:
+    """Nothing more of it begins, and what runs is stopped."""
+    why = (body and body.why) or "cancelled on request"
+    return responses.json_response(plan_json(await get_service(request).ask(open_plans(request).cancel, plan, why)))
+
+
+@router.post("/{plan}/retry", summary="Let tasks of a plan begin again", dependencies=[SUBMIT])
+async def retry_plan(
+    request: Request,
+    plan: PlanIdPath,
+    body: requests.RetryPlanRequest | None = None,
+    operation: Annotated[str | None, Header(alias="idempotency-key", max_length=255)] = None,
+) -> Response:
+    """Those that failed, all that did not complete, or one; and with them what was skipped for them."""
+    said = body or requests.RetryPlanRequest()
+    plans = open_plans(request)
+    found = await get_service(request).ask(plans.retry, plan, said.which, task=said.task, operation=operation or "")
+    return responses.json_response(plan_json(found))
+
+
+@router.delete("/{plan}", status_code=204, summary="Forget an ended plan", dependencies=[require_scope("admin")])
+async def forget_plan(request: Request, plan: PlanIdPath) -> Response:
+    """With its tasks."""
+    await get_service(request).ask(open_plans(request).forget, plan)
+    return Response(status_code=204)
+
+
+def _build_task(at: int, given: requests.PlanTaskRequest) -> TaskSubmission:
+    spec = submission.parse_spec(to_json(given.run), f"tasks.{at}.run.")
+    return TaskSubmission(given.id, spec, given.needs, given.inputs)

@@ -1,0 +1,111 @@
+"""What is said of runs that are there: cancel, retry, signal, approve and deny, wake, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from starlette.responses import Response
+
+from agentq.coordinator.model.lifecycle import State
+from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.http import responses
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.routes.runs import RunIdPath, check_run_queue, get_visible_run
+from agentq.server.schema import requests
+from agentq.server.service import get_service
+
+router = APIRouter(prefix="/runs/{run_id}", tags=["runs"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+SubmitPrincipal = Annotated[Principal, require_scope("submit", by_queue=True)]
+IdempotencyKeyHeader = Annotated[
+    str | None,
+    Header(alias="idempotency-key", max_length=255, description="Sent again with the same key, it is done once."),
+]
+
+
+async def _act_on_run(
+    request: Request, caller: Principal, run_id: str, verb: Callable[..., State], *words: Any, **more: Any
+) -> Response:
+    service = get_service(request)
+    await check_run_queue(service, caller, run_id)
+    state = await service.ask(verb, run_id, *words, **more)
+    return responses.json_response({"id": run_id, "state": state.value})
+
+
+@router.post("/cancel", summary="End a run")
+async def cancel_run(
+    request: Request, run_id: RunIdPath, caller: SubmitPrincipal, body: requests.CancelRunRequest | None = None
+) -> Response:
+    """One that is held stays as it is until its worker confirms the stop, or `stop_ms` have passed."""
+    said = body or requests.CancelRunRequest()
+    return await _act_on_run(
+        request, caller, run_id, get_service(request).queue.cancel, said.reason, stop_ms=said.stop_ms
+    )
+
+
+@router.post("/retry", summary="Let an ended run begin again")
+async def retry_run(
+    request: Request, run_id: RunIdPath, caller: SubmitPrincipal, operation: IdempotencyKeyHeader = None
+) -> Response:
+    """With fresh budgets. With an `Idempotency-Key`, sent again it changes nothing."""
+    return await _act_on_run(request, caller, run_id, get_service(request).queue.requeue, operation=operation)
+
+
+@router.post("/signal", summary="Send a run something to know")
+async def signal_run(
+    request: Request,
+    run_id: RunIdPath,
+    caller: SubmitPrincipal,
+    body: requests.SignalRunRequest,
+    operation: IdempotencyKeyHeader = None,
+) -> Response:
+    """Kept until the run has waited for it; a run that waits for it now goes on."""
+    verb = get_service(request).queue.signal
+    return await _act_on_run(request, caller, run_id, verb, body.name, body.data, by=caller.name, operation=operation)
+
+
+@router.post("/approve", summary="Say yes to what a run asks for")
+async def approve_run(
+    request: Request,
+    run_id: RunIdPath,
+    caller: SubmitPrincipal,
+    body: requests.ApprovalRequest | None = None,
+    operation: IdempotencyKeyHeader = None,
+) -> Response:
+    """It goes on with that, and with the comment."""
+    comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).queue.approve
+    return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
+
+
+@router.post("/deny", summary="Say no to what a run asks for")
+async def deny_run(
+    request: Request,
+    run_id: RunIdPath,
+    caller: SubmitPrincipal,
+    body: requests.ApprovalRequest | None = None,
+    operation: IdempotencyKeyHeader = None,
+) -> Response:
+    """It goes on with that, and decides what it means."""
+    comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).queue.deny
+    return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
+
+
+@router.post("/wake", summary="Want a run awake")
+async def wake_run(request: Request, run_id: RunIdPath, caller: SubmitPrincipal) -> Response:
+    """If it sleeps it goes on, if it is about to sleep it does not."""
+    return await _act_on_run(request, caller, run_id, get_service(request).queue.wake)
+
+
+@router.delete("", status_code=204, summary="Forget an ended run before its time")
+async def forget_run(
+    request: Request, run_id: RunIdPath, caller: Annotated[Principal, require_scope("admin", by_queue=True)]
+) -> Response:
+    """Its record and its log are deleted."""
+    service = get_service(request)
+    run = await get_visible_run(service, caller, run_id)
+    (refused,) = await service.ask(service.queue.forget, [(run_id, run.state)])
+    if refused is not None:
+        raise refused
+    return Response(status_code=204)

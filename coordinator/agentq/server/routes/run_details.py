@@ -1,0 +1,177 @@
+"""What is known of a run beside its record: what it wrote, how it ended, its tries, its children, why it waits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid, WrongState
+from agentq.coordinator.explain.run import RunExplanation
+from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES
+from agentq.coordinator.public_json import attempt_json, log_json, outcome_json
+from agentq.coordinator.runs.logs import Logs, LogStream
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.dialects import agent_orchestrator
+from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
+from agentq.server.events import sse_streams
+from agentq.server.http import responses, sse
+from agentq.server.http.disconnect import watch_disconnect
+from agentq.server.http.parameters import COMMA_SEPARATED, ONLY_KNOWN_PARAMETERS
+from agentq.server.routes.runs import RunIdPath, WaitQuery, check_run_queue, get_visible_run
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(prefix="/runs/{run_id}", tags=["runs"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+ReadPrincipal = Annotated[Principal, require_scope("read", by_queue=True)]
+ENTRIES_MAX = 500
+LogPositionQuery = Annotated[str, Query(pattern=ENTRY_ID_PATTERN, description="The `id` of an entry.")]
+
+
+FOLLOWED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Entries; with `follow`, a stream of them.", "content": {sse.MEDIA_TYPE: {}}}
+}
+
+
+@router.get("/logs", summary="What a run wrote", responses=FOLLOWED)
+async def read_logs(
+    request: Request,
+    run_id: RunIdPath,
+    caller: ReadPrincipal,
+    after: LogPositionQuery | None = None,
+    before: LogPositionQuery | None = None,
+    from_byte: Annotated[int | None, Query(ge=0, description="Begin with the entry that has this byte.")] = None,
+    limit: Annotated[int, Query(ge=1, le=ENTRIES_MAX, description="At most so many entries.")] = ENTRIES_MAX,
+    tail: Annotated[int | None, Query(ge=1, le=ENTRIES_MAX, description="The newest so many entries instead.")] = None,
+    stream: Annotated[list[LogStream] | None, COMMA_SEPARATED, Query(description="Only these streams.")] = None,
+    wait: WaitQuery = 0,
+    follow: Annotated[bool, Query(description="As server-sent events, until the run has ended.")] = False,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", pattern=ENTRY_ID_PATTERN, description="The last entry that was seen.")
+    ] = None,
+) -> Response:
+    """Entries after a place, oldest first. `next` is where to go on; `ended` is true when no more will come.
+
+    With `wait`, if there is nothing after that place yet, it is answered as soon as there is. With `follow`, each entry
+    is an event named like its stream, and the last event is `end`.
+    """
+    beginnings = {"tail": tail, "from_byte": from_byte, "after": after, "before": before if tail is not None else None}
+    given = [name for name, value in beginnings.items() if value is not None]
+    if len(given) > 1:
+        raise Invalid(f"{given[0]}: it says where to begin, and so does {given[1]}; give one of them.")
+    service = get_service(request)
+    await check_run_queue(service, caller, run_id)
+    if from_byte is not None:
+        after = await service.ask(Logs(service.store).place_of, run_id, from_byte)
+    if follow:
+        return await _follow_log(request, run_id, last_event_id or after or "0-0", frozenset(stream or ()))
+    page = _LogPage(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
+    deadline_ms = monotonic_ms() + round(wait * 1000)
+    with service.tides.of_run(run_id) as watch:
+        gone = await watch_disconnect(request)
+        found = await service.ask(page.read)
+        while not (found["entries"] or found["ended"] or gone.done() or service.tides.closing):
+            left_ms = deadline_ms - monotonic_ms()
+            if left_ms <= 0:
+                break
+            bell = service.currents.bell(run_id, found["next"])
+            await watch.next(left_ms / 1000, bell, gone)
+            bell.cancel()
+            found = await service.ask(page.read)
+    return responses.json_response(found)
+
+
+async def _follow_log(request: Request, run_id: str, place: str, streams: frozenset[str]) -> Response:
+    service = get_service(request)
+    if await service.ask(Logs(service.store).is_over, run_id):
+        left = await service.ask(Logs(service.store).some, run_id, place, 1)
+        if not left and place != "0-0":
+            return Response(status_code=204)
+    return sse.SseResponse(sse_streams.stream_log(service, run_id, place, streams), TokenRecheck(request))
+
+
+class _LogPage:
+    """Part of a log."""
+
+    def __init__(
+        self,
+        service: ServerService,
+        run_id: str,
+        after: str,
+        before: str | None,
+        limit: int,
+        tail: int | None,
+        streams: frozenset[str],
+    ) -> None:
+        self._service, self._run_id = service, run_id
+        self._after, self._before, self._limit, self._tail = after, before, limit, tail
+        self._streams = streams
+
+    def read(self) -> dict[str, Any]:
+        """Whether it has ended is read first: what is read then is all that there will be."""
+        logs = Logs(self._service.store)
+        ended = logs.is_over(self._run_id)
+        if self._tail is not None:
+            entries = logs.tail(self._run_id, self._tail)
+        else:
+            entries = logs.some(self._run_id, self._after, self._limit)
+        whole = self._tail is not None or len(entries) < self._limit
+        last = entries[-1].id if entries else self._after
+        if self._before is not None:
+            entries = [entry for entry in entries if _parse_position(entry.id) < _parse_position(self._before)]
+        shown = [log_json(entry) for entry in entries if not self._streams or entry.stream in self._streams]
+        return {"entries": shown, "next": last, "ended": ended and whole}
+
+
+def _parse_position(place: str) -> tuple[int, int]:
+    at_ms, _, number = place.partition("-")
+    return int(at_ms), int(number)
+
+
+@router.get("/result", summary="How a run ended")
+async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal, wait: WaitQuery = 0) -> Response:
+    """Its outcome, with the end of what it wrote. 409 while it has not ended; with `wait`, as soon as it has."""
+    service = get_service(request)
+    with service.tides.of_run(run_id) as watch:
+        run = await get_visible_run(service, caller, run_id)
+
+        async def look() -> RunRecord | None:
+            nonlocal run
+            run = await get_visible_run(service, caller, run_id)
+            return run if run.state in TERMINAL_STATES else None
+
+        if wait and run.state not in TERMINAL_STATES:
+            await service.until(watch, look, wait, await watch_disconnect(request))
+    if run.state not in TERMINAL_STATES:
+        raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
+    tail = run.outcome.tail if run.outcome is not None else None
+    told = {"id": run.id, "state": run.state.value, "outcome": outcome_json(run.outcome), "tail": tail}
+    return responses.etag_response(request, (agent_orchestrator.translate_result(run) or {}) | told)
+
+
+@router.get("/attempts", summary="The tries at a run")
+async def list_attempts(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
+    """All that are kept, the oldest first."""
+    run = await get_visible_run(get_service(request), caller, run_id)
+    return responses.etag_response(request, {"attempts": [attempt_json(attempt) for attempt in run.attempts]})
+
+
+@router.get("/children", summary="The live children of a run")
+async def list_children(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
+    """How many have not ended, and the oldest hundred of them."""
+    service = get_service(request)
+    await get_visible_run(service, caller, run_id)
+    number, ids = await service.ask(service.records.children, run_id)
+    return responses.json_response({"live": number, "runs": ids})
+
+
+@router.get("/why", summary="Why a run is where it is")
+async def explain_run(request: Request, run_id: RunIdPath, caller: ReadPrincipal) -> Response:
+    """In sentences, the most important one first."""
+    service = get_service(request)
+    await check_run_queue(service, caller, run_id)
+    run, sentences = await service.ask(RunExplanation(service.store, service.settings).of, run_id)
+    return responses.json_response({"id": run.id, "state": run.state.value, "because": sentences})

@@ -1,0 +1,145 @@
+"""Runs: submit them, look at them, wait for them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from starlette.responses import Response
+
+from agentq.coordinator import tracing
+from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
+from agentq.coordinator.runs.queries import RunFilter
+from agentq.coordinator.runs.run_record import RunRecord
+from agentq.dialects import agent_orchestrator
+from agentq.dialects.agent_orchestrator import check_run_id
+from agentq.dialects.agent_orchestrator.sessions.session_routes import submit_dialect_run
+from agentq.server import submission
+from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.http import responses
+from agentq.server.http.disconnect import watch_disconnect
+from agentq.server.http.fast_routes import FastRoute
+from agentq.server.http.parameters import COMMA_SEPARATED, ONLY_KNOWN_PARAMETERS
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(prefix="/runs", tags=["runs"], route_class=FastRoute, dependencies=[ONLY_KNOWN_PARAMETERS])
+
+WAIT_S_MAX = 60
+RunIdPath = Annotated[str, Path(description="The id of a run.", examples=["run_01k9zq3c5007m2x4c8r1tnq"])]
+WaitQuery = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait for it, at the most.")]
+
+
+async def get_visible_run(service: ServerService, caller: Principal, run_id: str) -> RunRecord:
+    """A run that the caller may see."""
+    check_run_id(run_id)
+    run = await service.ask(service.records.get, run_id)
+    caller.check_queue(run.spec.queue)
+    return run
+
+
+async def check_run_queue(service: ServerService, caller: Principal, run_id: str) -> None:
+    """Refuse a run of a queue that is not the caller's."""
+    check_run_id(run_id)
+    if caller.queues:
+        await get_visible_run(service, caller, run_id)
+
+
+@router.post("", status_code=201, summary="Submit a run, or many")
+async def submit_runs(
+    request: Request,
+    caller: Annotated[Principal, require_scope("submit", by_queue=True)],
+    durable: Annotated[bool, Query(description="Answer only when it is on the store's disk.")] = False,
+    idempotency_key: Annotated[
+        str | None, Header(description="Sent again with the same body within a day, it is answered as the first time.")
+    ] = None,
+    run_id: Annotated[
+        str | None, Query(alias="id", description="The id that one run is to have; sent again it changes nothing.")
+    ] = None,
+) -> Response:
+    """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
+    service, body = get_service(request), await request.body()
+    value = submission.parse_json(body)
+    if agent_orchestrator.is_dialect_request(value):
+        return await submit_dialect_run(request, caller, value, idempotency_key)
+    trace = request.scope["state"].get("traceparent") or tracing.validate_traceparent(
+        request.headers.get("traceparent")
+    )
+    what = submission.parse_submit_body(body, value)._replace(trace=trace)
+    answer = await submission.submit(service, caller, what, key=idempotency_key, durable=durable, run_id=run_id)
+    if what.many:
+        request.state.made = [f"/runs/{each['id']}" for each in answer.body["runs"] if each["created"]]
+    headers = None if what.many else {"location": f"/runs/{answer.body['id']}"}
+    return responses.json_response(answer.body, answer.status, headers)
+
+
+@router.get("", summary="List runs, newest first")
+async def list_runs(
+    request: Request,
+    caller: Annotated[Principal, require_scope("read", by_queue=True)],
+    state: Annotated[list[State] | None, COMMA_SEPARATED, Query(description="Only those in these states.")] = None,
+    queue: Annotated[str | None, Query(description="Only those of a queue.")] = None,
+    plan: Annotated[str | None, Query(description="Only those of a plan.")] = None,
+    session: Annotated[str | None, Query(description="Only those of a session.")] = None,
+    outcome: Annotated[OutcomeClass | None, Query(description="Only those that ended with this class.")] = None,
+    since_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those made then or later.")] = None,
+    until_ms: Annotated[int | None, Query(ge=0, le=1 << 44, description="Only those made before then.")] = None,
+    made_by: Annotated[str, Query(max_length=64, description="Only those that the token of this id has made.")] = "",
+    limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    status: Annotated[
+        agent_orchestrator.DialectStatus | None, Query(description="The same in the words of other systems.")
+    ] = None,
+) -> Response:
+    """A page of runs. It may be short, or empty, and not be the last: that has no `next`.
+
+    With no parameter but `status` all of them, in the words of other systems, whose clients know of no pages.
+    """
+    service = get_service(request)
+    if queue is not None:
+        caller.check_queue(queue)
+    states = agent_orchestrator.STATES_BY_STATUS[status] if status is not None else tuple(state or State)
+    queues = () if queue else caller.queues
+    which = RunFilter(states, queue, queues, plan, session, since_ms, until_ms, outcome, made_by=made_by)
+    if {*request.query_params} <= {"status"}:
+        runs, following = await service.ask(agent_orchestrator.list_all_runs, service.records, which, status)
+        return responses.json_response({"runs": runs, "next": following})
+    found = await service.ask(service.records.page, which, limit=limit, cursor=cursor)
+    shown = [responses.build_summary_view(run) for run in found.runs]
+    following = found.cursor
+    if status is not None:
+        shown, last = await service.ask(agent_orchestrator.translate_runs, service.records, shown, status)
+        following = last or following
+    return responses.json_response({"runs": shown, "next": following})
+
+
+@router.get("/{run_id}", summary="A run, or its end")
+async def get_run(
+    request: Request,
+    run_id: RunIdPath,
+    caller: Annotated[Principal, require_scope("read", by_queue=True)],
+    wait: WaitQuery = 0,
+) -> Response:
+    """All that is known of a run. With `wait`, as soon as it has ended; with `If-None-Match` too, when it has changed.
+
+    When the time is over it is answered as it is, or with 304.
+    """
+    service = get_service(request)
+    check_run_id(run_id)
+    if not wait:
+        return responses.etag_response(
+            request, responses.build_run_view(await get_visible_run(service, caller, run_id))
+        )
+    conditional = "if-none-match" in request.headers
+    with service.tides.of_run(run_id) as watch:
+        last: list[RunRecord] = [await get_visible_run(service, caller, run_id)]
+
+        async def look() -> RunRecord | None:
+            last[0] = await get_visible_run(service, caller, run_id)
+            if not conditional:
+                return last[0] if last[0].state in TERMINAL_STATES else None
+            tag = responses.compute_etag(responses.encode_json(responses.build_run_view(last[0])))
+            return None if responses.matches_etag(request, tag) else last[0]
+
+        await service.until(watch, look, wait, await watch_disconnect(request))
+    return responses.etag_response(request, responses.build_run_view(last[0]))

@@ -1,0 +1,113 @@
+"""Schedules: what is run again and again, or at a time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from agentq.coordinator.bounds import HISTORY_KEPT
+from agentq.coordinator.model.durations import format_iso
+from agentq.coordinator.public_json import schedule_history_json
+from agentq.coordinator.schedules.verbs import ScheduleRecord, make_schedule_rule
+from agentq.server import submission
+from agentq.server.auth.access_control import require_scope
+from agentq.server.http import responses
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.schema import requests
+from agentq.server.service import get_service
+
+router = APIRouter(prefix="/schedules", tags=["schedules"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+ScheduleNamePath = Annotated[str, Path(description="The name of a schedule.")]
+READ = require_scope("read")
+SUBMIT = require_scope("submit")
+UPCOMING_TICKS = 5
+RULE_FIELDS = ("cron", "tz", "every_ms", "start_ms", "at_ms", "until_ms", "jitter_ms", "missed", "catch_up_ms")
+
+
+@router.get("", summary="List schedules, by name", dependencies=[READ])
+async def list_schedules(request: Request) -> Response:
+    """All of them."""
+    service = get_service(request)
+    found: list[ScheduleRecord] = await service.ask(lambda: list(service.schedules.all()))
+    return responses.json_response({"schedules": [responses.build_schedule_view(each) for each in found]})
+
+
+@router.get("/{name}", summary="A schedule", dependencies=[READ])
+async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
+    """What it runs, and its next ticks."""
+    service = get_service(request)
+
+    def look() -> dict[str, Any]:
+        found = service.schedules.get(name)
+        coming = found.coming(UPCOMING_TICKS, service.store.time_ms())
+        return {**responses.build_schedule_view(found), "next": [format_iso(tick) for tick in coming]}
+
+    return responses.etag_response(request, await service.ask(look))
+
+
+@router.put("/{name}", summary="Make a schedule, or put this one in its place", dependencies=[SUBMIT])
+async def put_schedule(
+    request: Request,
+    name: ScheduleNamePath,
+    body: requests.PutScheduleRequest,
+    if_none_match: Annotated[str | None, Header(description="With `*`, one that is there is not replaced.")] = None,
+) -> Response:
+    """What is replaced keeps its history and its pause."""
+    service, run = get_service(request), to_json(body.run)
+    (spec,) = submission.parse_submit_body(run, body.run, one=True).specs
+    rule = make_schedule_rule(**{field: getattr(body, field) for field in RULE_FIELDS})
+    replace = (if_none_match or "").strip() != "*"
+    made = await service.ask(service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace)
+    return responses.json_response(responses.build_schedule_view(made))
+
+
+@router.delete("/{name}", status_code=204, summary="Remove a schedule", dependencies=[SUBMIT])
+async def remove_schedule(request: Request, name: ScheduleNamePath) -> Response:
+    """With its history; the runs that it made go on."""
+    service = get_service(request)
+    await service.ask(service.schedules.remove, name)
+    return Response(status_code=204)
+
+
+@router.post("/{name}/pause", summary="Let no tick come", dependencies=[SUBMIT])
+async def pause_schedule(
+    request: Request, name: ScheduleNamePath, body: requests.ReasonRequest | None = None
+) -> Response:
+    """Until it is resumed; the runs that it made go on."""
+    service = get_service(request)
+    why = (body or requests.ReasonRequest()).why
+    return responses.json_response(responses.build_schedule_view(await service.ask(service.schedules.pause, name, why)))
+
+
+@router.post("/{name}/resume", summary="Let a schedule go on", dependencies=[SUBMIT])
+async def resume_schedule(request: Request, name: ScheduleNamePath) -> Response:
+    """What it missed is run only where it catches up."""
+    service = get_service(request)
+    return responses.json_response(responses.build_schedule_view(await service.ask(service.schedules.resume, name)))
+
+
+@router.post("/{name}/run", status_code=201, summary="Make a run of it now", dependencies=[SUBMIT])
+async def trigger_schedule(request: Request, name: ScheduleNamePath) -> Response:
+    """Whatever its next tick, its policy and its pause say."""
+    service = get_service(request)
+    await service.ask(service.schedules.get, name)
+    receipt = await service.ask(service.schedules.run, name)
+    told = {"id": receipt.id, "created": receipt.created}
+    return responses.json_response(told, 201 if receipt.created else 200, {"location": f"/runs/{receipt.id}"})
+
+
+@router.get("/{name}/history", summary="What became of its ticks, newest first", dependencies=[READ])
+async def list_history(
+    request: Request,
+    name: ScheduleNamePath,
+    limit: Annotated[int, Query(ge=1, le=HISTORY_KEPT, description="At most so many.")] = 20,
+) -> Response:
+    """Runs that were made, and ticks that were skipped or missed."""
+    service = get_service(request)
+    await service.ask(service.schedules.get, name)
+    told = await service.ask(service.schedules.history, name, limit)
+    return responses.json_response({"history": [schedule_history_json(each) for each in told]})

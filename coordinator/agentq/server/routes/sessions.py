@@ -1,0 +1,175 @@
+"""Sessions: conversations with agents, turn by turn."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.security.tokens import TokenScope
+from agentq.dialects.agent_orchestrator.auth import ScopeOrRunner, SessionStartScope, is_executor_body
+from agentq.dialects.agent_orchestrator.dialect_table import wants_whole_list
+from agentq.dialects.agent_orchestrator.sessions.session_routes import begin_session, find_session, list_all_sessions
+from agentq.server import submission
+from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.http import problems, responses
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.http.problems import Denied
+from agentq.server.schema import requests
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(prefix="/sessions", tags=["sessions"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+SessionNamePath = Annotated[str, Path(description="The name of a session.")]
+READ = require_scope("read")
+SUBMIT = require_scope("submit")
+SubmitPrincipal = Annotated[Principal, require_scope("submit")]
+ReadOrRunnerPrincipal = Annotated[Principal, Depends(ScopeOrRunner(TokenScope.READ))]
+LimitQuery = Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")]
+OptionalLimitQuery = Annotated[
+    int | None, Query(ge=1, le=LIST_A_CALL, description="At most so many; 100 with a cursor.")
+]
+PAGE_SIZE = 100
+CursorQuery = Annotated[str | None, Query(max_length=256, description="`next` of the page before.")]
+SESSION_NOT_FOUND = "Session not found"
+SESSION_FIELDS = ("kind", "agent", "session")
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Begin a session",
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": requests.CreateSessionRequest.model_json_schema()}}}
+    },
+)
+async def create_session(
+    request: Request, caller: Annotated[Principal, Depends(SessionStartScope(TokenScope.SUBMIT))]
+) -> Response:
+    """A conversation with an agent; with `fork`, one that goes on from where that one is.
+
+    An executor of another system says in this way, with its `session_id`, that it has begun one.
+    """
+    content = await request.body()
+    value = submission.parse_json(content) if content.strip() else {}
+    if is_executor_body(value):
+        return await begin_session(request, caller, value)
+    try:
+        return await _create_from_body(get_service(request), requests.CreateSessionRequest.model_validate_json(content))
+    except ValidationError as error:
+        raise problems.wrap_validation_error(error) from error
+
+
+async def _create_from_body(service: ServerService, body: requests.CreateSessionRequest) -> Response:
+    agent = body.agent
+    if agent is None and body.fork is not None:
+        agent = (await service.ask(service.sessions.get, body.fork)).agent
+    if agent is None:
+        raise Invalid("agent: a session is with an agent; say which.")
+    more: dict[str, Any] = {"cwd": body.cwd, "model": body.model, "budgets": body.budgets, "fork": body.fork}
+    made = await service.ask(service.sessions.new, body.name, agent, **more)
+    return responses.json_response(responses.build_session_view(made), 201, {"location": f"/sessions/{made.name}"})
+
+
+@router.get("", summary="List sessions, the last used first")
+async def list_sessions(
+    request: Request, caller: ReadOrRunnerPrincipal, limit: OptionalLimitQuery = None, cursor: CursorQuery = None
+) -> Response:
+    """With `limit` or `cursor` a page of sessions, of which the last has no `next`; with neither, all of them in the
+    words of other systems, whose clients know of no pages.
+    """
+    service = get_service(request)
+    if wants_whole_list(request.query_params):
+        return await list_all_sessions(request, caller)
+    if caller.bound is not None:
+        raise Denied("This token is a runner's: it may list the sessions that its runner is in, without a page.")
+    if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
+        raise Invalid("cursor: this is none that a list of sessions has given.")
+
+    def look() -> dict[str, Any]:
+        shelf = service.sessions.list(limit=limit or PAGE_SIZE, cursor=cursor)
+        return {"sessions": [responses.build_session_view(each) for each in shelf.sessions], "next": shelf.cursor}
+
+    return responses.json_response(await service.ask(look))
+
+
+@router.get("/{name}", summary="A session")
+async def get_session(request: Request, name: SessionNamePath, caller: ReadOrRunnerPrincipal) -> Response:
+    """All that is known of it; `session` is the same in the words of other systems, whose ids lead here, too."""
+    service = get_service(request)
+
+    def look() -> dict[str, Any]:
+        also = find_session(request, caller, name)
+        if also is None:
+            return responses.build_session_view(service.sessions.get(name))
+        try:
+            own = responses.build_session_view(service.sessions.get(also["session_name"]))
+        except NotFound:
+            own = {}  # that of a single run, which is none of ours
+        return {**also, **own, "session_id": also["session_id"], "session": also}
+
+    try:
+        return responses.etag_response(request, await service.ask(look))
+    except NotFound as missing:
+        # Clients of other systems look for this sentence; what helps a person stands beside it.
+        return problems.error_response(
+            NotFound(SESSION_NOT_FOUND), problems.get_request_id(request), advice=str(missing)
+        )
+
+
+@router.get("/{name}/turns", summary="The turns of a session, newest first", dependencies=[READ])
+async def list_turns(
+    request: Request, name: SessionNamePath, limit: LimitQuery = 100, cursor: CursorQuery = None
+) -> Response:
+    """A page of its runs, and the line of those that have not ended, the first first."""
+    service = get_service(request)
+    found = await service.ask(service.sessions.turns, name, limit=limit, cursor=cursor)
+    line = await service.ask(service.sessions.line, name)
+    shown = [responses.build_summary_view(run) for run in found.runs]
+    return responses.json_response({"runs": shown, "line": line, "next": found.cursor})
+
+
+@router.post("/{name}/turns", status_code=201, summary="Say something in a session")
+async def add_turn(
+    request: Request,
+    name: SessionNamePath,
+    caller: SubmitPrincipal,
+    body: Annotated[dict[str, Any], Body(examples=[{"prompt": "Why does tests/test_parser.py fail?"}])],
+    idempotency_key: Annotated[str | None, Header(max_length=255)] = None,
+) -> Response:
+    """A turn: `prompt`, and whatever else a run of `POST /runs` may have. It waits for those before it."""
+    given = [field for field in SESSION_FIELDS if field in body]
+    if given:
+        raise Invalid(f"{given[0]}: this is the session's; leave it away.")
+    service = get_service(request)
+    session = await service.ask(service.sessions.get, name)
+    run = to_json({**body, "kind": "agent", "agent": session.agent, "session": name})
+    what = submission.parse_submit_body(run, submission.parse_json(run))
+    answer = await submission.submit(service, caller, what, key=idempotency_key, durable=False)
+    return responses.json_response(answer.body, answer.status, {"location": f"/runs/{answer.body['id']}"})
+
+
+@router.post("/{name}/fork", status_code=201, summary="Go on from where a session is, beside it", dependencies=[SUBMIT])
+async def fork_session(
+    request: Request, name: SessionNamePath, body: requests.ForkSessionRequest | None = None
+) -> Response:
+    """Both go on by themselves."""
+    service = get_service(request)
+    agent = (await service.ask(service.sessions.get, name)).agent
+    made = await service.ask(service.sessions.new, (body or requests.ForkSessionRequest()).name, agent, fork=name)
+    return responses.json_response(responses.build_session_view(made), 201, {"location": f"/sessions/{made.name}"})
+
+
+@router.post("/{name}/close", summary="Let a session take no more turns", dependencies=[SUBMIT])
+async def close_session(
+    request: Request, name: SessionNamePath, body: requests.CloseSessionRequest | None = None
+) -> Response:
+    """What is in its line goes on, or with `cancel` is cancelled."""
+    service = get_service(request)
+    closed = await service.ask(service.sessions.close, name, cancel=(body or requests.CloseSessionRequest()).cancel)
+    return responses.json_response(responses.build_session_view(closed))

@@ -1,0 +1,69 @@
+"""Tokens: who may use the server."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from agentq.coordinator.public_json import token_json
+from agentq.coordinator.security.token_revocation import revoke_token_tree
+from agentq.coordinator.security.tokens import Tokens
+from agentq.server.auth.access_control import require_scope
+from agentq.server.http import responses
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.schema import requests
+from agentq.server.service import get_service
+
+router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+ADMIN = require_scope("admin")
+
+
+@router.get("", summary="List tokens, the oldest first", dependencies=[ADMIN])
+async def list_tokens(request: Request) -> Response:
+    """What each may do, until when, and when it was last used; never the secret."""
+    service = get_service(request)
+    return responses.json_response(
+        {"tokens": [token_json(each) for each in await service.ask(Tokens(service.store).all)]}
+    )
+
+
+@router.post("", status_code=201, summary="Make a token", dependencies=[ADMIN])
+async def create_token(request: Request, body: requests.CreateTokenRequest) -> Response:
+    """`token` is told this once, for only its digest is kept."""
+    service = get_service(request)
+    made, text = await service.ask(
+        Tokens(service.store).new,
+        body.name,
+        body.scopes,
+        kind=body.kind,
+        queues=body.queues,
+        expires_ms=body.expires_ms,
+        rate=body.rate,
+    )
+    return responses.json_response(token_json(made) | {"token": text}, 201)
+
+
+@router.delete(
+    "/{token}",
+    status_code=204,
+    summary="Make a token good for nothing",
+    dependencies=[ADMIN],
+    responses={200: {"description": "With what it made: what has ended."}},
+)
+async def revoke_token(
+    request: Request,
+    token: Annotated[str, Path(description="Its id, or its name.")],
+    with_what_it_made: Annotated[
+        bool, Query(description="End what it has made, too: tokens, schedules, webhooks, sessions, runs.")
+    ] = False,
+) -> Response:
+    """At once, at every server. With what it made, the answer is 200 and says what has ended."""
+    service = get_service(request)
+    if with_what_it_made:
+        return responses.json_response(asdict(await service.ask(revoke_token_tree, service.store, token)))
+    await service.ask(Tokens(service.store).revoke, token)
+    return Response(status_code=204)

@@ -1,0 +1,194 @@
+"""Webhooks: addresses that the server tells what happens. See `coordinator/webhooks.py` and `server/deliveries.py`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from agentq.coordinator.bounds import DELIVERIES_KEPT, INPUT_ERRORS, SECRET_OVERLAP_MS, URL_CHARACTERS
+from agentq.coordinator.events.event_filter import EventFilter
+from agentq.coordinator.webhooks.verbs import WebhookDelivery, WebhookRecord, Webhooks, check_webhook_url
+from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.schema import requests
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(tags=["webhooks"], prefix="/webhooks", dependencies=[ONLY_KNOWN_PARAMETERS])
+
+AdminPrincipal = Annotated[Principal, require_scope("admin")]
+WebhookNamePath = Annotated[str, Path(description="the name of a webhook")]
+
+
+class CreateWebhookRequest(requests.RequestModel):
+    """What a new webhook is to be."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"url": "https://example.com/agentq", "filter": {"event": ["failed"], "queue": ["builds"]}}
+        },
+    )
+
+    url: Annotated[str, Field(max_length=URL_CHARACTERS)]
+    name: str | None = None
+    """Made up, if it is not given."""
+    filter: Annotated[dict[str, Annotated[list[str], Field(fail_fast=True)]], Field(max_length=INPUT_ERRORS)] = Field(
+        default_factory=dict
+    )
+    """As the parameters of `/events`; without one it is told everything."""
+    secret: str | None = None
+    """`whsec_` and the base64 of 24 to 64 bytes; made, if it is not given."""
+
+
+class CreatedWebhookView(BaseModel):
+    """A new webhook, with its secret: the only time that it is shown."""
+
+    webhook: WebhookRecord
+    secret: str
+
+
+class WebhookList(BaseModel):
+    """All webhooks, the oldest first."""
+
+    webhooks: list[WebhookRecord]
+
+
+class DeliveryList(BaseModel):
+    """The last attempts, the newest first."""
+
+    deliveries: list[WebhookDelivery]
+
+
+class PauseWebhookRequest(BaseModel):
+    """What is to become of a webhook."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    why: Annotated[str, Field(max_length=1000)] = ""
+
+
+class RotateSecretRequest(BaseModel):
+    """Another secret; without one it is made."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    secret: str | None = None
+    overlap_ms: Annotated[int, Field(ge=0, le=30 * 86_400_000)] = SECRET_OVERLAP_MS
+    """For how long the secret before signs, too."""
+
+
+class WebhookSecretView(BaseModel):
+    """The new secret: the only time that it is shown."""
+
+    secret: str
+
+
+class SentMessageView(BaseModel):
+    """The message that is on its way; `deliveries` will tell what became of it."""
+
+    message: str
+
+
+@router.post("", status_code=201, summary="Make a webhook")
+async def create_webhook(request: Request, _: AdminPrincipal, new: CreateWebhookRequest) -> CreatedWebhookView:
+    """Tell an address what happens from now on, signed as Standard Webhooks has it."""
+    service = get_service(request)
+    check_webhook_url(new.url)
+    interest = EventFilter.asked(new.filter)
+    await service.poster.checked(new.url)
+    add = partial(_open_webhooks(service).add, new.name, new.url, interest, secret=new.secret)
+    webhook, secret = await service.ask(add)
+    service.deliveries.rouse()
+    return CreatedWebhookView(webhook=webhook, secret=secret)
+
+
+@router.get("", summary="List webhooks")
+async def list_webhooks(request: Request, _: AdminPrincipal) -> WebhookList:
+    """Every webhook, with its state and how far it has been told."""
+    service = get_service(request)
+    return WebhookList(webhooks=await service.ask(_open_webhooks(service).all))
+
+
+@router.get("/{name}", summary="Show a webhook")
+async def get_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> WebhookRecord:
+    """One webhook."""
+    service = get_service(request)
+    return await service.ask(_open_webhooks(service).get, name)
+
+
+@router.delete("/{name}", status_code=204, summary="Remove a webhook")
+async def remove_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> Response:
+    """Tell nobody through it any more."""
+    service = get_service(request)
+    await service.ask(_open_webhooks(service).remove, name)
+    return Response(status_code=204)
+
+
+@router.post("/{name}/pause", summary="Let a webhook rest")
+async def pause_webhook(
+    request: Request,
+    _: AdminPrincipal,
+    name: WebhookNamePath,
+    change: PauseWebhookRequest = PauseWebhookRequest(),  # noqa: B008
+) -> WebhookRecord:
+    """What happens meanwhile is told when it is resumed, as far as the events are kept."""
+    service = get_service(request)
+    return await service.ask(_open_webhooks(service).pause, name, change.why)
+
+
+@router.post("/{name}/resume", summary="Let a webhook go on")
+async def resume_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> WebhookRecord:
+    """Go on from where it was, also after it was disabled."""
+    service = get_service(request)
+    webhook = await service.ask(_open_webhooks(service).resume, name)
+    service.deliveries.rouse()
+    return webhook
+
+
+@router.post("/{name}/rotate", summary="Give a webhook another secret")
+async def rotate_secret(
+    request: Request,
+    _: AdminPrincipal,
+    name: WebhookNamePath,
+    rotation: RotateSecretRequest = RotateSecretRequest(),  # noqa: B008
+) -> WebhookSecretView:
+    """For a while messages are signed with both."""
+    service = get_service(request)
+    call = partial(_open_webhooks(service).rotate, name, secret=rotation.secret, overlap_ms=rotation.overlap_ms)
+    return WebhookSecretView(secret=await service.ask(call))
+
+
+@router.get("/{name}/deliveries", summary="Show what became of deliveries")
+async def list_deliveries(
+    request: Request,
+    _: AdminPrincipal,
+    name: WebhookNamePath,
+    limit: Annotated[int, Query(ge=1, le=DELIVERIES_KEPT)] = 50,
+) -> DeliveryList:
+    """The last attempts, each with the status that the receiver answered."""
+    service = get_service(request)
+    return DeliveryList(deliveries=await service.ask(partial(_open_webhooks(service).deliveries, name, limit=limit)))
+
+
+@router.post("/{name}/deliveries/{message}/redeliver", status_code=202, summary="Deliver a message again")
+async def redeliver_message(
+    request: Request, _: AdminPrincipal, name: WebhookNamePath, message: Annotated[str, Path(max_length=200)]
+) -> SentMessageView:
+    """Once more, as it was, under the same id."""
+    service = get_service(request)
+    await service.ask(_open_webhooks(service).redeliver, name, message)
+    return SentMessageView(message=message)
+
+
+@router.post("/{name}/test", status_code=202, summary="Deliver a test message")
+async def send_test_message(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> SentMessageView:
+    """A message that says nothing."""
+    service = get_service(request)
+    return SentMessageView(message=await service.ask(_open_webhooks(service).test, name))
+
+
+def _open_webhooks(service: ServerService) -> Webhooks:
+    return Webhooks(service.store)

@@ -1,0 +1,92 @@
+"""Workers: who is registered, what they hold and offer, and sending them away."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from agentq.coordinator.errors import NotFound
+from agentq.coordinator.model.agent_options import AGENT_LABEL, AGENT_READY, ANY_AGENT_LABEL
+from agentq.coordinator.public_json import group_workers, list_recent_workers, worker_json, worker_state
+from agentq.coordinator.runs.queries import WorkerRecord
+from agentq.coordinator.workers.lease import order_drain
+from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.http import responses
+from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
+from agentq.server.service import ServerService, get_service
+
+router = APIRouter(tags=["workers"], dependencies=[ONLY_KNOWN_PARAMETERS])
+
+WorkerIdPath = Annotated[str, Path(description="The id of a worker.")]
+READ = require_scope("read")
+AdminPrincipal = Annotated[Principal, require_scope("admin")]
+
+
+async def _read_workers(service: ServerService) -> dict[str, list[WorkerRecord]]:
+    return group_workers(await service.ask(service.records.workers))
+
+
+async def _find_worker(service: ServerService, worker: str, *, lately: bool = False) -> list[WorkerRecord]:
+    found = await (service.ask(list_recent_workers, service.records) if lately else _read_workers(service))
+    if worker not in found:
+        raise NotFound(f"There is no worker {worker[:80]!r}; /workers shows those that there are.")
+    return found[worker]
+
+
+@router.get("/workers", summary="List the workers that are registered", dependencies=[READ])
+async def list_workers(
+    request: Request,
+    all_: Annotated[bool, Query(alias="all", description="Also those that left or were lost within the hour.")] = False,
+) -> Response:
+    """What each can do, what it holds, when it was last heard of."""
+    service = get_service(request)
+    found = await (service.ask(list_recent_workers, service.records) if all_ else _read_workers(service))
+    return responses.json_response({"workers": [worker_json(records) for records in found.values()]})
+
+
+@router.get("/workers/{worker}", summary="A worker", dependencies=[READ])
+async def get_worker(request: Request, worker: WorkerIdPath) -> Response:
+    """What it can do, what it holds, when it was last heard of; for an hour after its end, how it ended."""
+    return responses.json_response(worker_json(await _find_worker(get_service(request), worker, lately=True)))
+
+
+@router.post("/workers/{worker}/drain", status_code=202, summary="Let a worker finish, and end")
+async def drain_worker(request: Request, worker: WorkerIdPath, caller: AdminPrincipal) -> Response:
+    """It claims nothing more, finishes or hands back what it holds, and ends."""
+    return await _order_drain(request, worker, caller, hurry=False)
+
+
+@router.post("/workers/{worker}/stop", status_code=202, summary="Let a worker end now")
+async def stop_worker(request: Request, worker: WorkerIdPath, caller: AdminPrincipal) -> Response:
+    """What it runs is stopped and handed back, to run again elsewhere at no cost."""
+    return await _order_drain(request, worker, caller, hurry=True)
+
+
+async def _order_drain(request: Request, worker: str, caller: Principal, *, hurry: bool) -> Response:
+    service = get_service(request)
+    first, *others = await _find_worker(service, worker)
+    detail = f"asked by {caller.name}"
+    await service.ask(order_drain, service.store, first.partition, worker, detail, hurry=hurry)
+    for record in others:
+        with suppress(NotFound):  # it was quick to leave
+            await service.ask(order_drain, service.store, record.partition, worker, detail, hurry=hurry)
+    return responses.json_response({"id": worker, "state": "draining"}, 202)
+
+
+async def list_agent_offers(service: ServerService) -> dict[str, dict[str, Any]]:
+    """The agents that workers offer: who does, and whether they can take its runs now, or are at a usage limit."""
+    found: dict[str, dict[str, Any]] = {}
+    for worker, records in (await _read_workers(service)).items():
+        if worker_state(records) == "silent":
+            continue
+        for label, state in sorted(records[0].identity.labels.items()):
+            if label.startswith(AGENT_LABEL) and label != ANY_AGENT_LABEL:
+                name = label.removeprefix(AGENT_LABEL)
+                offer = found.setdefault(name, {"name": name, "ready": False, "slots": 0, "workers": {}})
+                offer["ready"] |= state == AGENT_READY
+                offer["slots"] += records[0].identity.slots if state == AGENT_READY else 0
+                offer["workers"][worker] = state
+    return dict(sorted(found.items()))

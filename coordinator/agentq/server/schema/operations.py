@@ -1,0 +1,196 @@
+"""What is answered of queues, limits, workers and tokens, and of the server itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from agentq.coordinator.queues.controls import LimitFullPolicy, LimitRate
+from agentq.coordinator.security.tokens import TokenKind, TokenScope
+from agentq.server.schema.view_model import QueueField, ResponseModel, RunIdField, TimeField
+
+
+class QueuePauseView(ResponseModel):
+    """Since when, and why."""
+
+    at: TimeField
+    why: str
+
+
+class QueueView(ResponseModel):
+    """A queue: its runs by state, since when the oldest waits, how many come and end in a minute."""
+
+    queue: QueueField
+    blocked: int
+    scheduled: int
+    pending: Annotated[int, Field(examples=[7])]
+    claimed: int
+    running: Annotated[int, Field(examples=[2])]
+    waiting: int
+    completed: int
+    failed: int
+    cancelled: int
+    skipped: int
+    oldest_at: TimeField | None
+    submitted_a_minute: Annotated[float, Field(examples=[12.0])]
+    ended_a_minute: Annotated[float, Field(examples=[11.5])]
+    paused: QueuePauseView | None
+    drained: QueuePauseView | None
+
+
+class QueueViewPage(ResponseModel):
+    """A page of queues. Without `next` it is the last."""
+
+    queues: list[QueueView]
+    next: str | None
+
+
+class LimitView(ResponseModel):
+    """What there is of a key, how much is taken, and how many wait."""
+
+    key: Annotated[str, Field(examples=["repo:acme"])]
+    max: Annotated[int | None, Field(examples=[3])]
+    rate: LimitRate | None
+    when_full: LimitFullPolicy
+    shut_until: TimeField | None
+    shut_why: str | None
+    held: int
+    waiting: int
+
+
+class LimitViewList(ResponseModel):
+    """All limits."""
+
+    limits: list[LimitView]
+
+
+class WorkerView(ResponseModel):
+    """A worker: what it can do, what it holds, when it was last heard of."""
+
+    id: Annotated[str, Field(examples=["build01-4711-x"])]
+    state: Annotated[Literal["ready", "draining", "silent", "left", "lost"], Field(examples=["ready"])]
+    slots: Annotated[int, Field(examples=[4])]
+    queues: list[QueueField]
+    labels: Annotated[dict[str, str], Field(examples=[{"gpu": "a100"}])]
+    only_matching: bool
+    about: dict[str, JsonValue]
+    seen_at: TimeField
+    lease_until: TimeField | None
+    runs: list[RunIdField]
+    registered_at: TimeField | None
+    runs_ended: Annotated[int, Field(examples=[17])]
+    """The attempts whose end it has reported."""
+    ended_at: TimeField | None
+    """When it left or was declared lost."""
+    ended_why: str | None
+
+
+class WorkerViewList(ResponseModel):
+    """All workers."""
+
+    workers: list[WorkerView]
+
+
+class TokenRateView(ResponseModel):
+    """So many requests in a time."""
+
+    units: Annotated[int, Field(examples=[100])]
+    per_ms: Annotated[int, Field(examples=[1000])]
+    burst: Annotated[int, Field(examples=[100])]
+
+
+class TokenView(ResponseModel):
+    """A token, but for its secret."""
+
+    id: Annotated[str, Field(examples=["3f09c2ab41d7"])]
+    name: Annotated[str, Field(examples=["ci"])]
+    kind: TokenKind
+    scopes: list[TokenScope]
+    queues: list[QueueField]
+    rate: TokenRateView | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
+    created_at: TimeField
+    expires_at: TimeField | None
+    used_at: TimeField | None
+
+
+class CreatedTokenView(TokenView):
+    """A token, with its secret: the only time that it is shown."""
+
+    token: Annotated[str, Field(examples=["aq_client_3f09c2ab41d7_…"])]
+
+
+class RevocationView(ResponseModel):
+    """What has ended with a token, by names and ids."""
+
+    tokens: Annotated[list[str], Field(examples=[["3f09c2ab41d7"]])]
+    """It, unless it was revoked before, and those that it made."""
+    schedules: list[str]
+    webhooks: list[str]
+    sessions: list[str]
+    runs: list[RunIdField]
+
+
+class TokenViewList(ResponseModel):
+    """All tokens, the oldest first."""
+
+    tokens: list[TokenView]
+
+
+class PauseQueueResult(ResponseModel):
+    """Whether anything is claimed from a queue."""
+
+    queue: QueueField
+    paused: bool
+
+
+class DrainQueueResult(ResponseModel):
+    """Whether a queue takes new runs."""
+
+    queue: QueueField
+    drained: Annotated[bool, Field(examples=[True])]
+
+
+class PurgeQueueResult(ResponseModel):
+    """How many runs were cancelled."""
+
+    queue: QueueField
+    cancelled: Annotated[int, Field(examples=[12])]
+
+
+class MoveRunsResult(ResponseModel):
+    """How many runs were moved to another queue."""
+
+    queue: QueueField
+    moved: Annotated[int, Field(examples=[12])]
+
+
+class FairWeightResult(ResponseModel):
+    """How many turns a key gets where others get one."""
+
+    queue: QueueField
+    fair_key: Annotated[str, Field(examples=["acme"])]
+    weight: Annotated[float, Field(examples=[3.0])]
+
+
+class DrainWorkerResult(ResponseModel):
+    """A worker that finishes, and ends."""
+
+    id: Annotated[str, Field(examples=["build01-4711-x"])]
+    state: Literal["draining"]
+
+
+class HealthView(ResponseModel):
+    """That the server lives."""
+
+    status: Literal["healthy"]
+
+
+class ReadinessView(ResponseModel):
+    """Whether the server is of use, and what of it is not."""
+
+    ready: Annotated[bool, Field(examples=[True])]
+    schema_: Annotated[str, Field(alias="schema", examples=["agentq 1.0"])]
+    checks: Annotated[dict[str, str], Field(examples=[{"store": "ok", "events": "ok", "duties": "ok", "server": "ok"}])]

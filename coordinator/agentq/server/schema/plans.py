@@ -1,0 +1,124 @@
+"""What is answered of plans and schedules."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from agentq.coordinator.model.lifecycle import OutcomeClass, State
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.plans.verbs import OnFailedPolicy
+from agentq.coordinator.schedules.verbs import OverlapPolicy
+from agentq.server.schema.view_model import CursorField, ResponseModel, RunIdField, StateField, TimeField
+
+
+class PlanView(ResponseModel):
+    """A plan, and how far it is."""
+
+    id: Annotated[str, Field(examples=["release-3f09c2ab4"])]
+    name: Annotated[str, Field(examples=["release"])]
+    state: Annotated[str, Field(examples=["running"])]
+    on_failed: OnFailedPolicy
+    tasks: Annotated[int, Field(examples=[2])]
+    expected: Annotated[int, Field(examples=[2])]
+    """How many it is to have; fewer are there if its submit was cut."""
+    counts: Annotated[dict[State, int], Field(examples=[{"completed": 1, "running": 1}])]
+    stopped_why: str | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
+    created_at: TimeField
+    ended_at: TimeField | None
+
+
+class PlanViewPage(ResponseModel):
+    """A page of plans, newest first."""
+
+    plans: list[PlanView]
+    next: CursorField
+
+
+class PlanTaskView(ResponseModel):
+    """A task of a plan."""
+
+    id: Annotated[str, Field(examples=["test"])]
+    run: RunIdField
+    agent: Annotated[str | None, Field(examples=["claude"])]
+    state: StateField
+    reason: str | None
+    attempt: int
+    worker: str | None
+    claimed_at: TimeField | None
+    started_at: TimeField | None
+    finished_at: TimeField | None
+    class_: Annotated[OutcomeClass | None, Field(alias="class")]
+    cost_usd: float | None
+
+
+class PlanTaskViewPage(ResponseModel):
+    """A page of tasks, in the order of their plan."""
+
+    tasks: list[PlanTaskView]
+    next: CursorField
+
+
+class AddTasksResult(ResponseModel):
+    """The runs of tasks that were added, by their ids."""
+
+    runs: Annotated[dict[str, RunIdField], Field(examples=[{"docs": "run_01k9zq3c5007m2x4c8r1tnq"}])]
+
+
+class ScheduleView(ResponseModel):
+    """A schedule, and when it is due."""
+
+    name: Annotated[str, Field(examples=["nightly"])]
+    state: Annotated[str, Field(examples=["active"])]
+    why: str | None
+    cron: Annotated[str | None, Field(examples=["30 2 * * *"])]
+    tz: Annotated[str | None, Field(examples=["Europe/Berlin"])]
+    every_ms: int | None
+    at: TimeField | None
+    until: TimeField | None
+    jitter_ms: int | None
+    missed: Annotated[str | None, Field(examples=["none"])]
+    catch_up_ms: int | None
+    overlap: OverlapPolicy
+    next_at: TimeField | None
+    last_at: TimeField | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
+    created_at: TimeField | None
+    paused_at: TimeField | None
+    ended_at: TimeField | None
+    live: list[RunIdField]
+    """The runs of it that have not ended."""
+    spec: RunSpec | None
+
+
+class ScheduleDetailView(ScheduleView):
+    """A schedule, with its next five times."""
+
+    next: list[TimeField]
+
+
+class ScheduleViewList(ResponseModel):
+    """All schedules, by name."""
+
+    schedules: list[ScheduleView]
+
+
+class ScheduleTickView(ResponseModel):
+    """What became of a tick."""
+
+    what: Annotated[str, Field(examples=["fired"])]
+    tick_at: TimeField | None
+    before: TimeField | None
+    at: TimeField
+    run: str | None
+    why: str | None
+
+
+class ScheduleHistoryView(ResponseModel):
+    """What became of a schedule's ticks, newest first."""
+
+    history: list[ScheduleTickView]

@@ -1,0 +1,196 @@
+"""What a request may bring: the models of bodies that are not runs, each strict about what it takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
+
+from agentq.coordinator import bounds as most
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.model.agent_options import AgentBudgets
+from agentq.coordinator.model.field_types import ModelName, Name, Text, TimeoutMs
+from agentq.coordinator.model.lifecycle import QUEUED_STATES, State
+from agentq.coordinator.plans.verbs import OnFailedPolicy, RetrySelection
+from agentq.coordinator.queues.controls import LimitFullPolicy, LimitRate
+from agentq.coordinator.schedules.verbs import OverlapPolicy
+from agentq.coordinator.security.tokens import TokenKind, TokenScope, parse_rate
+
+ReasonText = Annotated[str, StringConstraints(max_length=most.ERROR_CHARACTERS)]
+
+
+class RequestModel(BaseModel):
+    """What is not known is refused, rather than passed over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_narrow(cls, value: Any) -> Any:
+        """Each field that there is none of is a fault that takes time to describe, so too many are one."""
+        if isinstance(value, dict) and len(value) > most.INPUT_ERRORS:
+            raise ValueError(f"it has {len(value)} fields; there are {len(cls.model_fields)}")
+        return value
+
+
+class CancelRunRequest(RequestModel):
+    """Why, and how long its worker may take to confirm it."""
+
+    reason: Annotated[ReasonText, Field(examples=["not needed any more"])] = "cancelled on request"
+    stop_ms: TimeoutMs = most.STOP_MS
+
+
+class SignalRunRequest(RequestModel):
+    """Something for a run to know."""
+
+    name: Annotated[Name, Field(examples=["deployed"])]
+    data: JsonValue = None
+
+
+class ApprovalRequest(RequestModel):
+    """What there is to say beside yes or no."""
+
+    comment: ReasonText = ""
+
+
+class ReasonRequest(RequestModel):
+    """Why it is done: shown to whoever asks."""
+
+    why: ReasonText = ""
+
+
+class CreateSessionRequest(RequestModel):
+    """A conversation with an agent."""
+
+    name: Name | None = None
+    agent: Annotated[Name | None, Field(examples=["claude"])] = None
+    """May be left out for a fork, which has the agent of the session that it goes on from."""
+    cwd: Text | None = None
+    model: ModelName | None = None
+    budgets: AgentBudgets | None = None
+    fork: Name | None = None
+
+
+class ForkSessionRequest(RequestModel):
+    """What to call the other one."""
+
+    name: Name | None = None
+
+
+class CloseSessionRequest(RequestModel):
+    """Whether what is in its line is cancelled, rather than let go on."""
+
+    cancel: bool = False
+
+
+class PutScheduleRequest(RequestModel):
+    """When, by one of `cron`, `every_ms` and `at_ms`; and what. `run` is as a body of `POST /runs`."""
+
+    run: Annotated[dict[str, Any], Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
+    cron: Annotated[str | None, Field(examples=["30 2 * * *"])] = None
+    tz: str = "UTC"
+    every_ms: int | None = None
+    start_ms: int | None = None
+    at_ms: int | None = None
+    until_ms: int | None = None
+    jitter_ms: int = 0
+    missed: str = "none"
+    catch_up_ms: int | None = None
+    overlap: OverlapPolicy = OverlapPolicy.SKIP
+
+
+class PlanTaskRequest(RequestModel):
+    """A task: its id in the plan, its run as a body of `POST /runs`, and the tasks that must complete before it."""
+
+    id: Annotated[Name, Field(examples=["test"])]
+    run: Annotated[dict[str, Any], Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
+    needs: Annotated[tuple[Name, ...], Field(examples=[["build"]], fail_fast=True)] = ()
+    inputs: Annotated[tuple[Name, ...], Field(fail_fast=True)] = ()
+    """Tasks whose outcomes stand in its prompt, its arguments or its environment."""
+
+
+class CreatePlanRequest(RequestModel):
+    """Tasks that depend on each other."""
+
+    name: Annotated[Name, Field(examples=["release"])]
+    on_failed: OnFailedPolicy = "skip"
+    tasks: Annotated[tuple[PlanTaskRequest, ...], Field(min_length=1, fail_fast=True)]
+
+
+class AddTasksRequest(RequestModel):
+    """Tasks to be added."""
+
+    tasks: Annotated[tuple[PlanTaskRequest, ...], Field(min_length=1, fail_fast=True)]
+
+
+class RetryPlanRequest(RequestModel):
+    """Which tasks: those that failed, all that did not complete, or one."""
+
+    which: RetrySelection = "failed"
+    task: Name | None = None
+
+
+class PutLimitRequest(RequestModel):
+    """How much there is of a key: so many runs at once, or so many units in a time, or both."""
+
+    max: Annotated[int | None, Field(ge=0, examples=[3])] = None
+    rate: Annotated[LimitRate | None, BeforeValidator(lambda rate: _parse_rate(rate))] = None
+    """Or in short, as `100/1m`."""
+    when_full: LimitFullPolicy = LimitFullPolicy.QUEUE
+
+
+def _parse_rate(rate: Any) -> Any:
+    return parse_rate(rate)._asdict() if isinstance(rate, str) else rate
+
+
+class ShutLimitRequest(RequestModel):
+    """Until when nobody is let in, and why."""
+
+    until_ms: Annotated[int, Field(le=most.DUE_AT_MS_MAX), AfterValidator(lambda at_ms: _check_future(at_ms))]
+    """A time, in milliseconds since 1970."""
+    why: ReasonText = ""
+
+
+def _check_future(at_ms: int) -> int:
+    if at_ms <= wall_ms():
+        raise ValueError("it is a time to come, in milliseconds since 1970")
+    return at_ms
+
+
+class PurgeQueueRequest(RequestModel):
+    """Which of the runs that wait are cancelled."""
+
+    states: Annotated[tuple[State, ...], Field(examples=[["pending"]], fail_fast=True)] = QUEUED_STATES
+
+
+class MoveRunsRequest(RequestModel):
+    """Where to."""
+
+    to: Annotated[Name, Field(examples=["slow"])]
+
+
+class FairWeightRequest(RequestModel):
+    """So many turns for a key where others get one."""
+
+    fair_key: str
+    weight: Annotated[float, Field(examples=[3])]
+
+
+class CreateTokenRequest(RequestModel):
+    """Who may do what, and until when."""
+
+    name: Annotated[str, Field(examples=["ci"])]
+    scopes: Annotated[tuple[TokenScope, ...], Field(examples=[["submit", "read"]], fail_fast=True)]
+    kind: TokenKind = "client"
+    queues: Annotated[tuple[str, ...], Field(fail_fast=True)] = ()
+    expires_ms: TimeoutMs | None = None
+    rate: Annotated[str | None, Field(examples=["100/1s"])] = None

@@ -1,0 +1,263 @@
+"""What is answered of runs and sessions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from agentq.coordinator.model.agent_options import AgentBudgets
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import AgentSpending, Outcome, RunSpec
+from agentq.coordinator.runs.logs import LogStream
+from agentq.server.http.problems import Problem
+from agentq.server.schema.view_model import (
+    CursorField,
+    OpenResponseModel,
+    QueueField,
+    ResponseModel,
+    RunIdField,
+    StateField,
+    TimeField,
+)
+
+
+class ReceiptView(ResponseModel):
+    """What became of a run that was submitted."""
+
+    id: RunIdField
+    created: Annotated[bool, Field(examples=[True])]
+    """Whether it is new, rather than one that is there with the same dedupe key."""
+
+
+class SubmitResult(ReceiptView):
+    """What became of one run that was submitted."""
+
+    notes: Annotated[list[str], Field(examples=[["There is no limit repo:acme, so it limits nothing."]])]
+    """What is strange about it, though it was taken."""
+
+
+class RefusedReceiptView(ReceiptView):
+    """One of many that the store refused."""
+
+    refused: Problem
+
+
+class SubmitManyResult(ResponseModel):
+    """What became of many, in their order."""
+
+    runs: list[ReceiptView | RefusedReceiptView]
+    notes: list[str]
+    """What is strange about them, though they were taken."""
+
+
+class OutcomeView(ResponseModel):
+    """How it ended."""
+
+    class_: Annotated[OutcomeClass, Field(alias="class")]
+    exit_code: Annotated[int | None, Field(examples=[0])]
+    error: str | None
+    result: JsonValue
+
+
+class AttemptView(ResponseModel):
+    """One try at a run."""
+
+    attempt: Annotated[int, Field(examples=[1])]
+    worker: str | None
+    claimed_at: TimeField | None
+    started_at: TimeField | None
+    ended_at: TimeField | None
+    verb: str | None
+    """What ended it: finish, fail, defer, release, park or lose."""
+    outcome: Outcome | None
+
+
+class WaitView(ResponseModel):
+    """What a run that gave its slot back waits for."""
+
+    signals: list[str]
+    approval: bool
+    children: str | None
+    state: JsonValue
+    until: TimeField | None
+    since: TimeField | None
+
+
+class RunAgentView(ResponseModel):
+    """The agent of a run, and the conversation."""
+
+    name: Annotated[str | None, Field(examples=["claude"])]
+    model: str | None
+    account: str | None
+    session: str | None
+    agent_session: str | None
+    host: str | None
+    stays: bool
+    """Whether the conversation cannot leave its host."""
+    verdict: str | None
+    denials: list[str]
+    spent: AgentSpending | None
+
+
+class RunSummaryView(OpenResponseModel):
+    """A run in a list."""
+
+    id: RunIdField
+    state: StateField
+    reason: str | None
+    queue: QueueField
+    priority: Annotated[int, Field(examples=[5])]
+    demands: dict[str, str | list[str]] | None
+    """In a list that is answered whole those of the other protocol, whose `tags` are a list."""
+    attempt: Annotated[int, Field(examples=[1])]
+    worker: Annotated[str | None, Field(examples=["build01-4711-x"])]
+    created_at: TimeField
+
+
+class RunView(OpenResponseModel):
+    """A run, whole."""
+
+    id: RunIdField
+    kind: Annotated[Literal["command", "function", "agent"], Field(examples=["command"])]
+    state: StateField
+    reason: str | None
+    """What a blocked run waits for, or why it is put off."""
+    queue: QueueField
+    priority: Annotated[int, Field(examples=[5])]
+    attempt: int
+    worker: Annotated[str | None, Field(examples=["build01-4711-x"])]
+    schedule: str | None
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
+    created_at: TimeField
+    due_at: TimeField | None
+    claimed_at: TimeField | None
+    started_at: TimeField | None
+    finished_at: TimeField | None
+    waits_for: WaitView | None
+    agent: RunAgentView | None
+    outcome: OutcomeView | None
+    attempts: list[AttemptView]
+    spec: Annotated[RunSpec, Field(examples=[{"kind": "command", "argv": ["make", "test"]}])]
+    """What differs from the defaults; it can be submitted again."""
+
+
+class RunViewPage(ResponseModel):
+    """A page of runs. It may be short, or empty, and not be the last."""
+
+    runs: list[RunSummaryView]
+    next: CursorField
+
+
+class RunStateView(ResponseModel):
+    """The state that a run is in now."""
+
+    id: RunIdField
+    state: StateField
+
+
+class LogEntryView(ResponseModel):
+    """A piece of what a run wrote."""
+
+    id: Annotated[str, Field(examples=["1895754600000-0"])]
+    at: TimeField
+    attempt: Annotated[int, Field(examples=[1])]
+    stream: LogStream
+    text: Annotated[str, Field(examples=["ok\n"])]
+    from_byte: int
+    """How many bytes of the log come before it."""
+
+
+class LogViewPage(ResponseModel):
+    """A piece of a log."""
+
+    entries: list[LogEntryView]
+    next: Annotated[str, Field(examples=["1895754600000-0"])]
+    """The `after` of the next piece."""
+    ended: bool
+    """Whether this was all that there will be."""
+
+
+class RunResultView(OpenResponseModel):
+    """How a run ended, with the end of what it wrote."""
+
+    id: RunIdField
+    state: StateField
+    outcome: OutcomeView | None
+    tail: Annotated[str | None, Field(examples=["ok\n"])]
+
+
+class AttemptViewList(ResponseModel):
+    """All tries that are kept, the oldest first."""
+
+    attempts: list[AttemptView]
+
+
+class ChildrenView(ResponseModel):
+    """The live children of a run, the oldest hundred by name."""
+
+    live: int
+    runs: list[RunIdField]
+
+
+class ExplanationView(ResponseModel):
+    """Why a run is where it is, the most important sentence first."""
+
+    id: RunIdField
+    state: StateField
+    because: Annotated[list[str], Field(examples=[["No worker serves the queue default."]])]
+
+
+class SessionView(OpenResponseModel):
+    """A conversation with an agent."""
+
+    name: Annotated[str, Field(examples=["review"])]
+    agent: Annotated[str, Field(examples=["claude"])]
+    state: Literal["open", "closed"]
+    live: str | None
+    """The turn that goes on."""
+    turns_in_line: int
+    last: str | None
+    model: str | None
+    cwd: str | None
+    account: str | None
+    host: str | None
+    stays: bool
+    agent_session: str | None
+    forked_from: str | None
+    budgets: AgentBudgets | None
+    spent: AgentSpending
+    made_by: Annotated[str | None, Field(examples=["3f09c2ab41d7"])]
+    """The token that made it, if one did."""
+    created_at: TimeField
+    used_at: TimeField
+    closed_at: TimeField | None
+
+
+class SessionViewPage(ResponseModel):
+    """A page of sessions, the last used first."""
+
+    sessions: list[SessionView]
+    next: CursorField
+
+
+class DialectSessionView(OpenResponseModel):
+    """A session in the words of other systems."""
+
+    session_id: Annotated[str, Field(examples=["ses_0123456789ab"])]
+    session_name: str
+    status: Annotated[str, Field(examples=["finished"])]
+
+
+class DialectSessionViewList(ResponseModel):
+    """All sessions, where neither `limit` nor `cursor` was asked with: in the words of other systems."""
+
+    sessions: list[DialectSessionView]
+
+
+class TurnViewPage(RunViewPage):
+    """A page of a session's turns, newest first."""
+
+    line: list[RunIdField]
+    """Those that have not ended, the first first."""

@@ -1,0 +1,27 @@
+"""What answers share: each has all its names, and examples of what stands under them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentq.coordinator.model.lifecycle import State
+
+RunIdField = Annotated[str, Field(examples=["run_01k9zq3c5007m2x4c8r1tnq"])]
+TimeField = Annotated[str, Field(examples=["2030-01-31T14:30:00.000Z"], json_schema_extra={"format": "date-time"})]
+StateField = Annotated[State, Field(examples=["running"])]
+QueueField = Annotated[str, Field(examples=["default"])]
+CursorField = Annotated[str | None, Field(description="The `cursor` of the page after; none of the last.")]
+
+
+class ResponseModel(BaseModel):
+    """What is answered, with all its names."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, defer_build=True)
+
+
+class OpenResponseModel(ResponseModel):
+    """Beside these names, the same stands in the words of other systems."""
+
+    model_config = ConfigDict(extra="allow")

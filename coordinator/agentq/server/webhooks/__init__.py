@@ -1,0 +1,1 @@
+"""Delivering to webhooks."""

@@ -1,0 +1,1 @@
+"""The WebSocket of remote workers, on the side of the server."""

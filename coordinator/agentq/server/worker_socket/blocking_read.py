@@ -1,0 +1,135 @@
+"""One worker's blocking read, awaited on the loop: while nothing comes it costs a link to the server, and no thread.
+
+It gets what a worker with a link of its own gets: the server wakes one worker for each entry, and claims for it the
+moment the read ends. Where the partitions are spread over several servers, each has a read of its own, and the first
+that ends, ends the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from redis import exceptions
+
+from agentq.coordinator.storage import server_errors
+from agentq.coordinator.storage.blocking_read import read_replies
+from agentq.coordinator.storage.connection import CommandArgument, Connection
+from agentq.coordinator.storage.script_call import ScriptCall, evalsha_command
+from agentq.coordinator.storage.socket_link import Endpoint, SocketLink, send_and_read, send_commands
+
+REPLY_MARGIN_MS = 5_000
+"""How much later than asked a server may answer."""
+CallInThread = Callable[..., Awaitable[Any]]
+"""Calls something that blocks, in a thread."""
+
+
+class WorkerBlockingRead:
+    """A link for one wait at a time. To be used on one loop alone."""
+
+    def __init__(self, connection: Connection, ask: CallInThread) -> None:
+        self._connection = connection
+        self._ask = ask
+        self._link: SocketLink | None = None
+        self._place: Endpoint | None = None
+        self._client = 0
+        self._waiting: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def wait(
+        self, words: Sequence[CommandArgument], block_ms: int, then: ScriptCall | None = None
+    ) -> tuple[Any, Any]:
+        """The reply of a blocking read, and of a script that the server runs behind it, if there is one."""
+        try:
+            link = await self._connected(tuple(words))
+            send_commands(link, tuple(words), *([evalsha_command(then)] if then is not None else []))
+            await self._readable(link, block_ms)
+            reply, after = await self._ask(read_replies, link, then)
+            return reply, after
+        except exceptions.RedisError as fault:
+            if not isinstance(fault, exceptions.ResponseError) or server_errors.needs_rediscovery(fault):
+                self._hang_up()
+            raise self._connection.misled(fault) from fault
+        except BaseException:
+            # A reply may still be on its way, and must not become the answer to something else.
+            self._hang_up()
+            raise
+
+    async def wake(self) -> None:
+        """Have the server end the wait that goes on, so that nothing is lost on the way; said again until it has.
+
+        The first word may overtake the blocking command itself, and then finds nobody to unblock.
+        """
+        if self._waiting is None or self._place is None:
+            return
+        try:
+            await self._ask(self._unblock, self._place, self._client)
+        except exceptions.RedisError:
+            self._hang_up()
+
+    def close(self) -> None:
+        """Give the link up; the server forgets a read that goes on."""
+        self._closed = True
+        self._hang_up()
+
+    async def _connected(self, words: tuple[CommandArgument, ...]) -> SocketLink:
+        place = self._connection.place(words)
+        if self._link is None or self._place != place:
+            self._hang_up()
+            link = self._connection.link(place, REPLY_MARGIN_MS)
+            client = await self._ask(_connect_link, link)
+            if self._closed:
+                link.disconnect()
+                raise exceptions.ConnectionError("the worker has gone")
+            self._link, self._place, self._client = link, place, client
+        return self._link
+
+    async def _readable(self, link: SocketLink, block_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting = waiting = loop.create_future()
+        loop.add_reader(link._sock.fileno(), _resolve_future, waiting)
+        try:
+            async with asyncio.timeout((block_ms + REPLY_MARGIN_MS) / 1000):
+                await waiting
+            if self._link is None:
+                raise exceptions.ConnectionError("the wait was ended by cutting the link")
+        except TimeoutError:
+            raise exceptions.TimeoutError("no reply in time") from None
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        """There is nothing to be read now."""
+        if self._waiting is not None and self._link is not None:
+            asyncio.get_running_loop().remove_reader(self._link._sock.fileno())
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            _resolve_future(waiting)
+
+    def _unblock(self, place: Endpoint, client: int) -> None:
+        messenger = self._connection.link(place)
+        try:
+            send_and_read(messenger, ("CLIENT", "UNBLOCK", client))
+        finally:
+            messenger.disconnect()
+
+    def _hang_up(self) -> None:
+        # The descriptor of a link that was closed may be another's at once.
+        self._rest()
+        if self._link is not None:
+            self._link.disconnect()
+        self._link = self._place = None
+
+
+def _resolve_future(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _connect_link(link: SocketLink) -> int:
+    link.connect()
+    try:
+        return int(send_and_read(link, ("CLIENT", "ID")))
+    except exceptions.ResponseError:
+        return 0  # an ACL forbids it, as it will the unblocking; then a wait is ended by cutting the link

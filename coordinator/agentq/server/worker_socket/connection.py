@@ -1,0 +1,330 @@
+"""`/worker`, once it is open: a worker that cannot reach Redis says here what others say there. Its tasks:
+
+1. Answer questions, several at a time: call a script, if the worker may (see `transport/grants.py`), or wait for what
+   comes to it, which takes no thread.
+2. See now and then that its token is still good.
+3. Take the place of an older connection of the same worker, which it has given up whether or not we know.
+4. Forget it when it goes. Nothing follows from that: its lease tells whether it lives, and its next connection may be
+   to another server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
+from agentq.coordinator.model.lifecycle import TERMINAL_STATES
+from agentq.coordinator.package_version import installed_version
+from agentq.coordinator.storage.blocking_read import UNBLOCK_PAUSE_MS
+from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.workers.stream_read import WatchedStreams, blocking_read_command, read_pending_entries
+from agentq.remote_worker.children import answer_request
+from agentq.remote_worker.messages import (
+    FORBIDDEN,
+    REPLACED,
+    AnswerMessage,
+    AwaitChildMessage,
+    InitMessage,
+    PendingEntriesMessage,
+    ScriptCallMessage,
+    WakeMessage,
+    WatchMessage,
+    WelcomeMessage,
+    WorkerMessage,
+    WorkerQuestion,
+    make_refusal,
+    parse_worker_message,
+)
+from agentq.remote_worker.permissions import WorkerPermissions
+from agentq.remote_worker.remote_store import TIME_SETTINGS
+from agentq.server.http.problems import Denied
+from agentq.server.worker_socket.blocking_read import WorkerBlockingRead
+
+if TYPE_CHECKING:
+    from agentq.server.service import ServerService
+
+TOKEN_RECHECK_MS = 5_000
+"""How long a token that was good is taken to be so on a connection that is open."""
+REQUESTS_MAX = 32
+"""Of one connection at a time, beside those that wait for something; it is not read while there are so many."""
+CHILD_WAITS_MAX = 1_000
+PENDING_TASKS_MAX = CHILD_WAITS_MAX + 2 * REQUESTS_MAX
+"""Beyond so many in all, those that wait take turns, too: the rest stays with the worker, and not in memory here."""
+CLOSE_REASON_BYTES = 120
+"""What a WebSocket may be closed with."""
+
+log = logging.getLogger("agentq.server")
+
+
+class WorkerConnections:
+    """The connections of workers to this server."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str, str | None], WorkerConnection] = {}
+
+    def enter(self, line: WorkerConnection) -> None:
+        """It takes the place of an older one."""
+        older = self._lines.get(line.key)
+        self._lines[line.key] = line
+        if older is not None:
+            older.give_way()
+
+    def leave(self, line: WorkerConnection) -> None:
+        """It is over; one that has taken its place stays."""
+        if self._lines.get(line.key) is line:
+            del self._lines[line.key]
+
+
+class WorkerConnection:
+    """One line of one worker. `recheck` refuses a token that is not good any more."""
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        service: ServerService,
+        init: InitMessage,
+        grants: WorkerPermissions,
+        recheck: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.key = (init.worker, init.line, grants.bound)
+        self._socket = socket
+        self._service = service
+        self._worker = init.worker
+        self._grants = grants
+        self._recheck = recheck
+        self._checked_ms = monotonic_ms()
+        self._vigils: list[WorkerBlockingRead] = []
+        self._watched: int | None = None
+        self._woken = -1
+        self._room = asyncio.Semaphore(REQUESTS_MAX)
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._awaited = 0
+        self._gives_way: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        """Until it goes, or another takes its place."""
+        looking = asyncio.create_task(self._look_after_its_token())
+        try:
+            while True:
+                message = await receive_message(self._socket)
+                if self._gives_way is not None:
+                    return
+                await self._take(message)
+        finally:
+            looking.cancel()
+            self._drop()
+
+    async def _take(self, message: WorkerMessage) -> None:
+        match message:
+            case WakeMessage(id=number):
+                self._wake(number)
+            case InitMessage():
+                raise Invalid("A connection begins once.")
+            case WatchMessage() | AwaitChildMessage() if len(self._under_way) < PENDING_TASKS_MAX:
+                # Waiting takes nobody's turn; of too many it is asked to wait with asking.
+                await self._still_good()
+                self._beside(self._answer(message))
+            case _:
+                await self._still_good()
+                await self._room.acquire()
+                self._beside(self._answer(message)).add_done_callback(lambda _: self._room.release())
+
+    def give_way(self) -> None:
+        """Nothing more is done for it. Whoever is there is told so; if it is nobody, nobody waits for that."""
+        self._drop()
+        self._gives_way = asyncio.create_task(self._hang_up())
+
+    async def _hang_up(self) -> None:
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.close(REPLACED, "another connection of this worker has taken its place")
+
+    def _drop(self) -> None:
+        for vigil in self._vigils:
+            vigil.close()
+        for task in self._under_way:
+            task.cancel()
+
+    async def _still_good(self) -> None:
+        if monotonic_ms() - self._checked_ms >= TOKEN_RECHECK_MS:
+            try:
+                await self._recheck()
+            except Denied:
+                raise
+            except (Unreachable, TryLater, NotAllowed):
+                log.debug("a token could not be looked at")  # a store that cannot be asked cannot be changed either
+            self._checked_ms = monotonic_ms()
+
+    async def _look_after_its_token(self) -> None:
+        """A worker that waits says nothing for long, and would be given what it waits for."""
+        while True:
+            await asyncio.sleep(max(1, self._checked_ms + TOKEN_RECHECK_MS - monotonic_ms()) / 1000)
+            try:
+                await self._still_good()
+            except Denied as denied:
+                self._drop()
+                await close_socket(self._socket, FORBIDDEN, denied)
+                return
+
+    async def _answer(self, question: WorkerQuestion) -> None:
+        try:
+            said = AnswerMessage(id=question.id, reply=await self._reply(question)).to_wire()
+        except AgentqError as error:
+            said = make_refusal(question.id, error).to_wire()
+        except Exception:
+            log.exception("a question of the worker %s could not be answered", self._worker)
+            said = make_refusal(question.id, AgentqError("The coordinator has failed at that; see its log.")).to_wire()
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.send_text(said)
+
+    async def _reply(self, question: WorkerQuestion) -> Any:
+        match question:
+            case ScriptCallMessage():
+                return await self._service.ask(self._call, question)
+            case PendingEntriesMessage(partition=partition, lanes=lanes):
+                return await self._service.ask(self._pending, partition, lanes)
+            case WatchMessage():
+                return await self._watch(question)
+            case AwaitChildMessage():
+                return await self._ended(question)
+            case _:
+                return await self._service.ask(answer_request, self._service.queue, self._grants, question)
+
+    def _call(self, call: ScriptCallMessage) -> Any:
+        store, grants = self._service.store, self._grants
+        self._check_partition(call.partition)
+        reply = store.call(call.script, call.partition, *grants.checked(call.script, call.words))
+        return grants.heard(call.script, reply)
+
+    def _pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
+        self._check_partition(partition)
+        return (
+            read_pending_entries(self._service.store, partition, self._worker, self._grants.lanes(lanes, former=True))
+            if lanes
+            else []
+        )
+
+    def _check_partition(self, partition: int) -> None:
+        if partition not in self._service.store.partitions():
+            raise Invalid(f"There is no partition {partition} here.")
+
+    # ---- waiting
+
+    async def _ended(self, asked: AwaitChildMessage) -> bool:
+        """Whether a child has ended; as soon as it has, or when the time is over."""
+        if self._awaited >= CHILD_WAITS_MAX:
+            raise TryLater(f"This worker waits for {CHILD_WAITS_MAX} children at once, which is the most.")
+
+        async def look() -> bool | None:
+            state = await self._service.ask(answer_request, self._service.queue, self._grants, asked)
+            return True if state in TERMINAL_STATES else None
+
+        self._awaited += 1
+        try:
+            with self._service.tides.of_run(asked.child) as watch:
+                return bool(await self._service.until(watch, look, asked.within_ms / 1000))
+        finally:
+            self._awaited -= 1
+
+    async def _watch(self, watch: WatchMessage) -> Any:
+        if self._watched is not None:
+            raise TryLater("This worker waits already; one wait at a time.")
+        if self._woken == watch.id:
+            return None, None
+        self._watched = watch.id
+        try:
+            return await self._waited(watch)
+        finally:
+            self._watched = None
+
+    def _wake(self, number: int) -> None:
+        """End a wait; the word may have come before the question."""
+        self._woken = number
+        if self._watched == number:
+            self._beside(self._wake_all(number))
+
+    async def _wake_all(self, number: int | None) -> None:
+        while self._watched == number:
+            await asyncio.gather(*(vigil.wake() for vigil in self._vigils))
+            await asyncio.sleep(UNBLOCK_PAUSE_MS / 1000)
+
+    def _beside(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(act)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def _waited(self, watch: WatchMessage) -> tuple[list[tuple[int, str | None, Any]], Any]:
+        store = self._service.store
+        streams, words = await self._service.ask(self._streams, watch)
+        if watch.id == self._woken:
+            return [], None
+        groups = [streams] if not store.connection.is_spread else _group_by_partition(streams)
+        while len(self._vigils) < len(groups):
+            self._vigils.append(WorkerBlockingRead(store.connection, self._service.ask))
+        then = None if words is None else store.worded("worker/claim", min(watch.lanes), *words)
+        waits = [
+            asyncio.ensure_future(
+                vigil.wait(blocking_read_command(self._worker, group, watch.block_ms), watch.block_ms, then)
+            )
+            for vigil, group in zip(self._vigils, groups, strict=False)
+        ]
+        if len(waits) > 1:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            self._wake(watch.id)
+        try:
+            replies = await asyncio.gather(*waits)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        came = [(*streams[key], entries) for reply, _ in replies for key, entries in reply or ()]
+        return came, self._grants.heard("claim", replies[0][1])
+
+    def _streams(self, watch: WatchMessage) -> tuple[WatchedStreams, list[CommandArgument] | None]:
+        """What to block on, and the words of the claim that follows; checked in a thread, as it may ask the server."""
+        store, streams = self._service.store, WatchedStreams()
+        for partition, lanes in watch.lanes.items():
+            self._check_partition(partition)
+            streams[store.key(partition, "worker_inbox", self._worker)] = (partition, None)
+            for lane in self._grants.lanes(lanes):
+                streams[store.key(partition, "lane", lane)] = (partition, lane)
+        if not streams or (watch.claim is not None and len(watch.lanes) > 1):
+            raise Invalid("A wait is for one partition at least, and a claim after it in one.")
+        return streams, None if watch.claim is None else self._grants.checked("worker/claim", watch.claim)
+
+
+def _group_by_partition(streams: WatchedStreams) -> list[WatchedStreams]:
+    groups: dict[int, WatchedStreams] = {}
+    for key, place in streams.items():
+        groups.setdefault(place[0], {})[key] = place
+    return list(groups.values())
+
+
+def build_welcome(settings: Settings) -> WelcomeMessage:
+    """What holds here."""
+    times = {name: getattr(settings, name) for name in TIME_SETTINGS}
+    return WelcomeMessage(
+        version=installed_version(), namespace=settings.namespace, partitions=settings.partitions, **times
+    )
+
+
+async def close_socket(socket: WebSocket, code: int, error: AgentqError) -> None:
+    """End a connection, and say why."""
+    text = str(error) if not isinstance(error, Unreachable) else "its store cannot be reached at the moment"
+    with suppress(RuntimeError, WebSocketDisconnect):  # it was closed meanwhile
+        await socket.close(code, text.encode()[:CLOSE_REASON_BYTES].decode(errors="ignore"))
+
+
+async def receive_message(socket: WebSocket) -> WorkerMessage:
+    """The next message."""
+    frame = await socket.receive()
+    if frame["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(frame.get("code", 1006))
+    return parse_worker_message(frame.get("text") or frame.get("bytes") or "")

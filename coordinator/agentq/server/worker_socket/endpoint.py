@@ -1,0 +1,86 @@
+"""`/worker`: the transport of workers that do not reach Redis. Who it is, whether it may be that, and then its line."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from agentq.coordinator.errors import AgentqError, Invalid, NotAllowed, TryLater, Unreachable
+from agentq.coordinator.security.tokens import TokenScope
+from agentq.remote_worker.messages import (
+    BAD_MESSAGE,
+    FORBIDDEN,
+    PROTOCOL_VERSION,
+    RESTARTING,
+    TOO_SLOW,
+    WORKER_PATH,
+    WRONG_PROTOCOL,
+    InitMessage,
+)
+from agentq.remote_worker.permissions import WorkerPermissions
+from agentq.server.auth.access_control import Principal, RequiredScope
+from agentq.server.worker_socket.connection import (
+    CLOSE_REASON_BYTES,
+    WorkerConnection,
+    WorkerConnections,
+    build_welcome,
+    close_socket,
+    receive_message,
+)
+
+if TYPE_CHECKING:
+    from agentq.server.service import ServerService
+
+INIT_TIMEOUT_S = 5.0
+
+router = APIRouter()
+require_work = RequiredScope(TokenScope.WORK, by_queue=True, bound=True)
+
+
+@router.websocket(WORKER_PATH)
+async def connect_worker(socket: WebSocket, principal: Annotated[Principal, Depends(require_work)]) -> None:
+    """The connection of a worker that does not reach the store: `agentq worker --connect`"""
+    await socket.accept()
+    with suppress(WebSocketDisconnect):  # it has gone
+        await _serve_and_close(socket, principal)
+
+
+async def _serve_and_close(socket: WebSocket, principal: Principal) -> None:
+    try:
+        await _serve_connection(socket, principal)
+    except TimeoutError:
+        await close_socket(socket, TOO_SLOW, TryLater(f"A worker says who it is within {INIT_TIMEOUT_S:g} s."))
+    except (Unreachable, TryLater) as error:
+        await close_socket(socket, RESTARTING, error)
+    except NotAllowed as error:
+        await close_socket(socket, FORBIDDEN, error)
+    except AgentqError as error:
+        await close_socket(socket, BAD_MESSAGE, error)
+
+
+async def _serve_connection(socket: WebSocket, principal: Principal) -> None:
+    service: ServerService = socket.app.state.service
+    async with asyncio.timeout(INIT_TIMEOUT_S):
+        init = await receive_message(socket)
+    if not isinstance(init, InitMessage):
+        raise Invalid("A worker begins with who it is.")
+    if init.protocol != PROTOCOL_VERSION:
+        sentence = (
+            f"It speaks version {PROTOCOL_VERSION} of the protocol, not {init.protocol} as agentq {init.version}."
+        )
+        await socket.close(WRONG_PROTOCOL, sentence[:CLOSE_REASON_BYTES])
+        return
+    grants = WorkerPermissions(service.store, service.settings, init.worker, principal.bound, principal.queues)
+    await service.ask(grants.admit)
+    lines: WorkerConnections = socket.app.state.lines
+    line = WorkerConnection(socket, service, init, grants, lambda: require_work(socket))
+    lines.enter(line)
+    try:
+        await socket.send_text(build_welcome(service.settings).to_wire())
+        await line.serve()
+    finally:
+        lines.leave(line)

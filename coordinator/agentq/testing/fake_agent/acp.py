@@ -1,0 +1,298 @@
+"""The stand-in as an agent of the Agent Client Protocol, version 1: JSON-RPC on stdin and stdout, a line each.
+
+Messages are taken in a thread of their own, so that a turn can be cancelled, and questions answered, while it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from agentq.testing.fake_agent.protocol import FakeTurn, TurnEnded
+from agentq.testing.fake_agent.step_runner import StepRunner
+from agentq.testing.fake_agent.transcript import TranscriptFile, claude_home, folder_slug
+
+VERSION = "0.1 (Stand-in)"
+AUTH_REQUIRED, NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR, METHOD_NOT_FOUND = -32000, -32002, -32602, -32603, -32601
+TOOL_KINDS = {"Write": "edit", "Edit": "edit", "Bash": "execute", "Read": "read"}
+STOP_REASONS = {
+    "done": "end_turn",
+    "turns": "max_turn_requests",
+    "context": "max_tokens",
+    "refused": "refusal",
+    "interrupted": "cancelled",
+}
+ERROR_MESSAGES = {
+    "throttled": "API Error: Request rejected (429)",
+    "overloaded": "API Error: 529 Overloaded",
+    "credit": "Credit balance is too low",
+}
+
+
+class AgentRpcError(Exception):
+    """A request that gets an error for an answer."""
+
+    def __init__(self, code: int, message: str, details: object = None) -> None:
+        super().__init__(message)
+        self.told = {"code": code, "message": message} | ({"data": details} if details is not None else {})
+
+
+def main(argv: list[str]) -> int:
+    """One process of it, until nobody asks any more."""
+    words = argparse.ArgumentParser(prog="standin --as acp", description=__doc__)
+    words.add_argument("--mute", action="store_true", help="take everything, and answer nothing")
+    words.add_argument("-v", "--version", action="version", version=VERSION)
+    return FakeAcpAgent(mute=words.parse_args(argv).mute).live()
+
+
+class FakeAcpAgent:
+    """The process: its sessions, and the wire."""
+
+    def __init__(self, *, mute: bool = False) -> None:
+        self.mute = mute
+        self.sessions: dict[str, FakeAcpSession] = {}
+        self.at_work: FakeAcpSession | None = None
+        self.lingers_ms: int | None = None
+        self._requests = queue.SimpleQueue[dict[str, Any] | None]()
+        self._answers: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._writing = threading.Lock()
+        self._number = 0
+
+    def live(self) -> int:
+        """Answer one request after the other."""
+        signal.signal(signal.SIGTERM, lambda *_: self._struck(128 + signal.SIGTERM))
+        signal.signal(signal.SIGINT, lambda *_: self._struck(128 + signal.SIGINT))
+        threading.Thread(target=self._listen, daemon=True).start()
+        while (request := self._requests.get()) is not None:
+            self._answer(request)
+        if self.lingers_ms is not None:
+            threading.Event().wait(self.lingers_ms / 1000 or None)
+        return 0
+
+    def _struck(self, code: int) -> None:
+        if self.at_work:
+            self.at_work.actor.strike(lambda: os._exit(code))
+        else:
+            os._exit(code)
+
+    # ---- the wire
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue
+            if "method" not in message:
+                if waiting := self._answers.pop(message["id"], None):
+                    waiting.put(message)
+            elif message["method"] == "session/cancel":
+                self._cancel()
+            elif not self.mute:
+                self._requests.put(message)
+        self._cancel()  # Nobody is there any more.
+        self._requests.put(None)
+
+    def _cancel(self) -> None:
+        if self.at_work:
+            self.at_work.actor.interrupted.set()
+            self.at_work.actor.end_tool()
+        for number in list(self._answers):
+            self._answers.pop(number).put({"result": {"outcome": {"outcome": "cancelled"}}})
+
+    def send(self, **message: object) -> None:
+        with self._writing:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """A request of ours, and its answer."""
+        self._number += 1
+        self._answers[self._number] = answer = queue.SimpleQueue[dict[str, Any]]()
+        self.send(id=self._number, method=method, params=params)
+        return dict(answer.get().get("result") or {})
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        methods = {
+            "initialize": self._initialize,
+            "authenticate": lambda _params: {},
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/set_model": self._set_model,
+            "session/set_mode": lambda _params: {},
+            "session/prompt": self._prompt,
+        }
+        try:
+            if request["method"] not in methods:
+                raise AgentRpcError(METHOD_NOT_FOUND, f"Method not found: {request['method']}")
+            told: dict[str, Any] = {"result": methods[request["method"]](request.get("params") or {})}
+        except AgentRpcError as fault:
+            told = {"error": fault.told}
+        if "id" in request:
+            self.send(id=request["id"], **told)
+
+    # ---- what it is asked
+
+    def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "protocolVersion": min(1, int(params.get("protocolVersion", 1))),
+            "agentCapabilities": {"loadSession": True, "promptCapabilities": {}, "mcpCapabilities": {}},
+            "agentInfo": {"name": "standin", "title": "Stand-in", "version": VERSION},
+            "authMethods": [],
+        }
+
+    def _new(self, params: dict[str, Any]) -> dict[str, Any]:
+        file = claude_home() / "projects" / folder_slug(params["cwd"]) / f"{uuid4()}.jsonl"
+        session = FakeAcpSession(self, TranscriptFile(file))
+        self.sessions[session.id] = session
+        models = [{"modelId": name, "name": name} for name in ("standin-1", "standin-2")]
+        return {"sessionId": session.id, "models": {"availableModels": models, "currentModelId": "standin-1"}}
+
+    def _load(self, params: dict[str, Any]) -> dict[str, Any]:
+        known = sorted((claude_home() / "projects").glob(f"*/{params['sessionId']}.jsonl"))
+        if not known:
+            raise AgentRpcError(NOT_FOUND, "Resource not found", {"uri": params["sessionId"]})
+        session = self.sessions[params["sessionId"]] = FakeAcpSession(self, TranscriptFile(known[0]))
+        session.replay()
+        return {}
+
+    def _set_model(self, params: dict[str, Any]) -> dict[str, Any]:
+        self._session(params).turn.model = params["modelId"]
+        return {}
+
+    def _prompt(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = self.at_work = self._session(params)
+        prompt = "\n".join(str(block.get("text") or "") for block in params["prompt"])
+        try:
+            return session.live(prompt)
+        finally:
+            self.at_work = None
+            self.lingers_ms = session.actor.lingers_ms
+
+    def _session(self, params: dict[str, Any]) -> FakeAcpSession:
+        if params.get("sessionId") not in self.sessions:
+            raise AgentRpcError(INVALID_PARAMS, "Invalid params", {"sessionId": params.get("sessionId")})
+        return self.sessions[params["sessionId"]]
+
+
+class FakeAcpSession:
+    """One conversation, and a tongue for it."""
+
+    def __init__(self, agent: FakeAcpAgent, talk: TranscriptFile) -> None:
+        self.agent = agent
+        self.talk = talk
+        self.turn = FakeTurn("", may=None)
+        self.actor = StepRunner(self)
+        self._before = talk.totals()
+
+    @property
+    def id(self) -> str:
+        return self.talk.id
+
+    def live(self, prompt: str) -> dict[str, Any]:
+        """A whole turn; how it stopped."""
+        model, self.turn = self.turn.model, FakeTurn(prompt, may=None)
+        self.turn.model = model
+        self.actor = StepRunner(self)
+        self._before = self.talk.totals()
+        self.talk.add("user", message={"role": "user", "content": prompt})
+        over = self.actor.act(prompt)
+        cost = self._before.get("cost", 0) + self.turn.spent.cost_usd
+        read = self._before.get("read", 0) + self.turn.spent.input_tokens + self.turn.spent.output_tokens
+        self.talk.add("totals", totals={"cost": cost, "read": read})
+        if cost or read:
+            self._update("usage_update", used=read, size=200_000, cost={"amount": cost, "currency": "USD"})
+        if over.why in STOP_REASONS:
+            return {"stopReason": STOP_REASONS[over.why]}
+        raise _turn_error(over)
+
+    def replay(self) -> None:
+        """Tell all that was said before."""
+        for line in self.talk.lines():
+            if line["type"] in ("user", "assistant"):
+                kind = "user_message_chunk" if line["type"] == "user" else "agent_message_chunk"
+                self._update(kind, content={"type": "text", "text": line["message"]["content"]})
+
+    # ---- the tongue
+
+    def begin(self) -> None:
+        """There is nothing to say: whoever asks knows."""
+
+    def say(self, text: str) -> None:
+        self.turn.spent.turns += 1
+        self.talk.add("assistant", message={"role": "assistant", "content": text})
+        self._update("agent_message_chunk", content={"type": "text", "text": text})
+
+    def think(self, text: str) -> None:
+        self._update("agent_thought_chunk", content={"type": "text", "text": text})
+
+    def plan(self, items: list[str]) -> None:
+        entries = [{"content": item, "priority": "medium", "status": "pending"} for item in items]
+        self._update("plan", entries=entries)
+
+    def call(self, tool: str, about: dict[str, Any]) -> str:
+        self.turn.spent.turns += 1
+        use = f"call_{uuid4().hex[:12]}"
+        self._update("tool_call", toolCallId=use, status="pending", rawInput=about, **_describe_tool_call(tool, about))
+        return use
+
+    def allowed(self, use: str, tool: str) -> bool:
+        """It asks, every time."""
+        options = [
+            {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
+            {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
+            {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
+        ]
+        call = {"toolCallId": use, "title": tool, "kind": TOOL_KINDS.get(tool, "other"), "status": "pending"}
+        told = self.agent.ask(
+            "session/request_permission", {"sessionId": self.id, "toolCall": call, "options": options}
+        )
+        outcome = told.get("outcome") or {}
+        if outcome.get("outcome") == "cancelled":
+            raise TurnEnded("interrupted")
+        return outcome.get("optionId") in ("allow", "always")
+
+    def denied(self, use: str, _tool: str, _about: dict[str, Any]) -> None:
+        self._update("tool_call_update", toolCallId=use, status="failed")
+
+    def returned(self, use: str, _tool: str, text: str, *, ok: bool) -> None:
+        content = [{"type": "content", "content": {"type": "text", "text": text}}]
+        self._update("tool_call_update", toolCallId=use, status="completed" if ok else "failed", content=content)
+
+    def wake(self, _delay_ms: int, _prompt: str) -> bool:
+        self.say("I cannot be woken.")
+        return False
+
+    def answer(self, value: object) -> None:
+        self.say(json.dumps(value))
+
+    def prompts(self) -> list[str]:
+        return self.talk.prompts()
+
+    def _update(self, what: str, **fields: object) -> None:
+        self.agent.send(
+            method="session/update", params={"sessionId": self.id, "update": {"sessionUpdate": what, **fields}}
+        )
+
+
+def _describe_tool_call(tool: str, about: dict[str, Any]) -> dict[str, Any]:
+    title = about.get("command") or about.get("file_path") or tool
+    shown: dict[str, Any] = {"title": title, "kind": TOOL_KINDS.get(tool, "other")}
+    return shown | ({"locations": [{"path": about["file_path"]}]} if "file_path" in about else {})
+
+
+def _turn_error(over: TurnEnded) -> AgentRpcError:
+    if over.why == "auth":
+        return AgentRpcError(AUTH_REQUIRED, "Authentication required")
+    if over.until_ms is not None:
+        reset = f"{datetime.fromtimestamp(over.until_ms / 1000, UTC):%-I:%M%p}".lower()
+        return AgentRpcError(INTERNAL_ERROR, f"Internal error: You've hit your 5-hour limit · resets {reset} (UTC)")
+    return AgentRpcError(INTERNAL_ERROR, f"Internal error: {over.text or ERROR_MESSAGES.get(over.why, 'It failed.')}")

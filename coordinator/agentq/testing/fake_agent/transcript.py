@@ -1,0 +1,65 @@
+"""Conversations on disk, as agents keep them: a file of JSON lines for each, where they look for it again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class TranscriptFile:
+    """One file. Each line is a prompt, an answer, or what has been spent so far."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @property
+    def id(self) -> str:
+        return self.file.stem
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All of it; a last line that was cut off by a crash is passed over."""
+        if not self.file.exists():
+            return []
+        whole = self.file.read_text(encoding="utf-8").rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def prompts(self) -> list[str]:
+        return [line["message"]["content"] for line in self.lines() if line["type"] == "user"]
+
+    def totals(self) -> Mapping[str, float]:
+        """What has been spent in all of it."""
+        told = [line["totals"] for line in self.lines() if line["type"] == "totals"]
+        return told[-1] if told else {}
+
+    def add(self, kind: str, **fields: object) -> None:
+        """Append a line, whole or not at all."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({"type": kind, "sessionId": self.id, **fields}, ensure_ascii=False) + "\n"
+        with self.file.open("a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line)
+
+    def copy(self, other: TranscriptFile) -> None:
+        """Go on from another one, as this one."""
+        for line in other.lines():
+            self.add(**{**line, "kind": line["type"], "sessionId": self.id})
+
+
+def folder_slug(folder: str) -> str:
+    """What Claude makes of a folder's name."""
+    return re.sub(r"[^A-Za-z0-9]", "-", folder)
+
+
+def claude_home() -> Path:
+    """Where Claude keeps everything."""
+    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+
+
+def codex_home() -> Path:
+    """Where Codex keeps everything."""
+    return Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")

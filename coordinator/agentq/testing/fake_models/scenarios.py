@@ -1,0 +1,224 @@
+"""What the model does: said by a line of the newest prompt, `SCN:word argument`, and by how far it has come with it.
+
+Nothing is remembered between two requests. An agent sends its whole conversation every time, and what has been done
+already is counted from that. With no such line, the model says which prompt of the conversation it has read.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from agentq.coordinator.clock import wall_ms
+
+SCENARIO_PATTERN = re.compile(r"\bSCN:([\w-]+)[ \t]*([^\n]*)")
+FOLDER_PATTERN = re.compile(r"(?:[Ww]orking directory:|<cwd>)\s*(/[^\s<]+)")
+FILE_TEXT = "made by the stub\n"
+FIVE_HOURS_S = 5 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConversation:
+    """What an agent sent, whatever the dialect."""
+
+    prompts: tuple[str, ...]
+    """What was asked, the newest last."""
+    done: int
+    """Tools that were used since the newest of them."""
+    tools: tuple[str, ...]
+    """The names of the tools that it offers."""
+    system: str
+    model: str
+    refused: int = 0
+    """How many of its requests with this same prompt were refused before."""
+
+    @property
+    def prompt(self) -> str:
+        return self.prompts[-1] if self.prompts else ""
+
+    @property
+    def scenario(self) -> tuple[str, str]:
+        """The word of the newest prompt, and its argument."""
+        found = SCENARIO_PATTERN.search(self.prompt)
+        return (found[1], found[2].strip()) if found else ("text", "")
+
+
+@dataclass(frozen=True, slots=True)
+class TextAnswer:
+    """It says something, word by word, and that is its turn."""
+
+    text: str
+    pause_s: float = 0
+    """Before each word."""
+    stop: str = "end"
+    """`end`, `refusal` or `length`."""
+    cut: bool = False
+    """The connection breaks in the middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """It uses a tool of the agent."""
+
+    tool: str
+    input: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """The service does not let it get that far."""
+
+    why: str
+    """`throttled`, `quota`, `overloaded`, `auth`, `credit`, `context` or `input`."""
+    after_s: int = 0
+    """How soon to come again; for a quota, when it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The request is taken, and nothing ever comes."""
+
+
+ModelAnswer = TextAnswer | ToolUse | ErrorAnswer | NoAnswer
+
+
+def choose_answer(talk: ModelConversation) -> ModelAnswer:
+    """What the model does next."""
+    word, argument = talk.scenario
+    return SCENARIOS.get(word, _unknown_scenario)(talk, argument)
+
+
+def _unknown_scenario(talk: ModelConversation, _argument: str) -> ModelAnswer:
+    return TextAnswer(f"There is no scenario {talk.scenario[0]}. These are: {', '.join(SCENARIOS)}.")
+
+
+def _text(talk: ModelConversation, argument: str) -> ModelAnswer:
+    return TextAnswer(argument or f"Prompt {len(talk.prompts)} was: {talk.prompt.strip()[:200]}")
+
+
+def _tool(talk: ModelConversation, path: str) -> ModelAnswer:
+    path = path or "made.txt"
+    return TextAnswer(f"I wrote {path}.") if talk.done else _write_file(talk, path)
+
+
+def _shell(talk: ModelConversation, command: str) -> ModelAnswer:
+    return TextAnswer("I ran it.") if talk.done else _run_command(talk, command or "true")
+
+
+def _toolloop(talk: ModelConversation, times: str) -> ModelAnswer:
+    if times and talk.done >= int(times):
+        return TextAnswer(f"I used it {talk.done} times.")
+    return _write_file(talk, f"made-{talk.done}.txt")
+
+
+def _toolsleep(talk: ModelConversation, seconds: str) -> ModelAnswer:
+    """Whoever goes on after an interruption is not put to sleep again."""
+    if len(talk.prompts) > 1:
+        return TextAnswer(f"I go on, with prompt {len(talk.prompts)}.")
+    # Claude refuses a plain `sleep`.
+    return (
+        TextAnswer("I slept.") if talk.done else _run_command(talk, f"timeout {int(seconds or 600)} tail -f /dev/null")
+    )
+
+
+def _wakeup(talk: ModelConversation, argument: str) -> ModelAnswer:
+    if talk.done or "ScheduleWakeup" not in talk.tools:
+        return TextAnswer("I shall go on later.")
+    seconds, _, prompt = argument.partition(" ")
+    asked = {
+        "delaySeconds": int(seconds or 60),
+        "reason": "the build needs a while",
+        "prompt": prompt or "Go on: SCN:text It is done.",
+    }
+    return ToolUse("ScheduleWakeup", asked)
+
+
+def _slow(_talk: ModelConversation, seconds: str) -> ModelAnswer:
+    return TextAnswer("one two three four five six seven eight nine ten", pause_s=float(seconds or 3) / 10)
+
+
+def _error_scenario(why: str, after_s: int = 0) -> Callable[[ModelConversation, str], ModelAnswer]:
+    """`SCN:429 2` refuses twice and then answers; without a number, always."""
+
+    def refuse(talk: ModelConversation, times: str) -> ModelAnswer:
+        if times and talk.refused >= int(times):
+            return TextAnswer(f"I was let in after {talk.refused} refusals.")
+        return ErrorAnswer(why, after_s)
+
+    return refuse
+
+
+def _quota(_talk: ModelConversation, seconds: str) -> ModelAnswer:
+    return ErrorAnswer("quota", int(seconds or FIVE_HOURS_S))
+
+
+Scenario = Callable[[ModelConversation, str], ModelAnswer]
+SCENARIOS: dict[str, Scenario] = {
+    "text": _text,
+    "tool": _tool,
+    "shell": _shell,
+    "toolloop": _toolloop,
+    "toolsleep": _toolsleep,
+    "wakeup": _wakeup,
+    "slow": _slow,
+    "hang": lambda _talk, _argument: NoAnswer(),
+    "cut": lambda _talk, _argument: TextAnswer("This will not be said to its end.", cut=True),
+    "refusal": lambda _talk, _argument: TextAnswer("I cannot help with that.", stop="refusal"),
+    "length": lambda _talk, _argument: TextAnswer("This is as far as I may", stop="length"),
+    "429": _error_scenario("throttled", 1),
+    "529": _error_scenario("overloaded"),
+    "401": _error_scenario("auth"),
+    "credit": _error_scenario("credit"),
+    "context": _error_scenario("context"),
+    "400": _error_scenario("input"),
+    "quota": _quota,
+}
+
+
+# ---- tools: what each agent calls those two that every one has
+
+
+def _print_command(path: str, text: str) -> str:
+    return f"printf %s {shlex.quote(text)} > {shlex.quote(path)}"
+
+
+WRITERS: dict[str, Callable[[str, str], dict[str, object]]] = {
+    "Write": lambda path, text: {"file_path": path, "content": text},
+    "write": lambda path, text: {"filePath": path, "content": text},
+    "write_file": lambda path, text: {"file_path": path, "content": text},
+    "exec_command": lambda path, text: {"cmd": _print_command(path, text)},
+    "shell_command": lambda path, text: {"command": _print_command(path, text)},
+    "shell": lambda path, text: {"command": ["sh", "-c", _print_command(path, text)]},
+}
+SHELLS: dict[str, Callable[[str], dict[str, object]]] = {
+    "Bash": lambda command: {"command": command, "description": "Run it"},
+    "bash": lambda command: {"command": command, "description": "Run it"},
+    "run_shell_command": lambda command: {"command": command, "description": "Run it"},
+    "exec_command": lambda command: {"cmd": command},
+    "shell_command": lambda command: {"command": command},
+    "shell": lambda command: {"command": ["sh", "-c", command]},
+}
+
+
+def _write_file(talk: ModelConversation, path: str) -> ModelAnswer:
+    found = FOLDER_PATTERN.search(talk.system) or FOLDER_PATTERN.search("\n".join(talk.prompts))
+    whole = str(PurePosixPath(found[1]) / path) if found else path
+    for name, make in WRITERS.items():
+        if name in talk.tools:
+            return ToolUse(name, make(whole, FILE_TEXT))
+    return TextAnswer("I was given no tool that writes.")
+
+
+def _run_command(talk: ModelConversation, command: str) -> ModelAnswer:
+    for name, make in SHELLS.items():
+        if name in talk.tools:
+            return ToolUse(name, make(command))
+    return TextAnswer("I was given no tool that runs commands.")
+
+
+def quota_reset_s(refusal: ErrorAnswer) -> int:
+    """When a quota ends, in seconds since 1970."""
+    return wall_ms() // 1000 + refusal.after_s

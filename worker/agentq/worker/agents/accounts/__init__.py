@@ -1,0 +1,1 @@
+"""Accounts of agents: limits, when they reset, which fault is whose."""

@@ -1,0 +1,94 @@
+"""Which agents a worker can take runs of at the moment, and who is billed next. Its tasks:
+
+1. Choose an account whose gate is open, in the order in which the profile has them.
+2. When an account has met its limit, shut its gate, for every worker that uses it.
+3. Withdraw an agent from what the worker offers while all its accounts here are shut, so that runs wait where another
+   worker, with another account, may take them; and offer it again as soon as one opens, in its time or by hand.
+
+Beside what each attempt asks before it begins, nothing is asked of the server while no gate is known to be shut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from agentq.coordinator.clock import wall_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.worker.agents.accounts.billing import build_gate_key, order_accounts
+from agentq.worker.agents.profiles.installed import InstalledAgents
+from agentq.worker.agents.profiles.registry import ProfileRegistry
+
+GATE_POLL_MS = 5_000
+"""How often gates that are shut are looked at: somebody may open one by hand."""
+
+
+class AgentAvailability:
+    """Lives on the worker's event loop; what asks the server does so in a thread."""
+
+    def __init__(
+        self, flow: QueueControls, profiles: ProfileRegistry, installed: InstalledAgents, changed: Callable[[], None]
+    ) -> None:
+        self._flow = flow
+        self._profiles = profiles
+        self._installed = installed
+        self._changed = changed
+        self._shut: dict[str, int] = {}
+        """Gates by when they open."""
+        self._looking: asyncio.Task[None] | None = None
+
+    def labels(self) -> dict[str, str]:
+        """What the worker offers."""
+        return self._installed.labels(name for name in self._installed.programs if self._is_shut(name))
+
+    def read(self, agent: str) -> dict[str, int]:
+        """Until when each account of an agent is shut, as the server has it; asked in a thread."""
+        return {limit.key: limit.shut_until_ms or 0 for limit in self._flow.limits(self._gates(agent))}
+
+    def shut(self, agent: str, account: str, until_ms: int, why: str) -> dict[str, int]:
+        """An account lets nobody in before then; said in a thread. Returns what is known now, as `read` does."""
+        self._flow.shut(build_gate_key(agent, account), until_ms, why)
+        return self.read(agent)
+
+    def note(self, gates: Mapping[str, int]) -> None:
+        """Something was read."""
+        before, now_ms = self.labels(), wall_ms()
+        for key, until_ms in gates.items():
+            if until_ms > now_ms:
+                self._shut[key] = until_ms
+            else:
+                self._shut.pop(key, None)
+        if self._shut and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.ensure_future(self._keep_looking())
+        if self.labels() != before:
+            self._changed()
+
+    def first_open(self, agent: str, accounts: Sequence[str]) -> str | None:
+        """The account to use now; None if these are all shut."""
+        return next((account for account in accounts if build_gate_key(agent, account) not in self._shut), None)
+
+    def opens_at_ms(self, agent: str, accounts: Sequence[str]) -> int:
+        """When the first of these is open again."""
+        return min(self._shut.get(build_gate_key(agent, account), 0) for account in accounts)
+
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _is_shut(self, agent: str) -> bool:
+        return all(key in self._shut for key in self._gates(agent))
+
+    def _gates(self, agent: str) -> list[str]:
+        return [build_gate_key(agent, account) for account in order_accounts(self._profiles.get(agent))]
+
+    async def _keep_looking(self) -> None:
+        while self._shut:
+            next_ms = min(self._shut.values()) - wall_ms()
+            await asyncio.sleep(min(max(next_ms, 10), GATE_POLL_MS) / 1000)
+            try:
+                for agent in {key.split(":")[1] for key in self._shut}:
+                    self.note(await asyncio.to_thread(self.read, agent))
+            except AgentqError:
+                # The server is away; what it said last holds, and each gate until its time.
+                self.note(dict(self._shut))

@@ -1,0 +1,31 @@
+"""What agents' attempts need of their worker, beside what all attempts do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from agentq.coordinator.queues.controls import QueueControls
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.sessions.conversations import AgentConversations
+from agentq.worker.agents.accounts.availability import AgentAvailability
+from agentq.worker.agents.profiles.installed import InstalledAgents
+from agentq.worker.agents.profiles.registry import ProfileRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContext:
+    """See above."""
+
+    profiles: ProfileRegistry
+    conversations: AgentConversations
+    availability: AgentAvailability
+    queue: RunVerbs
+
+    @classmethod
+    def here(cls, queue: RunVerbs, changed: Callable[[], None]) -> Self:
+        """Those of this host; `changed` hears when the worker can take runs of others than before."""
+        profiles = ProfileRegistry.found()
+        availability = AgentAvailability(QueueControls(queue.store), profiles, InstalledAgents.found(profiles), changed)
+        return cls(profiles, AgentConversations(queue.store), availability, queue)

@@ -1,0 +1,180 @@
+"""The reader that all agents have in common whose output is one JSON object a line."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from agentq.coordinator.bounds import CONVERSATION_FACT_CHARACTERS, SPENT_COUNT_MAX, SPENT_USD_MAX
+from agentq.coordinator.model.agent_events import (
+    AccountLimitEvent,
+    AgentEvent,
+    ModelTurnEvent,
+    SpendingEvent,
+    TextEvent,
+    ThoughtEvent,
+    ThrottledEvent,
+    TodoListEvent,
+    ToolCallEvent,
+    UnknownEvent,
+    truncate_text,
+)
+from agentq.worker.agents.accounts.pricing import compute_cost
+from agentq.worker.agents.accounts.service_errors import classify_service_error
+from agentq.worker.agents.formats.safe_values import (
+    Record,
+    clean_line,
+    cut_line,
+    get_text,
+    parse_event,
+    shrink_value,
+    summarize_input,
+)
+from agentq.worker.agents.reader import AgentFacts, PriorConversation
+from agentq.worker.agents.verdicts import VerdictKind
+
+REFUSALS_MAX = 4
+"""Requests that an agent's service refuses one after the other before the agent is ended: the run's own backoff goes on
+asking, in the same conversation, and holds no slot meanwhile."""
+_ERROR_CHARACTERS = 600
+_ERROR_LINE = re.compile(r"(?:\w*error|fatal|panic)\b", re.IGNORECASE)
+_WARNING_LINE = re.compile(r"\W*warn", re.IGNORECASE)
+_ANSWER_EVENTS = (ModelTurnEvent, TextEvent, ThoughtEvent, ToolCallEvent)
+_OPEN_TOOLS_MAX = 256
+_PLAN_ITEMS_MAX = 100
+
+
+class JsonLinesReader(ABC):
+    """A format says what an event means, in `told`; lines that are no events are passed over, or read by `plain`."""
+
+    def __init__(self, before: PriorConversation) -> None:
+        self.before = before
+        self.facts = AgentFacts(model=before.model)
+        self._complaint = ""
+        self._refusals = 0
+        self._open: dict[str, ToolCallEvent] = {}
+
+    def read(self, line: str) -> Iterable[AgentEvent]:
+        event = parse_event(clean_line(line))
+        if event is None:
+            self.plain(clean_line(line))
+            return []
+        kind = get_text(event, "type")
+        told = list(self.told(kind, event)) if kind else []
+        if not self.facts.refused and any(isinstance(each, _ANSWER_EVENTS) for each in told):
+            self._refusals = 0
+        self._keep_names_short()
+        return told
+
+    @abstractmethod
+    def told(self, kind: str, event: Record) -> Iterable[AgentEvent]:
+        """What an event means."""
+
+    def _keep_names_short(self) -> None:
+        """What is longer is no id, and no model that there is."""
+        facts = self.facts
+        if len(facts.session or "") > CONVERSATION_FACT_CHARACTERS:
+            facts.session = None
+        if len(facts.model or "") > CONVERSATION_FACT_CHARACTERS:
+            facts.model = None
+
+    def plain(self, line: str) -> None:
+        """A line that is no event: a complaint, perhaps."""
+        self.complained(line)
+
+    def read_error(self, line: str) -> Iterable[AgentEvent]:
+        self.plain(clean_line(line))
+        return []
+
+    def asks_again(self, message: str) -> Iterator[AgentEvent]:
+        """Its service refused a request, and the agent will repeat it."""
+        self._refusals += 1
+        self.facts.kind = classify_service_error(0, message) or VerdictKind.THROTTLED
+        self.facts.error = cut_error(message)
+        limited = self.facts.kind is VerdictKind.LIMITED
+        self.facts.refused = limited or self._refusals >= REFUSALS_MAX
+        yield (
+            AccountLimitEvent(reached=True, what=cut_line(message))
+            if limited
+            else ThrottledEvent(why=cut_line(message))
+        )
+
+    def complained(self, line: str) -> None:
+        """The last words outside of the agent's language are all that there is, when it dies without a word in it. One
+        that says that it is an error counts for more than what follows it.
+        """
+        if not line.strip() or _WARNING_LINE.match(line):
+            return
+        if _ERROR_LINE.match(line) or not _ERROR_LINE.match(self._complaint):
+            self._complaint = cut_line(line, _ERROR_CHARACTERS)
+
+    def ended(self) -> None:
+        if not self.facts.ok and not self.facts.error:
+            self.facts.error = self._complaint
+
+    def calls(self, id_: str, tool: str, given: Any) -> ToolCallEvent:
+        """A tool is used; it is remembered until it ends, and the oldest is forgotten where there are too many."""
+        called = ToolCallEvent(
+            id=id_[:200], tool=cut_line(tool), about=summarize_input(given), input=shrink_value(given)
+        )
+        if len(self._open) >= _OPEN_TOOLS_MAX:
+            del self._open[next(iter(self._open))]
+        self._open[called.id] = called
+        return called
+
+    def returned(self, id_: str) -> ToolCallEvent | None:
+        """The tool that has ended, if it is known."""
+        return self._open.pop(id_[:200], None)
+
+    def since(self, name: str, total: float, totals: Mapping[str, float] | None = None) -> float:
+        """What one of the agent's running totals has grown by in this attempt. One that is smaller than it was has
+        begun anew.
+        """
+        before = (self.before.totals if totals is None else totals).get(name, 0)
+        return total - before if total >= before else total
+
+    def spent(self, input_: int, cached: int, output: int, turns: int, cost: float | None = None) -> SpendingEvent:
+        """Keep what was spent so far; a cost that the agent does not tell is reckoned, where the price is known.
+
+        What nobody can have spent is told as the most, or the least, that can be.
+        """
+        input_, cached, output, turns = (
+            min(max(each, 0), SPENT_COUNT_MAX - 1) for each in (input_, cached, output, turns)
+        )
+        if cost is None:
+            cost = compute_cost(self.before.prices, self.facts.model, input_, cached, output)
+        if cost is not None:
+            cost = min(max(cost, 0.0), SPENT_USD_MAX - 1)
+        now = SpendingEvent(cost_usd=cost, input_tokens=input_, cached_tokens=cached, output_tokens=output, turns=turns)
+        self.facts.spent = now
+        return now
+
+
+def build_plan_event(items: list[Record]) -> TodoListEvent:
+    """A plan whose items have a text and, by one word, how far they are."""
+    return TodoListEvent(items=[_parse_plan_item(item) for item in items[:_PLAN_ITEMS_MAX]])
+
+
+def _parse_plan_item(item: Record) -> tuple[str, Literal["todo", "doing", "done"]]:
+    done = item.get("completed") is True
+    return cut_line(get_text(item, "content", "text")), "done" if done else _PLAN_STATES.get(
+        get_text(item, "status"), "todo"
+    )
+
+
+_PLAN_STATES: dict[str, Literal["todo", "doing", "done"]] = {
+    "in_progress": "doing",
+    "completed": "done",
+    "cancelled": "done",
+}
+
+
+def build_unknown_event(event: Record) -> UnknownEvent:
+    return UnknownEvent(raw=shrink_value(event))
+
+
+def cut_error(text: str) -> str:
+    """As much of an error as is kept."""
+    return truncate_text(text.strip())

@@ -1,0 +1,146 @@
+"""Reading what a program has printed without trusting its shape: whatever is not there, or not of the right kind, is
+empty. Everything that comes out of here is bounded, and can be written as JSON again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from pydantic import JsonValue
+
+ANSWER_CHARACTERS = 64 << 10
+"""How much of an answer is kept; the whole is in the raw log."""
+INPUT_CHARACTERS = 2 << 10
+_STRING_CHARACTERS = 600
+_ITEMS_MAX = 24
+_DEPTH_MAX = 6
+_SUMMARY_CHARACTERS = 200
+_TERMINAL_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+Record = dict[str, Any]
+
+
+def parse_event(line: str) -> Record | None:
+    """The object on a line, or None where there is none."""
+    if line.lstrip()[:1] != "{":
+        return None
+    try:
+        read = json.loads(line, parse_constant=_reject_constant)
+        if _SURROGATE_ESCAPE.search(line):  # half a character of the program's; such text could not be written as UTF-8
+            read = json.loads(json.dumps(read, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def _reject_constant(_name: str) -> None:
+    """NaN and the infinities are not JSON."""
+
+
+def clean_line(line: str) -> str:
+    """The line as text that can be written as UTF-8, without what is for the colours of a terminal."""
+    if "\x1b" in line:
+        line = _TERMINAL_ESCAPE.sub("", line)
+    return line if line.isascii() else line.encode("utf-8", "replace").decode("utf-8")
+
+
+def get_record(record: Any, *path: str) -> Record:
+    for name in path:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record if isinstance(record, dict) else {}
+
+
+def get_list(record: Record, name: str) -> list[Any]:
+    value = record.get(name)
+    return value if isinstance(value, list) else []
+
+
+def get_records(record: Record, name: str) -> list[Record]:
+    return [each for each in get_list(record, name) if isinstance(each, dict)]
+
+
+def get_text(record: Record, *names: str) -> str:
+    """The first of these that is a text, and not an empty one."""
+    return next((value for name in names if isinstance(value := record.get(name), str) and value), "")
+
+
+def get_number(record: Record, *names: str) -> float:
+    """The first of these that is a number, if that is a sane one; else 0."""
+    for name in names:
+        value = record.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value if abs(value) < 1e15 and math.isfinite(value) else 0
+    return 0
+
+
+def get_count(record: Record, *names: str) -> int:
+    return max(0, int(get_number(record, *names)))
+
+
+def cut_line(text: str, characters: int = _SUMMARY_CHARACTERS) -> str:
+    """The first words of a text, on one line."""
+    words = " ".join(text[: characters * 4].split())
+    return words if len(words) <= characters else f"{words[: characters - 1]}…"
+
+
+def summarize_input(value: JsonValue) -> str:
+    """What a tool is used on, as far as its input tells."""
+    if isinstance(value, str):
+        return cut_line(value)
+    if not isinstance(value, dict):
+        return ""
+    for name in _SUMMARY_FIELDS:
+        told = value.get(name)
+        if isinstance(told, list) and told and all(isinstance(word, str) for word in told):
+            told = " ".join(str(word) for word in told[:_ITEMS_MAX])
+        if isinstance(told, str) and told:
+            return cut_line(told)
+    return ""
+
+
+_SUMMARY_FIELDS = (
+    *("command", "cmd", "file_path", "filePath", "absolute_path", "notebook_path", "path", "pattern", "query", "url"),
+    *("description", "skill", "prompt", "name"),
+)
+
+
+def shrink_value(value: Any) -> JsonValue:
+    """As much of a value as is told: short texts, short lists, not deep; whatever is still long becomes a text."""
+    less = _shrink_deep(value, _DEPTH_MAX)
+    shown = json.dumps(less, ensure_ascii=False, allow_nan=False)
+    return less if len(shown) <= INPUT_CHARACTERS else f"{shown[:INPUT_CHARACTERS]}…"
+
+
+def _shrink_deep(value: Any, depth: int) -> JsonValue:
+    if isinstance(value, str):
+        return value if len(value) <= _STRING_CHARACTERS else f"{value[:_STRING_CHARACTERS]}…"
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return value if abs(value) < 1e15 and math.isfinite(value) else None
+    if depth == 0:
+        return "…"
+    if isinstance(value, dict):
+        some = list(value.items())[:_ITEMS_MAX]
+        return {str(name)[:_SUMMARY_CHARACTERS]: _shrink_deep(each, depth - 1) for name, each in some}
+    if isinstance(value, list):
+        return [_shrink_deep(each, depth - 1) for each in value[:_ITEMS_MAX]]
+    return None
+
+
+def extract_text(content: Any) -> str:
+    """The words of a message's content: a text, or parts of which some are texts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "\n".join(text for part in content if isinstance(part, dict) and (text := get_text(part, "text")))
+
+
+def cut_answer(text: str) -> str:
+    """As much of an answer as is kept."""
+    return text if len(text) <= ANSWER_CHARACTERS else f"{text[:ANSWER_CHARACTERS]}…"

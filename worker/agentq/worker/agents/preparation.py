@@ -1,0 +1,252 @@
+"""Setting out: all that is decided before an agent's process begins.
+
+Who is billed, whether and where a conversation goes on, what is asked, what may be spent, and what the folder was like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.model.agent_options import AgentTurnOptions
+from agentq.coordinator.model.lifecycle import OutcomeClass
+from agentq.coordinator.model.spec import Outcome, ResourceLimits, RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.runs.wait import Resumption
+from agentq.coordinator.sessions.conversations import AgentConversation
+from agentq.worker.agents.accounts import billing
+from agentq.worker.agents.accounts.budget_limits import BudgetAllowance, BudgetLimits
+from agentq.worker.agents.accounts.pricing import find_price
+from agentq.worker.agents.agent_context import AgentContext
+from agentq.worker.agents.formats.registry import create_reader
+from agentq.worker.agents.profiles.command_line import AgentLaunch, ConversationMode, build_command, is_variable_passed
+from agentq.worker.agents.profiles.profile import Profile
+from agentq.worker.agents.profiles.trust import find_refusal
+from agentq.worker.agents.prompts import build_prompt, format_hints
+from agentq.worker.agents.reader import AgentReader, PriorConversation
+from agentq.worker.agents.transcripts import find_transcripts, pack_transcript, restore_transcript
+from agentq.worker.agents.tree_fingerprint import Fingerprint
+from agentq.worker.attempt import Answer, NotStarted
+from agentq.worker.process.run_environment import RunEnvironment
+from agentq.worker.process.run_process import ProcessLaunch
+from agentq.worker.run_api.result_channel import ResultChannel
+
+
+class AskServer(Protocol):
+    """Ask the server until it answers; raises `Undone` if nobody wants to know any more."""
+
+    def __call__(self, ask: Callable[[], Answer], /) -> Awaitable[Answer]: ...
+
+
+class AccountsAtLimit(Exception):
+    """All accounts that will do are at their limits until a time."""
+
+    def __init__(self, sentence: str, until_ms: int) -> None:
+        super().__init__(sentence)
+        self.until_ms = until_ms
+
+
+@dataclass(slots=True)
+class PreparedAgent:
+    """What was decided."""
+
+    agent: str
+    profile: Profile
+    account: str
+    conversation: AgentConversation
+    how: ConversationMode
+    session: str | None
+    """The agent's id of the conversation, where it is known before the agent tells."""
+    question: str
+    reader: AgentReader
+    purse: BudgetLimits
+    model: str | None
+    """The one that is asked for, if any is."""
+    cwd: Path
+    env: Mapping[str, str]
+    """Of the agent, as far as it decides where its conversations are."""
+    before: Fingerprint | None
+    """What the folder was like before the first attempt; None where nobody asked, or nobody knows."""
+    notes: list[str] = field(default_factory=list)
+    """What the log should say."""
+
+    @property
+    def own_session(self) -> str | None:
+        """The same, unless it is to become one of its own, which has no id before the agent tells it."""
+        return None if self.how == "fork" else self.session
+
+    async def launch(
+        self, claim: Claim, spec: RunSpec, environment: RunEnvironment, channel: ResultChannel
+    ) -> ProcessLaunch:
+        """What is to be started; the files of its prompts are written where the agent wants them."""
+        file, system_file = channel.folder / "prompt", channel.folder / "system-prompt"
+        asked = AgentLaunch(
+            agent=self.agent,
+            profile=self.profile,
+            prompt=self.question,
+            turn=spec.turn or AgentTurnOptions(),
+            account=self.account,
+            how=self.how,
+            session=self.session,
+            model=self.model,
+            left=self.purse.left(),
+            prompt_file=file if self.profile.prompt == "file" else None,
+            system_file=system_file,
+        )
+        started = check_preparation(lambda: build_command(asked, environment.inherited))
+        for path, content in ((file, started.prompt_file), (system_file, started.system_file)):
+            if content is not None:
+                path.touch(mode=0o600)
+                path.write_bytes(content)
+        env = environment.of(claim, spec, channel.variables(), beneath=started.env)
+        return ProcessLaunch(
+            started.argv, env, self.cwd, environment.cookie(claim), spec.caps or ResourceLimits(), started.stdin
+        )
+
+    async def has_changed(self) -> bool | None:
+        """Whether its folder is other than before the first attempt."""
+        now = await Fingerprint.of(self.cwd)
+        return None if self.before is None or now is None else now != self.before
+
+    @property
+    def counts_money(self) -> bool:
+        """Whether it will be known what it costs: the agent tells, or its model has a price."""
+        return self.profile.tells_cost or find_price(_read_prices(self.profile), self.model) is not None
+
+    def packed(self, session: str) -> bytes | None:
+        """The transcript, as it stands; None where there is none that can travel."""
+        return pack_transcript(self.profile, self.env, session)
+
+
+class AgentPreparation:
+    """Decides it, for one attempt."""
+
+    def __init__(
+        self, claim: Claim, spec: RunSpec, agents: AgentContext, environment: RunEnvironment, ask: AskServer
+    ) -> None:
+        self.claim = claim
+        self.spec = spec
+        self.turn = spec.turn or AgentTurnOptions()
+        self.agent = spec.agent or ""
+        self.profile = check_preparation(lambda: agents.profiles.get(self.agent))
+        self._agents = agents
+        self._environment = environment
+        self._ask = ask
+        self._notes: list[str] = []
+        self._is_first = claim.fence.partition("-")[0] == "1"
+        self.instead: str | None = None
+        """What is asked of an agent that goes on, in place of its prompt: something is to be mended."""
+
+    async def decide(self, resumption: Resumption | None, noted: Path) -> PreparedAgent:
+        """Raises `Undone` where the run ends by that, and `Shut` where it has to wait."""
+        conversation = await self._ask(lambda: self._agents.conversations.open(self.claim))
+        cwd = Path(self.spec.cwd or conversation.cwd or Path.home())
+        refused = find_refusal(self.agent, self.profile, self.turn, cwd)
+        if refused is not None:
+            raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=refused))
+        account = await self._account()
+        env = self._env(account)
+        session = await self._found_again(conversation, account, env)
+        how: ConversationMode = "begin" if session is None else "fork" if conversation.fork else "resume"
+        model = self.turn.model or conversation.model
+        goes_on = how != "begin" and self.profile.totals == "conversation"
+        before = PriorConversation(conversation.totals if goes_on else {}, _read_prices(self.profile), model)
+        return PreparedAgent(
+            agent=self.agent,
+            profile=self.profile,
+            account=account,
+            conversation=conversation,
+            how=how,
+            session=session or (str(uuid.uuid4()) if self.profile.takes_id else None),
+            question=build_prompt(
+                self.spec, resumption, interrupted=how == "resume" and conversation.begun, instead=self.instead
+            )
+            + format_hints(await self._ask(lambda: self._agents.queue.mail(self.claim))),
+            reader=create_reader(self.profile.format, before),
+            purse=self._purse(conversation),
+            model=model,
+            cwd=cwd,
+            env=env,
+            before=await self._before(cwd, noted),
+            notes=self._notes,
+        )
+
+    def _env(self, account: str) -> dict[str, str]:
+        inherited = self._environment.inherited
+        needed = {name: value for name, value in inherited.items() if is_variable_passed(self.profile, name)}
+        own = check_preparation(lambda: billing.build_account_variables(self.profile, account, inherited))
+        return {**self._environment.passed(), **needed, **self.profile.env, **own, **self.spec.env}
+
+    async def _account(self) -> str:
+        names = check_preparation(lambda: billing.order_accounts(self.profile, self.turn.account))
+        availability = self._agents.availability
+        gates = await self._ask(lambda: availability.read(self.agent))
+        availability.note(gates)
+        account = availability.first_open(self.agent, names)
+        if account is None:
+            what = f"account {names[0]} of {self.agent} is" if names[1:] == [] else f"accounts of {self.agent} are all"
+            raise AccountsAtLimit(f"the {what} shut", availability.opens_at_ms(self.agent, names))
+        return account
+
+    async def _found_again(self, conversation: AgentConversation, account: str, env: Mapping[str, str]) -> str | None:
+        """The agent's id of the conversation that is to go on, once its transcript is here; None where it begins."""
+        session = conversation.agent_session
+        if not session or not self.profile.resumes:
+            return None
+        if self.profile.transcript is None:
+            return session
+        at_home = conversation.host == socket.gethostname() and conversation.account in (None, account)
+        if at_home and await asyncio.to_thread(lambda: bool(find_transcripts(self.profile, env, session))):
+            return session
+        try:
+            body = await self._ask(lambda: self._agents.conversations.carried(self.claim))
+            if body is None:
+                place = "gone" if at_home else f"on {conversation.host}, and was not carried from there"
+                raise Invalid(f"The conversation {session} is {place}.")
+            await asyncio.to_thread(restore_transcript, self.profile, env, session, body)
+        except Invalid as invalid:
+            self._notes.append(f"{invalid} So it begins anew.")
+            return None
+        return session
+
+    def _purse(self, conversation: AgentConversation) -> BudgetLimits:
+        spent = conversation.spent
+        allowances = []
+        if self.turn.budgets is not None:
+            allowances.append(BudgetAllowance("run", self.turn.budgets, spent.run))
+        if conversation.budgets is not None and spent.session is not None:
+            allowances.append(BudgetAllowance("session", conversation.budgets, spent.session))
+        return BudgetLimits(*allowances, tells_cost=self.profile.tells_cost)
+
+    async def _before(self, cwd: Path, noted: Path) -> Fingerprint | None:
+        """What the folder was like before the first attempt, which notes it for the others on this machine."""
+        if self.turn.expects != "changes":
+            return None
+        if not self._is_first:
+            return Fingerprint.read(noted)
+        before = await Fingerprint.of(cwd)
+        if before is None:
+            why = f"It is to change something, and git cannot tell what changes in {cwd}, which is in no repository."
+            raise NotStarted(
+                Outcome(class_=OutcomeClass.REJECTED, error=f"{why} Start it in one, or do not expect changes.")
+            )
+        before.write(noted)
+        return before
+
+
+def check_preparation(ask: Callable[[], Answer]) -> Answer:
+    """What can be said of it here and now; a run that cannot be set out like that ends."""
+    try:
+        return ask()
+    except (Invalid, NotFound) as refused:
+        raise NotStarted(Outcome(class_=OutcomeClass.REJECTED, error=str(refused))) from refused
+
+
+def _read_prices(profile: Profile) -> dict[str, dict[str, float]]:
+    return {model: price.model_dump() for model, price in profile.prices.items()}

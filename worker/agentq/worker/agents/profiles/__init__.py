@@ -1,0 +1,1 @@
+"""Profiles: how an agent's program is started and read."""

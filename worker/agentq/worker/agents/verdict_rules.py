@@ -1,0 +1,146 @@
+"""The one place where what an agent told (`Facts`) and how its process ended (`End`) become a verdict.
+
+No one of them is true alone: a program may report an error and exit with 0, be killed after its last word, or exit with
+1 and have said why.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from dataclasses import dataclass
+from typing import Literal
+
+from agentq.worker.agents.accounts.limit_resets import is_limit_error, parse_reset
+from agentq.worker.agents.reader import AgentFacts
+from agentq.worker.agents.verdicts import CONSEQUENCES, Verdict, VerdictKind
+
+EndReason = Literal["startup", "silence", "timeout", "linger", "budget", "no_price", "refused", "sleep", "cancelled"]
+
+RESET_MS_MAX = 40 * 86_400_000
+"""No limit lasts longer than a month; a reset beyond that was misread, or is a mistake of the service's."""
+_MINUTE_MS = 60_000
+"""Words name the minute in which a limit ends, and it may be in the last second of it."""
+
+_Kind = VerdictKind
+_GOOD_KINDS = (_Kind.OK, _Kind.OK_WITH_DENIALS, _Kind.LINGERED, _Kind.SLEEPS)
+_KIND_OF_REASON: dict[str, VerdictKind] = {
+    "startup": _Kind.STARTUP,
+    "silence": _Kind.SILENCE,
+    "timeout": _Kind.TIMEOUT,
+    "linger": _Kind.NO_RESULT,
+    "budget": _Kind.BUDGET,
+    "no_price": _Kind.NO_PRICE,
+    "refused": _Kind.THROTTLED,
+    "sleep": _Kind.NO_RESULT,
+    "cancelled": _Kind.INTERRUPTED,
+}
+_REASONS_AGENT_EXPLAINS = ("startup", "silence", "timeout", "linger", "refused")
+"""Ends of which the agent may have told the reason before: it was refused, and went on asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnd:
+    """How an agent's process ended."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    why: EndReason | None = None
+    """What we ended it for; None where it ended by itself, or by somebody else."""
+    changed: bool | None = None
+    """Whether there are changes in its folder; None where nobody asked for any."""
+    declared: bool = False
+    """It has declared that no changes are needed."""
+    now_ms: int = 0
+    zone: str = ""
+    """Of the agent, for times of the day that it names without one; empty is that of this machine."""
+
+
+def judge_end(facts: AgentFacts, end: AgentEnd) -> Verdict:
+    kind, reset_at_ms = _apply_limits(_decide_kind(facts, end), facts, end)
+    return Verdict(kind, "" if kind in _GOOD_KINDS else _format_error(kind, facts, end), reset_at_ms)
+
+
+def _decide_kind(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
+    if end.why == "cancelled":
+        return _Kind.INTERRUPTED
+    if end.why == "sleep" and facts.sleep is not None:
+        return _Kind.SLEEPS
+    if facts.concluded:
+        return _judge_success(facts, end) if facts.ok else _judge_failure(facts, end)
+    if end.why is not None:
+        known = facts.kind if end.why in _REASONS_AGENT_EXPLAINS else None
+        return known or _KIND_OF_REASON[end.why]
+    return _judge_without_result(facts, end)
+
+
+def _judge_success(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
+    """It said that all is well. What killed it after that has cut off nothing but its idling."""
+    ended_by_force = end.why is not None or _find_ending_signal(end) is not None
+    if not ended_by_force and end.exit_code not in (0, None):
+        return facts.exits.get(end.exit_code, _Kind.AGENT_ERROR)
+    return _confirm_success(facts, end, _Kind.LINGERED if ended_by_force else _Kind.OK)
+
+
+def _judge_failure(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
+    """It said that it failed: its flags say why, or its exit code."""
+    return facts.kind or facts.exits.get(end.exit_code or 0, _Kind.AGENT_ERROR)
+
+
+def _confirm_success(facts: AgentFacts, end: AgentEnd, kind: VerdictKind) -> VerdictKind:
+    if facts.sleep is not None:
+        return _Kind.SLEEPS
+    if facts.kind is not None:  # it declined, or did no more than to plan
+        return facts.kind
+    if end.changed is False and not end.declared:
+        return _Kind.NO_CHANGES
+    return _Kind.OK_WITH_DENIALS if facts.denials and kind is _Kind.OK else kind
+
+
+def _judge_without_result(facts: AgentFacts, end: AgentEnd) -> VerdictKind:
+    """It ended without its last word."""
+    if end.exit_code is not None and end.exit_code in facts.exits:
+        told = facts.exits[end.exit_code]
+        return _confirm_success(facts, end, told) if told is _Kind.OK else facts.kind or told
+    if (signal := _find_ending_signal(end)) is not None:
+        return _Kind.INTERRUPTED if signal == signals.SIGINT else _Kind.KILLED
+    if facts.kind is not None:
+        return facts.kind
+    return _Kind.NO_RESULT if end.exit_code in (0, None) else _Kind.AGENT_ERROR
+
+
+def _find_ending_signal(end: AgentEnd) -> int | None:
+    """What killed it; programs that catch a signal often say so by an exit code of 128 and its number."""
+    if end.signal:
+        return end.signal
+    return {128 + each: each.value for each in _ENDING_SIGNALS}.get(end.exit_code or 0)
+
+
+_ENDING_SIGNALS = (signals.SIGHUP, signals.SIGINT, signals.SIGKILL, signals.SIGTERM)
+
+
+def _apply_limits(kind: VerdictKind, facts: AgentFacts, end: AgentEnd) -> tuple[VerdictKind, int | None]:
+    """A limit of the account has an end that lies ahead, or names none; everything else is a throttle, for which one
+    waits as the service asks, or as the run's policy says. A credit that comes back by itself is a limit.
+    """
+    if kind not in (_Kind.THROTTLED, _Kind.LIMITED, _Kind.CREDIT):
+        return kind, None
+    told = facts.reset_at_ms or parse_reset(facts.error, end.now_ms, end.zone)
+    if told is None and kind is not _Kind.THROTTLED:
+        return kind, None
+    if told is None or not end.now_ms < told < end.now_ms + RESET_MS_MAX:
+        return _Kind.THROTTLED, None
+    if kind is _Kind.THROTTLED and not is_limit_error(facts.error):
+        return _Kind.THROTTLED, told
+    return _Kind.LIMITED, told if facts.reset_at_ms else told + _MINUTE_MS
+
+
+def _format_error(kind: VerdictKind, facts: AgentFacts, end: AgentEnd) -> str:
+    """One sentence: the agent's own words, if it has any for this, else what the verdict means."""
+    forced = end.why not in (None, "refused") and kind is _KIND_OF_REASON[end.why]
+    if facts.error and not forced and kind not in (_Kind.NO_CHANGES, _Kind.KILLED):
+        return facts.error
+    means = CONSEQUENCES[kind].means
+    if kind in (_Kind.AGENT_ERROR, _Kind.NO_RESULT, _Kind.KILLED):
+        how = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
+        means = f"{means} ({how})"
+    return means

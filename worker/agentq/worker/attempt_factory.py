@@ -1,0 +1,18 @@
+"""Which kind of attempt a claim becomes."""
+
+from __future__ import annotations
+
+from agentq.coordinator.model.spec import parse_spec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.worker.agents.agent_context import AgentContext
+from agentq.worker.attempt import AttemptContext, RunAttempt
+
+
+def create_attempt(claim: Claim, surroundings: AttemptContext, agents: AgentContext) -> RunAttempt:
+    """What executes it; raises where it cannot be read."""
+    spec = parse_spec(claim.spec, claim.lane)
+    if spec.kind == "agent":
+        from agentq.worker.agents.agent_attempt import AgentAttempt  # which most workers never need
+
+        return AgentAttempt(claim, spec, surroundings, agents)
+    return RunAttempt(claim, spec, surroundings)

@@ -1,0 +1,49 @@
+"""Cleaning up on a worker's host: after workers that were killed, after children that ended, and in its own home."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.worker.cleanup.home_folder import CLEANUP_INTERVAL_MS
+from agentq.worker.process.process_tree import Cgroups, ProcessTree, end_dead_trees, end_tree
+
+SWEEP_INTERVAL_MS = 30_000
+
+
+class HostCleanup:
+    """Lives on the worker's event loop; `tidy` is called in a thread."""
+
+    def __init__(self, namespace: str, cgroups: Cgroups | None, tidy: Callable[[], object]) -> None:
+        self._namespace = namespace
+        self._cgroups = cgroups
+        self._tidy = tidy
+        self._lost = asyncio.Event()
+        self._burials: set[asyncio.Future[int]] = set()
+
+    async def once(self) -> None:
+        """End what killed workers left on this host."""
+        await end_dead_trees(self._namespace, cgroups=self._cgroups)
+
+    async def keep(self) -> None:
+        """Again whenever a worker was declared lost, and now and then: it may be another's reaper that found out."""
+        tidy_at_ms = 0
+        while True:
+            if monotonic_ms() >= tidy_at_ms:
+                await asyncio.to_thread(self._tidy)
+                tidy_at_ms = monotonic_ms() + CLEANUP_INTERVAL_MS
+            self._lost.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), SWEEP_INTERVAL_MS / 1000)
+            await self.once()
+
+    def lost(self, _: str) -> None:
+        """A worker was."""
+        self._lost.set()
+
+    def bury(self, run: ProcessTree) -> None:
+        """A child of the engine has ended: see that nothing is left of it."""
+        self._burials = {each for each in self._burials if not each.done()}
+        self._burials.add(asyncio.ensure_future(end_tree(run)))

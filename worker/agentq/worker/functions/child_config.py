@@ -1,0 +1,106 @@
+"""What children are made of: the same for all of a worker's, but for one that a run has for itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.model.spec import parse_lane
+from agentq.worker.options import WorkerOptions
+from agentq.worker.process.cgroups import Cgroups
+from agentq.worker.process.process_tree import WORKER_VARIABLE
+from agentq.worker.process.run_environment import PASSED_PREFIXES, PASSED_VARIABLES
+from agentq.worker.rq.queue_names import is_rq_queue
+
+WITHHELD_VARIABLES = frozenset(
+    f"AGENTQ_{name}" for name in ("URL", "URL_FILE", "TOKEN", "TOKEN_FILE", "WORKER_TOKEN", "WORKER_TOKEN_FILE")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildConfig:
+    """What children are made of."""
+
+    namespace: str
+    environment: Mapping[str, str]
+    """Nothing of the server's address or credentials is in it."""
+    url: str = ""
+    """The server's address, which the SDK is told in children that may know it."""
+    functions: tuple[str, ...] = ()
+    """Modules whose functions may be called though they are no tasks."""
+    server_queues: tuple[str, ...] | None = None
+    """Queues whose runs may know the server; if None, all, but for runs that bring what code may come from."""
+    shares_server: bool = True
+    """Whether children that are shared know the server."""
+    cgroups: Cgroups | None = None
+    memory_bytes: int | None = None
+    """The hard limit of each."""
+    rss_bytes: int | None = None
+    """One that has grown above this is replaced,"""
+    calls_most: int | None = None
+    """and one that has been sent so many calls."""
+    async_calls: int = 100
+
+    @classmethod
+    def of(cls, settings: Settings, options: WorkerOptions, worker: str, cgroups: Cgroups | None) -> ChildConfig:
+        """For the children of a worker: they have all of its environment but the way to the server."""
+        environment = {**os.environ, **settings.to_environment(), WORKER_VARIABLE: worker}
+        named = options.server_queues
+        return cls(
+            namespace=settings.namespace,
+            environment={name: value for name, value in environment.items() if name not in WITHHELD_VARIABLES},
+            url=settings.url,
+            functions=options.functions,
+            server_queues=named,
+            shares_server=named is None or any(is_rq_queue(queue) or queue in named for queue in options.queues),
+            cgroups=cgroups,
+            memory_bytes=options.child_memory,
+            rss_bytes=options.child_rss,
+            calls_most=options.child_runs,
+            async_calls=options.async_calls,
+        )
+
+    def own(self, lane: str, caps: Mapping[str, int], env: Mapping[str, str], cwd: str | None) -> OwnChildConfig | None:
+        """What a run's child has besides; None if one that is shared will do."""
+        queue = parse_lane(lane)["queue"]
+        if is_rq_queue(queue):
+            may = True
+        elif self.server_queues is None:
+            may = not (env or cwd)
+        else:
+            may = queue in self.server_queues
+        return OwnChildConfig(caps, env, cwd, may) if caps or env or cwd or may < self.shares_server else None
+
+    @property
+    def is_one_for_all(self) -> bool:
+        """Whether what a run brings is all that decides about its child."""
+        return self.server_queues is None or not self.shares_server
+
+    def variables(self, own: OwnChildConfig | None) -> dict[str, str]:
+        """The environment of a child. Code that a run has brought sees no more of the worker's than a command does."""
+        if own is None or not own.brings_code or own.knows_server:
+            return {**self.environment, **(own.environment if own else {})}
+        passed = {name: value for name, value in self.environment.items() if is_variable_passed(name)}
+        return {**passed, **own.environment}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnChildConfig:
+    """What the child of one run alone has besides."""
+
+    caps: Mapping[str, int] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    knows_server: bool = True
+
+    @property
+    def brings_code(self) -> bool:
+        """Whether it may call other code than the worker's: a folder or PYTHONPATH decides what is imported."""
+        return bool(self.environment or self.cwd)
+
+
+def is_variable_passed(name: str) -> bool:
+    """Whether code that a run has brought sees a variable of the worker's: what commands see, and what Python needs."""
+    return name in PASSED_VARIABLES or name.startswith((*PASSED_PREFIXES, "PYTHON", "VIRTUAL_ENV", "AGENTQ_"))

@@ -1,0 +1,1 @@
+"""What runs inside a child process that calls functions."""

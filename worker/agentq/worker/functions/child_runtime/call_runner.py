@@ -1,0 +1,174 @@
+"""Calling functions, in a child: one that is synchronous in the main thread, asynchronous ones on a loop beside.
+
+A synchronous call has the main thread for itself: what is awaited stands still meanwhile, as it would in any program
+that blocks its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
+from typing import Any
+
+from agentq.sdk.functions.codec import Function
+from agentq.sdk.run_context import RunContext, set_current_run
+from agentq.worker.functions import protocol
+from agentq.worker.functions.child_runtime import call_outcomes
+from agentq.worker.functions.child_runtime.interrupts import Interrupts, create_interrupt
+from agentq.worker.functions.child_runtime.reply_writer import ReplyWriter
+from agentq.worker.functions.child_runtime.run_host import ChildHost
+
+
+def parse_attempt_number(fence: str) -> int:
+    return 1 if fence.startswith("1-") else int(fence.partition("-")[0])
+
+
+class CallRunner:
+    """Calls functions and says how that ended."""
+
+    def __init__(self, voice: ReplyWriter, interrupts: Interrupts, host: ChildHost) -> None:
+        self._voice = voice
+        self._interrupts = interrupts
+        self._host = host
+        self.grown = False
+        """Something ran out of memory in here."""
+
+    def call(
+        self, number: int, run: str, fence: str, function: Function, text: str, timeout_ms: int | None = None
+    ) -> None:
+        """Call a synchronous function with the arguments of this text."""
+        try:
+            args, kwargs = function.arguments(text, run)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is how the run ends
+            self.say(run, fence, call_outcomes.encode_not_begun(error))
+            return
+        self.call_with(number, run, fence, function, args, kwargs, timeout_ms)
+
+    def call_with(
+        self,
+        number: int,
+        run: str,
+        fence: str,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout_ms: int | None,
+    ) -> None:
+        interrupts, host = self._interrupts, self._host
+        host.run, host.fence = run, fence
+        set_current_run(RunContext(run, parse_attempt_number(fence), host))
+        try:
+            try:
+                interrupts.executing = number
+                value = function.run(*args, **kwargs)
+            finally:
+                interrupts.executing = 0
+        except BaseException as error:  # noqa: BLE001 - see above
+            interrupts.executing = 0
+            self.say(run, fence, call_outcomes.encode_exception(error, timeout_ms))
+        else:
+            self.returned(run, fence, function, value)
+        host.run = ""
+
+    def returned(self, run: str, fence: str, function: Function, value: Any) -> None:
+        try:
+            result = function.result(value)
+        except BaseException as error:  # noqa: BLE001 - see above
+            self.say(run, fence, call_outcomes.encode_invalid_result(error))
+            return
+        if self._host.written:
+            self._host.flush(run)
+        if result == b"null":
+            self._voice.put(f'{run}\n{fence}\nok\n{{"class":"ok"}}\n'.encode())
+        else:
+            self._voice.put(f'{run}\n{fence}\nok\n{{"class":"ok","result":{result.decode()}}}\n'.encode())
+
+    def say(self, run: str, fence: str, verdict: call_outcomes.CallOutcome) -> None:
+        """What it is that did not end well."""
+        if self._host.written:
+            self._host.flush(run)
+        self.grown = self.grown or verdict[0] == "oom"
+        self._voice.put(protocol.encode_record(run, fence, *verdict))
+
+
+class AsyncCallRunner:
+    """The asynchronous calls that are under way."""
+
+    def __init__(self, performing: CallRunner, host: ChildHost, rest: Callable[[], None]) -> None:
+        self._performing = performing
+        self._host = host
+        self._rest = rest
+        """What to do after something has ended."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.tasks: dict[int, asyncio.Task[Any]] = {}
+        self._why: dict[int, int] = {}
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop
+
+    def begin(
+        self,
+        number: int,
+        run: str,
+        fence: str,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout_ms: int | None,
+    ) -> None:
+        self._host.fences[run] = fence
+        context = copy_context()
+        context.run(set_current_run, RunContext(run, parse_attempt_number(fence), self._host))
+        coroutine = self._struck(function.run(*args, **kwargs), number)
+        task = self.loop.create_task(coroutine, name=run, context=context)
+        self.tasks[number] = task
+        task.add_done_callback(lambda task: self._over(task, number, run, fence, function, timeout_ms))
+
+    def stop(self, number: int, why: int) -> None:
+        """Raise an exception where a call awaits something."""
+        task = self.tasks.get(number)
+        if task is not None and number not in self._why:
+            self._why[number] = why
+            if why == protocol.UNWANTED_STOP:
+                self._host.stopped.add(task.get_name())
+            task.cancel()
+
+    @types.coroutine
+    def _struck(self, coroutine: Coroutine[Any, Any, Any], number: int) -> Generator[Any, Any, Any]:
+        """The coroutine, with a cancellation that comes from us made into the exception that says why."""
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            error = None
+            try:
+                yield awaited
+            except asyncio.CancelledError as cancelled:
+                error = cancelled
+                if number in self._why:
+                    error = create_interrupt(self._why[number])
+                    self.tasks[number].uncancel()
+            except BaseException as other:  # noqa: BLE001 - it is for the coroutine
+                error = other
+
+    def _over(
+        self, task: asyncio.Task[Any], number: int, run: str, fence: str, function: Function, timeout_ms: int | None
+    ) -> None:
+        del self.tasks[number]
+        self._why.pop(number, None)
+        self._host.stopped.discard(run)
+        if task.cancelled():
+            self._performing.say(run, fence, call_outcomes.encode_exception(asyncio.CancelledError(), timeout_ms))
+        elif (error := task.exception()) is not None:
+            self._performing.say(run, fence, call_outcomes.encode_exception(error, timeout_ms))
+        else:
+            self._performing.returned(run, fence, function, task.result())
+        self._host.fences.pop(run, None)
+        self._rest()

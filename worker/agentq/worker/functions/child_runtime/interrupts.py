@@ -1,0 +1,66 @@
+"""Stopping a synchronous call from outside: an exception raised in it by a signal.
+
+The worker writes to the board which call it means, and why, and then sends the signal; so a signal that comes late,
+when another call is executed already, does nothing. It strikes a call only while the function itself is executed: not
+in what we do before and after, and not while it talks to the worker, whose words must stay whole.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentq.sdk.errors import Cancelled, SoftTimeout
+from agentq.worker.functions import protocol
+from agentq.worker.functions.shared_memory import INTERRUPT_REASON, INTERRUPTED_CALL, SharedMemory
+
+
+def create_interrupt(why: int) -> BaseException:
+    """What is raised in a call that is to stop."""
+    if why == protocol.LATE_STOP:
+        return SoftTimeout("the time of this run is over")
+    return Cancelled("this run is to stop")
+
+
+class Interrupts:
+    """Lives in the main thread, where signals are handled."""
+
+    def __init__(self, board: SharedMemory) -> None:
+        self._numbers = board.numbers
+        self._main = threading.get_ident()
+        self.executing = 0
+        """The synchronous call whose function is executed now."""
+        self._struck = 0
+        self._shields = 0
+        self._due = False
+        signal.signal(protocol.INTERRUPT_SIGNAL, self._handle)
+
+    def why(self, number: int) -> int:
+        """Why this call is to stop; 0 if it is not."""
+        return self._numbers[INTERRUPT_REASON] if self._numbers[INTERRUPTED_CALL] == number else 0
+
+    @contextmanager
+    def shield(self) -> Iterator[None]:
+        """In here no exception is raised; one that is due comes at the end."""
+        if threading.get_ident() != self._main:
+            yield
+            return
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+        if self._due and not self._shields:
+            self._handle()
+
+    def _handle(self, *_: object) -> None:
+        number = self.executing
+        self._due = False
+        if number and self._struck != number and (why := self.why(number)):
+            if self._shields:
+                self._due = True
+                return
+            self._struck = number
+            raise create_interrupt(why)

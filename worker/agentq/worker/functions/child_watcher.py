@@ -1,0 +1,250 @@
+"""The thread that watches children: what they say, what they are at, and whether they live.
+
+It looks every few milliseconds at those that have something to do: which call it is that they are at. One that has
+taken long is said to have begun, and what waits behind it goes to other children, or back to its lane. When all that is
+under way is known to be long, and when nothing is, it sleeps until it is woken. It also starts all children, since one
+dies with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import TryLater, Unreachable
+from agentq.worker.functions.child_process import ChildProcess
+from agentq.worker.functions.shared_memory import CURRENT_CALL, RING_HEAD, RING_TAIL, SharedMemoryCorrupt
+from agentq.worker.reporting.report_sender import AttemptReport
+
+if TYPE_CHECKING:
+    from agentq.worker.functions.engine import FunctionEngine
+
+T = TypeVar("T")
+
+WATCH_TICK_MS = 5
+LONG_CALL_MS = 20
+"""A call of more than this is said to have begun,"""
+BUSY_CALL_MS = 50
+"""and one of more than this has nothing waiting behind it. What finds no place for so long goes back to its lane."""
+RETRY_MS = 1_000
+
+
+class ChildWatcher:
+    """See above."""
+
+    def __init__(self, engine: FunctionEngine, lock: threading.RLock) -> None:
+        self._engine = engine
+        self._lock = lock
+        self._bell, self._rope = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._rope, False)
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
+        self._polled: dict[int, tuple[ChildProcess, int]] = {}
+        """By descriptor: whose it is, and what is awaited of it."""
+        self._waiting_ms: int | None = None
+        """Since when something has waited for a place."""
+        self._asleep = False
+        self.deaf = False
+        """Whether it does not listen to children, as too much waits for the server."""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agentq-functions", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it look now, unless it is about to anyway."""
+        if self._asleep and threading.current_thread() is not self._thread:
+            try:
+                os.write(self._rope, b"!")
+            except BlockingIOError:
+                return  # it has been called often enough
+
+    def withdraw(self, child: ChildProcess) -> None:
+        """Take back what a child has not begun, in a moment."""
+        if not child.withdrawing and child.waiting():
+            child.withdraw()
+            self.wake()
+
+    def close(self) -> None:
+        """End all children, and then the thread."""
+        self._closed.set()
+        self.wake()
+        self._thread.join()
+        os.close(self._bell)
+        os.close(self._rope)
+
+    def patiently(self, ask: Callable[[], T]) -> T | None:
+        """Ask the server until it answers, or it is over."""
+        while not self._closed.is_set():
+            try:
+                return ask()
+            except (Unreachable, TryLater):
+                self._closed.wait(random.uniform(RETRY_MS / 10, RETRY_MS) / 1000)
+        return None
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001 - without this thread, nothing goes on
+            traceback.print_exc()
+            self._engine.broken(error)
+
+    def _watch(self) -> None:
+        children = self._engine.children.all
+        while not self._closed.is_set() or children:
+            with self._lock:
+                # Whoever changes something from here on finds us asleep, and wakes us.
+                self._asleep = True
+                timeout_ms = self._round(monotonic_ms())
+                self._register()
+            events = self._poll.poll(timeout_ms)
+            self._asleep = False
+            for end, event in events:
+                if end == self._bell:
+                    os.read(self._bell, 4096)
+                    continue
+                child, _ = self._polled.get(end, (None, 0))
+                if child is not None:
+                    with self._lock:
+                        self._heed(child, end, event)
+
+    def _heed(self, child: ChildProcess, end: int, event: int) -> None:
+        if end == child.end:
+            self._listen(child)
+            self._bury(child)
+            return
+        if event & select.POLLOUT:
+            child.write_on()
+        if event & ~select.POLLOUT and not self._listen(child):
+            # It is ending, or has closed what it needs to go on.
+            if child.calls or child.end < 0:
+                child.process.kill()
+                self._bury(child)
+            else:
+                self._poll.unregister(end)
+                child.hung_up = True
+
+    def _listen(self, child: ChildProcess) -> bool:
+        """Take in what it has said; whether it is still there."""
+        try:
+            lines, there = child.heard()
+        except SharedMemoryCorrupt:
+            return False
+        if lines:
+            self._engine.hearing.hear(child, lines)
+        return there
+
+    def _bury(self, child: ChildProcess) -> None:
+        for end in (child.socket.fileno(), child.end):
+            if self._polled.pop(end, None) is not None and not (child.hung_up and end != child.end):
+                self._poll.unregister(end)
+        child.process.wait()
+        lines = child.last_words()
+        if lines:
+            self._engine.hearing.hear(child, lines)
+        self._engine.died(child)
+
+    def _register(self) -> None:
+        """Poll for what is to be heard now."""
+        self.deaf = self._engine.exchange.is_full
+        # Once more: whoever has made room before it could see that we are deaf wakes nobody.
+        self.deaf = full = self.deaf and self._engine.exchange.is_full
+        for child in self._engine.children.all:
+            wanted = child.awaits & (~select.POLLIN if full else ~0)
+            for end, events in ((child.socket.fileno(), wanted), (child.end, select.POLLIN)):
+                if (
+                    end >= 0
+                    and not (child.hung_up and end != child.end)
+                    and self._polled.get(end, (None, -1))[1] != events
+                ):
+                    self._poll.register(end, events)
+                    self._polled[end] = (child, events)
+
+    # ---- every few milliseconds
+
+    def _round(self, now: int) -> int | None:
+        """Do all that is due; for how long there will be nothing, if nobody says anything."""
+        engine = self._engine
+        for child in list(engine.children.all):
+            self._look_at(child, now)
+        engine.stops.act(now)
+        engine.children.take_turns(now)
+        waits = engine.keep(now)
+        times = [self._look_due_ms(child, now) for child in engine.children.all]
+        times.append(engine.children.turns.due_ms(now))
+        if waits:
+            if self._waiting_ms is None:
+                self._waiting_ms = now
+            elif now - self._waiting_ms >= BUSY_CALL_MS and not engine.children.starting:
+                engine.give_back()
+            times.append(WATCH_TICK_MS)
+        else:
+            self._waiting_ms = None
+        if engine.children.lingering():
+            times.append(WATCH_TICK_MS)
+        due_ms = engine.stops.due_ms()
+        if due_ms is not None:
+            times.append(max(1, due_ms - now))
+        if self._closed.is_set():
+            for child in engine.children.all:
+                self._send_away(child, now)
+        self._tell_of_room()
+        engine.look()
+        return min((time for time in times if time is not None), default=None)
+
+    def _look_at(self, child: ChildProcess, now: int) -> None:
+        if child.left and now >= child.leave_ms:
+            child.kill()
+        if child.withdrawing and now >= child.settled_ms:
+            self._engine.withdrawn(child)
+        if child.idle:
+            return
+        numbers = child.board.numbers
+        if numbers[RING_HEAD] != numbers[RING_TAIL] and not self._engine.exchange.is_full:
+            self._listen(child)
+        current = numbers[CURRENT_CALL]
+        if current != child.seen:
+            child.seen, child.seen_ms = current, now
+        if current and now - child.seen_ms >= BUSY_CALL_MS:
+            self.withdraw(child)
+        if now - child.looked_ms >= LONG_CALL_MS:
+            self._say_what_has_begun(child, now)
+
+    def _look_due_ms(self, child: ChildProcess, now: int) -> int | None:
+        """When it has to be looked at again, though it says nothing; never while all in it is known to be long."""
+        if child.left:
+            return max(1, child.leave_ms - now)
+        if child.withdrawing:
+            return 1
+        numbers = child.board.numbers
+        if child.idle or (len(child.started) == len(child.calls) and numbers[RING_HEAD] == numbers[RING_TAIL]):
+            return None
+        return WATCH_TICK_MS if numbers[CURRENT_CALL] else LONG_CALL_MS
+
+    def _say_what_has_begun(self, child: ChildProcess, now: int) -> None:
+        child.looked_ms = now
+        begun = set(child.begun())
+        for key in (begun & child.suspects) - child.started:
+            claim = self._engine.held(key)
+            if claim is not None:
+                self._engine.say(AttemptReport("start", claim))
+            child.started.add(key)
+        child.suspects = begun
+
+    def _send_away(self, child: ChildProcess, now: int) -> None:
+        if child.idle and not child.left:
+            child.leave(now)
+        elif not child.idle:
+            child.kill()
+
+    def _tell_of_room(self) -> None:
+        if self._engine.wanted() > 0:
+            self._engine.room()

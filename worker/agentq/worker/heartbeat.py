@@ -1,0 +1,166 @@
+"""The heartbeat: a thread of its own, which nothing that runs do can hold up. Its tasks:
+
+1. Renew the lease every `heartbeat_ms`, or at once when asked, naming everything in hand.
+2. Pass on what the answer says: orders, and runs that are no longer ours.
+3. Register again when the worker has changed, or was declared lost, and give up whatever the new registration does
+   not list.
+4. When the lease could not be renewed for so long that it may end elsewhere, give up everything in hand, once. The
+   margin is one heartbeat; the clock is monotonic. This is watched by a second thread, because a heartbeat that the
+   network swallows hangs for longer than that.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, Evicted, Refused, TryLater, Unreachable
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.workers.lease import HeartbeatReply, WorkerIdentity, WorkerLease, WorkerOrder
+from agentq.worker.slots import WorkerSlots
+from agentq.worker.worker_thread import WorkerThread
+
+RETRY_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatListener:
+    """Who hears what the heartbeat learns; called in the heartbeat's thread."""
+
+    order: Callable[[WorkerOrder], None]
+    disowned: Callable[[Claim], None]
+    changed: Callable[[], None]
+    """The server knows what the worker has become."""
+    distrusted: Callable[[], None]
+    """The lease may have ended: stop everything, report what was stopped as given back."""
+    failed: Callable[[AgentqError], None]
+    """The server refuses this worker for good."""
+    answering: Callable[[AgentqError | None], None] = lambda _: None
+    """The server does not answer any more, and why; or, with None, it does again."""
+
+
+class Heartbeat:
+    """Keeps a worker's lease."""
+
+    def __init__(self, lease: WorkerLease, hands: WorkerSlots, listener: HeartbeatListener) -> None:
+        self.lease = lease
+        self.hands = hands
+        self.listener = listener
+        self._applied: dict[str, WorkerOrder] = {}
+        self._told: set[str] = set()
+        self.answering_since_ms: int | None = None
+        """Since when the server has answered without a break; None if it did not the last time."""
+        self._silent = False
+        self._become: WorkerIdentity | None = None
+        """What the worker is to be from the next registration on."""
+        self._lock = threading.Lock()
+        self._now = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = WorkerThread(self._run, "agentq-pulse", listener.failed)
+        self._watch = WorkerThread(self._watch_trust, "agentq-trust", listener.failed)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._watch.start()
+
+    def beat_now(self) -> None:
+        """Do not wait for the next heartbeat: an order came in, or was applied."""
+        self._now.set()
+
+    def change(self, identity: WorkerIdentity) -> None:
+        """The worker has other queues, labels or slots from now on."""
+        with self._lock:
+            self._become = identity
+        self._now.set()
+
+    def applied(self, order: WorkerOrder) -> None:
+        """An order has been carried out; the server may forget it."""
+        with self._lock:
+            self._applied[order.id] = order
+        self._now.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._now.set()
+        self._thread.join()
+        self._watch.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                pause_ms = self._register_again() if self._become is not None else self._beat()
+            except Evicted:
+                pause_ms = self._register_again()
+            except (Unreachable, TryLater) as fault:
+                pause_ms = self._unheard(fault)
+            except AgentqError as error:
+                self.listener.failed(error)
+                return
+            self._now.wait(pause_ms / 1000)
+            self._now.clear()
+
+    def _beat(self) -> float:
+        with self._lock:
+            applied = list(self._applied.values())
+        beat = self.lease.heartbeat(self.hands.held(), applied)
+        with self._lock:
+            for order in applied:
+                del self._applied[order.id]
+                self._told.discard(order.id)
+        self._pass_on(beat)
+        if self.answering_since_ms is None:
+            self.answering_since_ms = monotonic_ms()
+        if self._silent:
+            self._silent = False
+            self.listener.answering(None)
+        # An answer that took very long renews the lease from when it was asked for, which may be nearly over.
+        return min(self.lease.settings.heartbeat_ms, self.lease.trusted_ms)
+
+    def _pass_on(self, beat: HeartbeatReply) -> None:
+        for claim in beat.disowned:
+            self.listener.disowned(claim)
+        for order in beat.orders:
+            if order.id not in self._told:
+                self._told.add(order.id)
+                self.listener.order(order)
+
+    def _register_again(self) -> float:
+        # What is taken from now on is taken in the new life, and is not among what the reply tells of.
+        held = self.hands.held()
+        become = self._become
+        if become is not None:
+            self.lease.identity = become
+        try:
+            mine = set(self.lease.register())
+        except (Unreachable, TryLater, Refused) as fault:
+            return self._unheard(fault)
+        with self._lock:
+            # It may have been changed once more meanwhile.
+            self._become = None if self._become is become else self._become
+        for claim in held:
+            if (claim.id, claim.fence) not in mine:
+                self.listener.disowned(claim)
+        self._told.clear()
+        if become is not None:
+            self.listener.changed()
+        return 0
+
+    def _unheard(self, fault: AgentqError) -> float:
+        self.answering_since_ms = None
+        if not self._silent:
+            self._silent = True
+            self.listener.answering(fault)
+        return random.uniform(RETRY_MS / 2, RETRY_MS)
+
+    def _watch_trust(self) -> None:
+        """Before the lease can have ended elsewhere, have everything stopped that it covered."""
+        trusting = True
+        while not self._stopped.is_set():
+            left_ms = self.lease.trusted_ms
+            if trusting and left_ms <= 0:
+                self.listener.distrusted()
+            trusting = left_ms > 0
+            self._stopped.wait((left_ms or self.lease.settings.heartbeat_ms / 4) / 1000)

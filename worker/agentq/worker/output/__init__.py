@@ -1,0 +1,1 @@
+"""What a process writes: cleaned, redacted, kept in bounds."""

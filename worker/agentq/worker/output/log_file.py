@@ -1,0 +1,131 @@
+"""The file that holds what an attempt wrote: all of it up to a bound, and of more the beginning and the end.
+
+While the attempt runs, the beginning stands in `<attempt>.log`, and what comes after it in `<attempt>.log.newer`, which
+when it is full takes the place of `<attempt>.log.older`. When the attempt has ended the three become one file, with a
+line where something is left out. If the worker dies before, the parts stay as they are, and nothing is lost.
+
+Writing is done by one thread for the whole worker, so that a slow disk never holds up the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+HEAD_BYTES = 16 << 20
+TAIL_BYTES = 24 << 20
+"""Of the end at least so much is kept, and less than twice as much."""
+
+_writer_pool = ThreadPoolExecutor(1, thread_name_prefix="agentq-logfile")
+
+
+class LogFile:
+    """One attempt's file. Made when there is something to write, in a folder that only this user can read."""
+
+    def __init__(
+        self,
+        path: Path,
+        on_written: Callable[[], None] = lambda: None,
+        *,
+        head_bytes: int = HEAD_BYTES,
+        tail_bytes: int = TAIL_BYTES,
+    ) -> None:
+        assert tail_bytes > 0
+        self.path = path
+        self.error: OSError | None = None
+        self.backlog = 0
+        """Bytes that wait for the disk."""
+        self._on_written = on_written
+        self._tail_bytes = tail_bytes
+        self._older, self._newer = path.with_name(path.name + ".older"), path.with_name(path.name + ".newer")
+        self._lock = threading.Lock()
+        self._waiting: list[bytes] = []
+        self._file: int | None = None
+        self._room = head_bytes
+        self._in_head = True
+        self._left_out = 0
+        self._closed = False
+
+    def write(self, piece: bytes) -> None:
+        """Take a piece, to be written soon; `on_written` is called, on the writer's thread, when some were."""
+        with self._lock:
+            if self._closed:
+                return
+            self._waiting.append(piece)
+            self.backlog += len(piece)
+            first = len(self._waiting) == 1
+        if first:
+            _writer_pool.submit(self._write_waiting)
+
+    def close(self) -> Future[None]:
+        """Write what is waiting and make the parts one file. What is written after that is not taken."""
+        with self._lock:
+            self._closed = True
+        return _writer_pool.submit(self._finish)
+
+    # ---- on the writer's thread
+
+    def _write_waiting(self) -> None:
+        with self._lock:
+            pieces, self._waiting = self._waiting, []
+        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        try:
+            if self.error is None:
+                self._write(memoryview(whole))
+        except OSError as error:
+            # The run goes on without its file; whoever reads `error` says so.
+            self.error = error
+        with self._lock:
+            self.backlog -= len(whole)
+        self._on_written()
+
+    def _write(self, rest: memoryview) -> None:
+        if self._file is None:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = _open_file(self.path)
+        while rest:
+            if not self._room:
+                self._file = self._turned(self._file)
+            count = os.write(self._file, rest[: self._room])
+            self._room -= count
+            rest = rest[count:]
+
+    def _turned(self, full: int) -> int:
+        """Go on in the next part; of two full ones the older goes."""
+        os.close(full)
+        if not self._in_head:
+            with contextlib.suppress(FileNotFoundError):
+                self._left_out += self._older.stat().st_size
+            self._newer.replace(self._older)
+        self._in_head, self._room = False, self._tail_bytes
+        return _open_file(self._newer)
+
+    def _finish(self) -> None:
+        if self._file is None:
+            return
+        os.close(self._file)
+        self._file = None
+        if not self._in_head:
+            try:
+                self._join()
+            except OSError as error:
+                self.error = error
+
+    def _join(self) -> None:
+        with self.path.open("ab") as whole:
+            if self._left_out:
+                whole.write(f"\n[agentq: {self._left_out} bytes left out here]\n".encode())
+            for part in (self._older, self._newer):
+                if part.exists():
+                    with part.open("rb") as source:
+                        shutil.copyfileobj(source, whole, 1 << 20)
+                    part.unlink()
+
+
+def _open_file(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

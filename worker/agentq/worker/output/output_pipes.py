@@ -1,0 +1,240 @@
+"""What the processes of an attempt write, from their pipes to all who want it, at the speed of the pipes. Its tasks:
+
+1. Drain both pipes always, so that no program ever waits for us, and keep what they carry apart and in order.
+2. Write all of it to the file of the attempt (see `log_file`). Only for the disk, if that is slower, do the pipes wait.
+3. Replace the secrets in it before that (see `redaction`): neither the file nor the log nor a reader of it sees one.
+4. Hand it on as text, in chunks: at once after a pause, else gathered for a moment. What comes faster than the log of
+   a run is meant for is condensed to its beginning and samples, and notes say how much was left out.
+5. Keep the last of it for the outcome, and the time of the last byte for whoever watches for silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNK_CHARACTERS, TAIL_CHARACTERS
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.runs.logs import LogChunk, LogStream
+from agentq.worker.output.log_file import LogFile
+from agentq.worker.output.redaction import Redactor
+from agentq.worker.output.sanitizer import TextSanitizer, sanitize_text
+from agentq.worker.output.secret_values import SecretValues
+from agentq.worker.output.tail import OutputTail
+
+__all__ = ["LogChunk", "OutputPipes"]
+
+CHUNK_MS = 80
+READ_BYTES = 64 << 10
+PIPE_BYTES_MAX = 1 << 20
+BACKLOG_BYTES = 512 << 10
+"""When so much waits for the disk, the pipes wait too."""
+BURST_BYTES = LOG_BYTES // 2
+"""What a run may write as fast as it likes, and all of it comes into its log."""
+RATE_BYTES_PER_S = 256 << 10
+"""What it may write after that."""
+SAMPLE_BYTES = 128 << 10
+"""What is kept of more, until the log may take it: the newest."""
+LINE_BYTES = 4 << 10
+
+SendChunks = Callable[[list[LogChunk]], None]
+OutputTap = Callable[[LogStream, bytes], None]
+"""Who reads along, byte by byte."""
+
+
+class OutputPipes:
+    """The two pipes of one attempt. It owns their descriptors, which must not block."""
+
+    def __init__(
+        self,
+        stdout_fd: int,
+        stderr_fd: int,
+        file: Path,
+        send: SendChunks,
+        tap: OutputTap | None = None,
+        secrets: SecretValues | None = None,
+    ) -> None:
+        self.file = LogFile(file, self._on_written)
+        self.last_byte_ms = monotonic_ms()
+        self.bytes_out = 0
+        self.bytes_err = 0
+        self._send = send
+        self._tap = tap
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[int, LogStream] = {stdout_fd: "out", stderr_fd: "err"}
+        self._ended = asyncio.Event()
+        self._paused = False
+        self._told_of_file = False
+        seen: tuple[LogStream, ...] = ("out", "err")
+        self._redactors = {stream: Redactor(secrets) for stream in seen} if secrets is not None else {}
+        self._cleaners: dict[LogStream, TextSanitizer] = {"out": TextSanitizer(), "err": TextSanitizer()}
+        self._unsent = OutputTail(SAMPLE_BYTES)
+        self._newest = OutputTail(TAIL_CHARACTERS * 4)
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent_ms = self.last_byte_ms - CHUNK_MS
+        self._allowed, self._allowed_ms = BURST_BYTES, self.last_byte_ms
+        self._listen()
+
+    def tail(self) -> str:
+        """The last of what was written, both streams in order."""
+        cleaners: dict[LogStream, TextSanitizer] = {"out": TextSanitizer(), "err": TextSanitizer()}
+        return "".join(cleaners[stream].text(piece) for stream, piece in self._newest)[-TAIL_CHARACTERS:]
+
+    def note(self, sentence: str) -> None:
+        """Say something of our own in the log, after what has been written so far."""
+        self._hand_on(at_once=True)
+        self._send(_split_chunks("note", sanitize_text(sentence) + "\n"))
+
+    async def drained(self, timeout_ms: int) -> bool:
+        """Once the processes have ended: read to the end and close. False if a pipe was still held open.
+
+        Whoever left the tree of the run may hold a pipe for ever: when the time is over, only what is in the pipe
+        already is read.
+        """
+        try:
+            await asyncio.wait_for(self._ended.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            for fd in list(self._open):
+                left = PIPE_BYTES_MAX
+                while left > 0 and (count := self._read(fd)):
+                    left -= count
+        whole = not self._open
+        await asyncio.wrap_future(self.close())
+        self._tell_of_file()
+        return whole
+
+    def close(self) -> Future[None]:
+        """Read no more, and hand on what is left; the future tells when the file is complete."""
+        for fd in list(self._open):
+            self._end(fd)
+        self._hand_on(at_once=True, final=True)
+        self._tell_of_secrets()
+        return self.file.close()
+
+    # ---- reading
+
+    def _listen(self) -> None:
+        for fd in self._open:
+            self._loop.add_reader(fd, self._read, fd)
+
+    def _read(self, fd: int) -> int:
+        """Read once; returns how much there was."""
+        try:
+            piece = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return 0
+        if not piece:
+            self._end(fd)
+            return 0
+        stream = self._open[fd]
+        self.last_byte_ms = monotonic_ms()
+        if stream == "out":
+            self.bytes_out += len(piece)
+        else:
+            self.bytes_err += len(piece)
+        self._take(stream, self._redactors[stream].feed(piece) if self._redactors else piece)
+        return len(piece)
+
+    def _take(self, stream: LogStream, piece: bytes) -> None:
+        """This is what everybody is given."""
+        if not piece:
+            return
+        self.file.write(piece)
+        if self._tap is not None:
+            self._tap(stream, piece)
+        if self.file.backlog > BACKLOG_BYTES:
+            self._pause()
+        self._tell_of_file()
+        self._newest.append(stream, piece)
+        self._unsent.append(stream, piece)
+        self._hand_on_in_time()
+
+    def _end(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        stream = self._open.pop(fd)
+        os.close(fd)
+        if self._redactors:
+            self._take(stream, self._redactors[stream].flush())
+        if not self._open:
+            self._ended.set()
+
+    def _pause(self) -> None:
+        """Let the pipes wait for the disk."""
+        self._paused = True
+        for fd in self._open:
+            self._loop.remove_reader(fd)
+        if not self.file.backlog:
+            # The writer was done just before it could know that somebody waits.
+            self._resume()
+
+    def _on_written(self) -> None:
+        if self._paused:
+            self._loop.call_soon_threadsafe(self._resume)
+
+    def _resume(self) -> None:
+        if self._paused and self.file.backlog <= BACKLOG_BYTES:
+            self._paused = False
+            self._listen()
+
+    def _tell_of_file(self) -> None:
+        if self.file.error is not None and not self._told_of_file:
+            self._told_of_file = True
+            self.note(f"the file {self.file.path} is not whole: {self.file.error.strerror}")
+
+    def _tell_of_secrets(self) -> None:
+        count = sum(redactor.count for redactor in self._redactors.values())
+        if count:
+            self._redactors = {}
+            many = "1 secret was" if count == 1 else f"{count} secrets were"
+            self._send(_split_chunks("note", f"{many} replaced by [redacted] in this output\n"))
+
+    # ---- handing on
+
+    def _hand_on_in_time(self) -> None:
+        """Hand on now, after a pause or when much has gathered; else when the moment is over."""
+        wait_ms = self._sent_ms + CHUNK_MS - self.last_byte_ms
+        if wait_ms <= 0 or self._unsent.bytes > SAMPLE_BYTES // 2:
+            self._hand_on()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(wait_ms / 1000, self._hand_on)
+
+    def _hand_on(self, *, at_once: bool = False, final: bool = False) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = monotonic_ms()
+        self._allowed = min(self._allowed + (now - self._allowed_ms) * RATE_BYTES_PER_S // 1000, BURST_BYTES)
+        self._allowed_ms = now
+        if self._unsent.bytes > self._allowed and not at_once:
+            self._timer = self._loop.call_later(CHUNK_MS / 1000, self._hand_on)
+            return
+        self._sent_ms = now
+        self._allowed -= self._unsent.bytes
+        chunks = self._chunks(final)
+        self._unsent.clear()
+        if chunks:
+            self._send(chunks)
+
+    def _chunks(self, final: bool) -> list[LogChunk]:
+        chunks: list[LogChunk] = []
+        if self._unsent.left_out:
+            self._unsent.skip_line(LINE_BYTES)
+            chunks += _split_chunks(
+                "note", f"{self._unsent.left_out} bytes left out here, see {self.file.path} on the worker\n"
+            )
+            for cleaner in self._cleaners.values():
+                cleaner.skip()
+        for stream, piece in self._unsent:
+            chunks += _split_chunks(stream, self._cleaners[stream].text(piece))
+        if final:
+            for stream, cleaner in self._cleaners.items():
+                chunks += _split_chunks(stream, cleaner.text(b"", final=True))
+        return chunks
+
+
+def _split_chunks(stream: LogStream, text: str) -> list[LogChunk]:
+    step = LOG_CHUNK_CHARACTERS
+    return [LogChunk(stream, text[at : at + step]) for at in range(0, len(text), step)]

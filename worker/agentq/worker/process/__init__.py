@@ -1,0 +1,1 @@
+"""Processes: starting, watching and ending a tree of them."""

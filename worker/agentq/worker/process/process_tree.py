@@ -1,0 +1,326 @@
+"""Finding and ending every process that belongs to a run, wherever it has gone.
+
+What belongs to a run, among the processes of our own user:
+
+1. what carries the run's cookie, `AGENTQ_RUN=<namespace>/<run>/<fence>`, in the environment it was started with;
+2. of what carries no cookie: what is in the run's control group or in the session of its first process, what is a child
+   of something that belongs, and an orphan that only this run can have left.
+
+What carries another cookie is never touched, nor is the embedded server, which a run may have been the first to start.
+
+While the worker lives, all of that is below it; see `subreaper`. Only what a service started at the wish of a run, like
+a job of `at`, is not, and is looked for among all processes. When the worker dies, the cookies stay; `sweep` finds
+them from any other process of the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.worker.process import procfs
+from agentq.worker.process.cgroups import Cgroups as Cgroups
+from agentq.worker.process.cgroups import RunCgroup
+from agentq.worker.process.procfs import ProcessStat
+from agentq.worker.process.subreaper import NO_ORPHANS, reap_orphans, root_processes
+from agentq.worker.process.subreaper import become_subreaper as become_subreaper
+from agentq.worker.process.termination import Unkillable, kill_all
+
+COOKIE_VARIABLE = "AGENTQ_RUN"
+STARTER_VARIABLE = "AGENTQ_KEEPER"
+"""The process that started the run: its pid, and when it began."""
+WORKER_VARIABLE = "AGENTQ_WORKER"
+"""In an environment without a cookie: a helper of the worker itself."""
+
+SHORT_RUN_MS = 1_000
+"""A run of less than this is not worth a look at all processes of the machine, which takes a millisecond or more."""
+MARKS_MAX = 10_000
+
+T = TypeVar("T")
+MatchProcess = Callable[[str, str], bool]
+"""Says of a cookie and a keeper whether their processes are to be ended."""
+ProcessMarks = tuple[str, str]
+"""Cookie and keeper of a process; empty if it has none that we can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTree:
+    """What a run's processes are recognised by."""
+
+    cookie: str
+    root: ProcessStat
+    began_ms: int
+    leaf: RunCgroup | None = None
+
+
+@cache
+def get_process_name(pid: int) -> str:
+    """A process, which should be this one, as the environment of its runs names it."""
+    own = procfs.read_stat(pid)
+    return own.name if own else f"{pid}-unknown"
+
+
+async def end_tree(run: ProcessTree) -> int:
+    """SIGKILL everything that is left of a run whose first process has ended; how many had left its group.
+
+    Many runs that end at the same time are looked for at the same time, because each look is at the orphans of all.
+    """
+    brief = monotonic_ms() < run.began_ms + SHORT_RUN_MS
+    if brief and reap_orphans() == NO_ORPHANS and (run.leaf is None or run.leaf.remove()):
+        return 0
+    undertaker = _tree_killers.setdefault(asyncio.get_running_loop(), TreeKiller())
+    return await undertaker.bury(run)
+
+
+TreeResult = int | Unkillable
+"""How many processes had left the group of a run that is over, or why it is not over."""
+
+
+@dataclass(eq=False, slots=True)
+class PendingKill:
+    """A run that is to be ended."""
+
+    run: ProcessTree
+    ended: TreeResult | None = None
+
+
+class TreeKiller:
+    """Looks for all runs that are to be ended, and for one lot of them at a time."""
+
+    def __init__(self) -> None:
+        self._waiting: list[PendingKill] = []
+        self._lock = asyncio.Lock()
+
+    async def bury(self, run: ProcessTree) -> int:
+        """End what is left of it, unless that has been done with another."""
+        burial = PendingKill(run)
+        self._waiting.append(burial)
+        try:
+            async with self._lock:
+                if burial.ended is None:
+                    lot = [each for each in self._waiting if each.ended is None]
+                    ended = await _end_trees({each.run for each in lot})
+                    for each in lot:
+                        each.ended = ended[each.run]
+        finally:
+            self._waiting.remove(burial)
+        assert burial.ended is not None
+        if isinstance(burial.ended, Unkillable):
+            raise burial.ended
+        return burial.ended
+
+
+_tree_killers: WeakKeyDictionary[asyncio.AbstractEventLoop, TreeKiller] = WeakKeyDictionary()
+
+
+async def _end_trees(runs: Collection[ProcessTree]) -> dict[ProcessTree, TreeResult]:
+    """How many had left the group of each, or why it is not over."""
+    of: dict[str, ProcessTree] = {}
+
+    def find(*, everywhere: bool = False) -> Iterator[ProcessStat]:
+        for one, run in find_members(runs, everywhere=everywhere):
+            of[one.name] = run
+            yield one
+
+    leaves = [run.leaf for run in runs if run.leaf is not None]
+    ended: dict[ProcessTree, TreeResult] = dict.fromkeys(runs, 0)
+    found: list[ProcessStat] = []
+    try:
+        found += await kill_all(find, lambda: _kill_cgroups(leaves))
+        if found or any(monotonic_ms() >= run.began_ms + SHORT_RUN_MS for run in runs):
+            found += await kill_all(lambda: find(everywhere=True), lambda: _kill_cgroups(leaves))
+        await _end_trees_started_by({*(run.root.name for run in runs), *(one.name for one in found)})
+    except Unkillable as error:
+        ended.update((run, error) for _, run in find_members(runs))
+    reap_orphans()
+    for leaf in leaves:
+        _release_embedded_servers(leaf)
+        leaf.remove()
+    for one in {one.name: one for one in found if one.group != of[one.name].root.pid}.values():
+        count = ended[of[one.name]]
+        if isinstance(count, int):
+            ended[of[one.name]] = count + 1
+    return ended
+
+
+def _kill_cgroups(leaves: Iterable[RunCgroup]) -> None:
+    for leaf in leaves:
+        _release_embedded_servers(leaf)
+        leaf.kill()
+
+
+def _release_embedded_servers(leaf: RunCgroup) -> None:
+    for pid in leaf.processes():
+        if _is_embedded_server(pid):
+            leaf.release(pid)
+
+
+def find_members(
+    runs: Collection[ProcessTree], *, everywhere: bool = False
+) -> Iterator[tuple[ProcessStat, ProcessTree]]:
+    """The live processes that belong to runs, and to which; looked for below us, or among all of the user.
+
+    What carries a cookie is told at once, because it may be about to fork.
+    """
+    by_cookie = {run.cookie: run for run in runs}
+    nearby = become_subreaper() and not everywhere
+    inside = {pid: run for run in runs if run.leaf is not None for pid in run.leaf.processes()}
+    belong: dict[int, ProcessTree] = {}
+    bare: list[ProcessStat] = []
+    for one in chain(
+        _list_own_descendants(runs) if nearby else procfs.list_own_processes(),
+        filter(None, map(procfs.read_stat, inside)),
+    ):
+        if not one.alive or one.pid == os.getpid() or not procfs.is_own_user(one.pid):
+            continue
+        cookie, _ = _find_marks(one)
+        if run := by_cookie.get(cookie):
+            belong[one.pid] = run
+            yield one, run
+        elif not cookie:
+            bare.append(one)
+            if run := inside.get(one.pid) or (_match_orphan(one, runs) if nearby else None):
+                belong[one.pid] = run
+    belong = _add_children(belong, bare)
+    for one in bare:
+        if one.pid in belong and not _is_embedded_server(one.pid):
+            yield one, belong[one.pid]
+
+
+def _list_own_descendants(runs: Collection[ProcessTree]) -> Iterator[ProcessStat]:
+    """Our descendants, but for those of other runs, as far as these are known."""
+    cookies = {"", *(run.cookie for run in runs)}
+    others = root_processes.keys() - {run.root.pid for run in runs}
+    return procfs.list_descendants(os.getpid(), others, lambda one: _get_cached_marks(one)[0] not in cookies)
+
+
+_known_marks: dict[int, tuple[int, ProcessMarks]] = {}
+"""When a process began, and its marks. It keeps them whatever it becomes by `exec`."""
+
+
+def _get_cached_marks(one: ProcessStat) -> ProcessMarks:
+    began, marks = _known_marks.get(one.pid, (0, ("", "")))
+    return marks if began == one.began else ("", "")
+
+
+def _find_marks(one: ProcessStat) -> ProcessMarks:
+    marks = _get_cached_marks(one)
+    if not marks[0] and (marks := _read_marks(one.pid))[0]:
+        if len(_known_marks) >= MARKS_MAX:
+            _known_marks.clear()
+        _known_marks[one.pid] = one.began, marks
+    return marks
+
+
+def _read_marks(pid: int) -> ProcessMarks:
+    found = procfs.read_environment(pid, COOKIE_VARIABLE, STARTER_VARIABLE)
+    return found.get(COOKIE_VARIABLE, ""), found.get(STARTER_VARIABLE, "")
+
+
+def _match_orphan(one: ProcessStat, runs: Iterable[ProcessTree]) -> ProcessTree | None:
+    """Of which of these runs one below us without a cookie is: by its session, or because no other live run has it.
+
+    The session's number could be another's since the run's first process was reaped; but not below us, where no session
+    begins that is not of a run.
+    """
+    for run in runs:
+        if one.session == run.root.pid:
+            return run
+    if one.parent != os.getpid() or one.pid in root_processes or one.session == os.getsid(0):
+        return None
+    ending = {run.root.pid for run in runs}
+    if any(began <= one.began for root, began in root_processes.items() if root not in ending):
+        return None
+    return None if WORKER_VARIABLE in procfs.read_environment(one.pid, WORKER_VARIABLE) else next(iter(runs))
+
+
+def _add_children(belong: dict[int, T], bare: Iterable[ProcessStat]) -> dict[int, T]:
+    """With those of `bare` whose parent belongs, and theirs."""
+    below: dict[int, list[int]] = {}
+    for one in bare:
+        below.setdefault(one.parent, []).append(one.pid)
+    todo = list(belong)
+    while todo:
+        parent = todo.pop()
+        new = [pid for pid in below.get(parent, ()) if pid not in belong]
+        belong.update((pid, belong[parent]) for pid in new)
+        todo += new
+    return belong
+
+
+def _is_embedded_server(pid: int) -> bool:
+    """Whether it is an embedded server, which outlives the run that was the first to need one."""
+    words = procfs.read_command_line(pid)
+    with suppress(ValueError):
+        folder = words[words.index(b"--dir") + 1]
+        return words[words.index(b"--pidfile") + 1] == folder + b"/pid" and not _read_marks(pid)[0]
+    return False
+
+
+async def end_dead_trees(which: str | Collection[str], *, cgroups: Cgroups | None = None) -> int:
+    """End what dead workers left here: of runs in a namespace, or with one of these cookies. How many there were.
+
+    A run whose worker lives is left to it. So are processes that live in a container of their own: whether their
+    worker is dead cannot be told by its number from here.
+    """
+
+    def wanted(cookie: str, keeper: str) -> bool:
+        named = f"{cookie}/".startswith(f"{which.rstrip('/')}/") if isinstance(which, str) else cookie in which
+        return named and is_process_gone(keeper)
+
+    leaves = [leaf for cookie, keeper, leaf in (cgroups.left() if cgroups else ()) if wanted(cookie, keeper)]
+    found = await kill_all(lambda: _find_remaining(wanted, leaves))
+    for leaf in leaves:
+        leaf.remove()
+    await _end_trees_started_by({one.name for one in found})
+    return len(found)
+
+
+def is_process_gone(keeper: str) -> bool:
+    """Whether the process that an environment names has ended; its number may be another's by now."""
+    pid, _, began = keeper.partition("-")
+    if not pid.isdigit() or not began.isdigit():
+        return False
+    now = procfs.read_stat(int(pid))
+    return now is None or not now.alive or now.began != int(began)
+
+
+async def _end_trees_started_by(keepers: Collection[str]) -> None:
+    """End the runs of workers that were ended with the run that they were in, and so on."""
+    while keepers:
+        found = await kill_all(partial(_find_remaining, partial(_is_started_by, keepers), nearby=become_subreaper()))
+        keepers = {one.name for one in found}
+
+
+def _is_started_by(keepers: Collection[str], _cookie: str, keeper: str) -> bool:
+    return keeper in keepers
+
+
+def _find_remaining(
+    wanted: MatchProcess, leaves: Iterable[RunCgroup] = (), *, nearby: bool = False
+) -> Iterator[ProcessStat]:
+    """Those whose cookie and keeper are wanted, with what carries none but is below them or in one of the groups."""
+    own = {0, *procfs.list_ancestors(os.getpid())}
+    inside = {pid for leaf in leaves for pid in leaf.processes()}
+    belong: dict[int, None] = {}
+    bare: list[ProcessStat] = []
+    for one in procfs.list_descendants(os.getpid(), root_processes) if nearby else procfs.list_own_processes():
+        if not one.alive or one.pid in own or not procfs.is_own_user(one.pid):
+            continue
+        cookie, keeper = _find_marks(one) if nearby else _read_marks(one.pid)
+        if not cookie:
+            bare.append(one)
+        if (wanted(cookie, keeper) if cookie else one.pid in inside) and procfs.is_same_namespace(one.pid):
+            belong[one.pid] = None
+            if cookie:
+                yield one
+    belong = _add_children(belong, bare)
+    yield from (one for one in bare if one.pid in belong and not _is_embedded_server(one.pid))

@@ -1,0 +1,74 @@
+"""What a run's process sees of the worker's environment: an allowlist, the run's own variables, and who it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.tracing import TRACEPARENT_VARIABLE as TRACEPARENT
+from agentq.worker.output.secret_values import SecretValues
+from agentq.worker.process.process_tree import COOKIE_VARIABLE, STARTER_VARIABLE, get_process_name
+
+PASSED_VARIABLES = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "TMPDIR"),
+        *("XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    )
+)
+PASSED_PREFIXES = ("LC_",)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnvironment:
+    """The environments of a worker's runs. Nothing of the server's address or credentials is in them."""
+
+    namespace: str
+    worker: str
+    inherited: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    redacts: bool = True
+    """Whether secrets are replaced in what runs write."""
+    traced: Callable[[Claim, RunSpec], str | None] = lambda _, spec: spec.traceparent
+    """Where in a trace the processes of an attempt are."""
+
+    def cookie(self, claim: Claim) -> str:
+        """What marks every process of an attempt, wherever it goes."""
+        return f"{self.namespace}/{claim.id}/{claim.fence}"
+
+    def marks(self, claim: Claim) -> dict[str, str]:
+        """The variables by which what the worker starts for an attempt, beside its process, is known as its own."""
+        return {COOKIE_VARIABLE: self.cookie(claim), STARTER_VARIABLE: get_process_name(os.getpid())}
+
+    def secrets(self, env: Mapping[str, str]) -> SecretValues | None:
+        """What is secret in an attempt's environment; None if all may be seen."""
+        return SecretValues.of(env) if self.redacts else None
+
+    def passed(self) -> dict[str, str]:
+        """What every run is given of the worker's."""
+        inherited = self.inherited.items()
+        return {
+            name: value for name, value in inherited if name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES)
+        }
+
+    def of(
+        self, claim: Claim, spec: RunSpec, extra: Mapping[str, str], beneath: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, str]:
+        """The whole environment of an attempt. What the run sets itself wins, over `beneath` as well, but not over what
+        marks it.
+        """
+        place = self.traced(claim, spec)
+        return {
+            **self.passed(),
+            **({TRACEPARENT: place} if place else {}),
+            **({"AGENTQ_SESSION": spec.session} if spec.session else {}),
+            **beneath,
+            **spec.env,
+            **extra,
+            "AGENTQ_RUN": self.cookie(claim),
+            "AGENTQ_RUN_ID": claim.id,
+            "AGENTQ_ATTEMPT": claim.fence.partition("-")[0],
+            "AGENTQ_WORKER": self.worker,
+        }

@@ -1,0 +1,390 @@
+"""One attempt's processes: started, fed, watched and ended.
+
+1. `spawn` starts the first one, in a session and group of its own, with the environment it is given and nothing else.
+2. `wait` tells how it ended, at once, whoever still holds its pipes: what is awaited is the process, not the pipes.
+3. `end` ends it and everything it started; see `process_tree`.
+
+The child is started by `vfork`, the only cheap way out of a large process, and so no Python runs in it that could set
+its limits. util-linux's `prlimit` sets them and becomes the program; where there is none, they are set from here, as
+niceness and control group are: right after it has begun, on it and on whatever it has managed to start by then. On a
+busy machine that can be some milliseconds late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.model.spec import ResourceLimits
+from agentq.worker.process import pidfd, process_tree, procfs
+from agentq.worker.process.cgroups import Cgroups, RunCgroup
+from agentq.worker.process.subreaper import become_subreaper, root_processes, schedule_reaping
+from agentq.worker.process.termination import KILL_TIMEOUT_MS, Unkillable, send_signal, wait_until_gone
+
+PIPE_BYTES = 65_536
+"""What a pipe takes before anybody reads it, and what is written to one at a time."""
+SHOWN_CHARACTERS = 200
+"""Characters of a program's name in a message."""
+MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+OOM_COUNT_MS = 1_000
+PEAK_TOLERANCE_BYTES = 1 << 20
+"""How exactly the kernel counts a process's memory."""
+
+ProcessLimits = Mapping[str, tuple[int, int]]
+"""Soft and hard, by the name that `prlimit` knows."""
+_PRLIMIT = shutil.which("prlimit", path=os.defpath) if sys.platform == "linux" else None
+
+
+class SpawnFailed(AgentqError):
+    """The process could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLaunch:
+    """What is to be started, and with what."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    """The whole environment but for the marks of the run, which `spawn` adds; nothing is inherited."""
+    cwd: Path
+    cookie: str
+    caps: ResourceLimits = field(default_factory=ResourceLimits)
+    stdin: bytes = b""
+    pass_fds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExit:
+    """How the first process ended, and what it and those it waited for had used."""
+
+    code: int | None
+    signal: int | None
+    user_ms: int
+    system_ms: int
+    peak_memory_bytes: int
+    """0 if it was less than the worker's own, from which it cannot be told then."""
+    oom: bool
+
+
+class RunProcess:
+    """The first process of an attempt."""
+
+    def __init__(
+        self, popen: subprocess.Popen[bytes], ends: Sequence[int], cookie: str, leaf: RunCgroup | None
+    ) -> None:
+        self.pid = popen.pid
+        self.stdout, self.stderr = ends
+        self._popen = popen
+        self._stdin = -1
+        self._unwritten = memoryview(b"")
+        self._killed = False
+        self._kills_before = _count_recent_kills()
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[ProcessExit] = self._loop.create_future()
+        root = procfs.read_stat(self.pid) or procfs.ProcessStat(self.pid, os.getpid(), self.pid, self.pid, 0, True)
+        self._run = process_tree.ProcessTree(cookie, root, monotonic_ms(), leaf)
+        root_processes[self.pid] = root.began
+        self._watch()
+        schedule_reaping()
+
+    @classmethod
+    async def spawn(cls, launch: ProcessLaunch, *, cgroups: Cgroups | None) -> Self:
+        """Start it, or say in one sentence why it cannot be started."""
+        become_subreaper()
+        bounded = cgroups is not None and cgroups.memory
+        leaf = (
+            cgroups.leaf(launch.cookie, process_tree.get_process_name(os.getpid()), launch.caps.memory_bytes)
+            if cgroups
+            else None
+        )
+        ends: list[int] = []
+        try:
+            limits = _build_limits(launch.caps, bounded=bounded and leaf is not None)
+            for _ in range(3 if launch.stdin else 2):
+                ends += os.pipe()
+            written = _fill_pipe(ends[5], launch.stdin) if launch.stdin else 0
+            popen = _spawn_process(launch, ends, limits)
+        except (OSError, ValueError) as error:
+            _close_all(ends)
+            if leaf is not None:
+                leaf.remove()
+            raise SpawnFailed(_format_spawn_error(error, launch)) from error
+        _close_all([ends[1], ends[3], *ends[4:5]])
+        process = cls(popen, (ends[0], ends[2]), launch.cookie, leaf)
+        os.set_blocking(process.stdout, False)
+        os.set_blocking(process.stderr, False)
+        if launch.stdin:
+            process._feed(ends[5], memoryview(launch.stdin)[written:])
+        try:
+            _apply_limits(process._run, {} if _PRLIMIT else limits, launch.caps.nice)
+        except OSError as error:
+            _close_all(ends[:3:2])
+            await process.end(0)
+            raise SpawnFailed(f"The limits of {launch.argv[0]} cannot be set: {error.strerror}.") from error
+        return process
+
+    async def wait(self) -> ProcessExit:
+        """How it ended. Any number of callers may wait, and give up waiting."""
+        return await asyncio.shield(self._exit)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the first process alone, if it has not ended."""
+        if not self._exit.done():
+            with suppress(PermissionError, ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def end(self, grace_ms: int) -> int:
+        """End it and everything it started: SIGTERM to its group, and after the grace SIGKILL to all.
+
+        Returns how many processes had left the group. Nothing is left when this returns.
+        """
+        if grace_ms > 0:
+            await self._terminate(grace_ms)
+        self._killed = True
+        if not self._exit.done():
+            self._signal_group(signal.SIGKILL)
+            await asyncio.wait([self._exit], timeout=KILL_TIMEOUT_MS / 1000)
+            if not self._exit.done():
+                why = "it hangs in the kernel, or is not our user's"
+                raise Unkillable(f"Process {self.pid} cannot be ended: {why}.")
+        return await process_tree.end_tree(self._run)
+
+    async def _terminate(self, grace_ms: int) -> None:
+        """SIGTERM to the group; over when all of it has gone, be it the first process that ends last or another."""
+        deadline_ms = monotonic_ms() + grace_ms
+        if self._exit.done():
+            for one in self._group():
+                send_signal(one, signal.SIGTERM)
+        else:
+            self._signal_group(signal.SIGTERM)
+            self._signal_group(signal.SIGCONT)
+            await asyncio.wait([self._exit], timeout=grace_ms / 1000)
+        if self._exit.done():
+            await wait_until_gone(self._group(), deadline_ms - monotonic_ms())
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        """Only while the first process has not been reaped: until then the group's number cannot be another's."""
+        with suppress(PermissionError, ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _group(self) -> list[procfs.ProcessStat]:
+        return [one for one, _ in process_tree.find_members([self._run]) if one.group == self.pid]
+
+    def _watch(self) -> None:
+        """Have `_reap` called when it has ended: by a pidfd where there is one, by a thread elsewhere."""
+        try:
+            self._pidfd = pidfd.open_pidfd(self.pid)
+        except OSError:
+            self._pidfd = -1
+            threading.Thread(target=self._sleep_until_ended, daemon=True).start()
+        else:
+            self._loop.add_reader(self._pidfd, self._reap)
+
+    def _sleep_until_ended(self) -> None:
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._reap)
+
+    def _reap(self) -> None:
+        """Take its exit status, and with it the last claim to its number."""
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        self._stop_feeding()
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+        except ChildProcessError:  # somebody else took it
+            ended = ProcessExit(None, None, 0, 0, 0, False)
+        else:
+            ended = self._exit_of(status, usage)
+        root_processes.pop(self.pid, None)
+        self._popen.returncode = -(ended.signal or 0) or ended.code or 0
+        self._exit.set_result(ended)
+
+    def _exit_of(self, status: int, usage: resource.struct_rusage) -> ProcessExit:
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        leaf = self._run.leaf
+        peak = (leaf.peak_bytes() if leaf is not None else 0) or _measure_peak_bytes(usage)
+        oom = leaf is not None and leaf.out_of_memory()
+        if number == signal.SIGKILL and not self._killed:
+            oom = oom or procfs.count_oom_kills() > self._kills_before
+        return ProcessExit(code, number, round(usage.ru_utime * 1000), round(usage.ru_stime * 1000), peak, oom)
+
+    def _feed(self, end: int, unwritten: memoryview) -> None:
+        """Write the rest of its stdin whenever it has read some."""
+        self._stdin, self._unwritten = end, unwritten
+        if unwritten and not self._exit.done():
+            self._loop.add_writer(end, self._feed_some)
+        else:
+            self._stop_feeding()
+
+    def _feed_some(self) -> None:
+        try:
+            self._unwritten = self._unwritten[os.write(self._stdin, self._unwritten[:PIPE_BYTES]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # nobody will read it any more
+            self._unwritten = memoryview(b"")
+        if not self._unwritten:
+            self._stop_feeding()
+
+    def _stop_feeding(self) -> None:
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            os.close(self._stdin)
+            self._stdin, self._unwritten = -1, memoryview(b"")
+
+
+_oom_kills, _oom_kills_ms = 0, 0
+
+
+def _count_recent_kills() -> int:
+    """How many processes the kernel had ended for want of memory, as of a second ago at the most."""
+    global _oom_kills, _oom_kills_ms
+    if monotonic_ms() - _oom_kills_ms >= OOM_COUNT_MS:
+        _oom_kills, _oom_kills_ms = procfs.count_oom_kills(), monotonic_ms()
+    return _oom_kills
+
+
+def _fill_pipe(end: int, text: bytes) -> int:
+    """Write as much as the empty pipe takes, which is mostly all of it."""
+    os.set_blocking(end, False)
+    try:
+        return os.write(end, text[:PIPE_BYTES])
+    except BlockingIOError:
+        return 0
+
+
+def _spawn_process(launch: ProcessLaunch, ends: list[int], limits: ProcessLimits) -> subprocess.Popen[bytes]:
+    if not launch.argv:
+        raise ValueError("the command line is empty")
+    argv = list(launch.argv)
+    if limits and _PRLIMIT:
+        _check_program(launch)
+        argv = [_PRLIMIT, *(f"--{name}={soft}:{hard}" for name, (soft, hard) in limits.items()), "--", *argv]
+    return subprocess.Popen(
+        argv,
+        stdin=ends[4] if launch.stdin else subprocess.DEVNULL,
+        stdout=ends[1],
+        stderr=ends[3],
+        env={
+            **launch.env,
+            process_tree.COOKIE_VARIABLE: launch.cookie,
+            process_tree.STARTER_VARIABLE: process_tree.get_process_name(os.getpid()),
+        },
+        cwd=launch.cwd,
+        start_new_session=True,
+        pass_fds=launch.pass_fds,
+        umask=-1 if launch.caps.umask is None else launch.caps.umask,
+    )
+
+
+def _check_program(launch: ProcessLaunch) -> None:
+    """Fail as the system would if there is no such program: `prlimit` could only end with an exit code of its own."""
+    program = launch.argv[0]
+    folders = [""] if "/" in program else os.get_exec_path(launch.env)
+    found = [path for folder in folders if (path := launch.cwd / folder / program).is_file()]
+    if launch.cwd.is_dir() and not any(os.access(path, os.X_OK) for path in found):
+        code = errno.EACCES if found else errno.ENOENT
+        raise OSError(code, os.strerror(code), program)
+
+
+def _measure_peak_bytes(usage: resource.struct_rusage) -> int:
+    """What it had at most; 0 if that was no more than we had: it began in our memory, which counts as its own."""
+    peak = usage.ru_maxrss * MAXRSS_BYTES
+    return peak if peak > procfs.read_peak_bytes() + PEAK_TOLERANCE_BYTES else 0
+
+
+def _build_limits(caps: ResourceLimits, *, bounded: bool) -> ProcessLimits:
+    """The soft and hard limits of each process, none above what we have; its memory only if no group bounds that."""
+    wanted = (
+        ("data", None if bounded else caps.memory_bytes, 0),
+        ("cpu", caps.cpu_s, 1),
+        ("nofile", caps.open_files, 0),
+        ("fsize", caps.file_bytes, 0),
+    )
+    limits = {}
+    for name, soft, more in wanted:
+        if soft is not None:
+            _, most = resource.getrlimit(_get_resource_number(name))
+            hard = soft + more if most == resource.RLIM_INFINITY else min(soft + more, most)
+            limits[name] = (min(soft, hard), hard)
+    if limits and not hasattr(resource, "prlimit"):
+        raise OSError("this system has no prlimit")
+    return limits
+
+
+def _get_resource_number(name: str) -> int:
+    return int(getattr(resource, f"RLIMIT_{name.upper()}"))
+
+
+def _apply_limits(run: process_tree.ProcessTree, limits: ProcessLimits, nice: int | None) -> None:
+    """Set what has not been set yet, also for what it has started in the meantime, which began without it."""
+    if not limits and run.leaf is None and nice is None:
+        return
+    with suppress(ProcessLookupError):
+        _apply_limits_to(run.root.pid, limits, run.leaf)
+        if nice is not None:
+            os.setpriority(os.PRIO_PGRP, run.root.pid, nice)  # of the group, and so of every thread
+    done = {run.root.pid}
+    if not limits and nice is None and procfs.list_child_pids(run.root.pid) == []:
+        return  # what has been missed here is found when the run ends
+    while new := {one.pid for one, _ in process_tree.find_members([run])} - done:
+        for each in new:
+            with suppress(OSError):
+                _apply_limits_to(each, limits, run.leaf)
+                if nice is not None:
+                    os.setpriority(os.PRIO_PROCESS, each, nice)
+        done |= new
+
+
+def _apply_limits_to(pid: int, limits: ProcessLimits, leaf: RunCgroup | None) -> None:
+    if leaf is not None:
+        leaf.add(pid)
+    for name, pair in limits.items():
+        resource.prlimit(pid, _get_resource_number(name), pair)
+
+
+def _format_spawn_error(error: OSError | ValueError, launch: ProcessLaunch) -> str:
+    """One sentence that says what to mend."""
+    program = launch.argv[0][:SHOWN_CHARACTERS] if launch.argv else ""
+    if isinstance(error, ValueError):
+        return f"The process cannot be started: {error}."
+    if error.errno is None:
+        return f"{program} cannot be started: {error}."
+    if error.filename is not None and os.fspath(error.filename) == os.fspath(launch.cwd):
+        return f"The folder {launch.cwd} cannot be entered: {error.strerror}."
+    if error.errno == errno.ENOENT and os.path.exists(launch.cwd / program) and "/" in program:
+        return f"{program} cannot be started: the interpreter that its first line names does not exist."
+    told = {
+        errno.ENOENT: f"There is no program {program}; look at the command line and at PATH.",
+        errno.EACCES: f"{program} is not executable; look at its mode and at those of its folders.",
+        errno.ENOEXEC: f"{program} is not a program of this machine; a script needs a first line like #!/bin/sh.",
+        errno.E2BIG: f"The arguments and environment of {program} are too large; pass large input on stdin.",
+        errno.EMFILE: "The worker has too many files open to start a process; raise `ulimit -n`.",
+        errno.ENFILE: "The machine has too many files open to start a process.",
+        errno.EAGAIN: "The user has too many processes to start one more; raise `ulimit -u`.",
+        errno.ENOMEM: "The machine has not enough memory to start a process.",
+    }
+    return told.get(error.errno) or f"{program} cannot be started: {error.strerror}."
+
+
+def _close_all(ends: Sequence[int]) -> None:
+    for end in ends:
+        os.close(end)

@@ -1,0 +1,138 @@
+"""Stopping, killing, and seeing that it is done.
+
+A signal is always sent through a pidfd that was opened before the process was judged: if the number has gone to
+another process since, the signal goes nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError
+from agentq.worker.process import pidfd, procfs
+from agentq.worker.process.procfs import ProcessStat
+from agentq.worker.process.subreaper import reap_orphans
+
+KILL_TIMEOUT_MS = 10_000
+"""A process that SIGKILL has not ended after so long hangs in the kernel."""
+KILL_ROUND_MS = 500
+STOP_ROUNDS_MAX = 100
+"""Looks for processes that have not been stopped yet; one that forks is stopped within a few."""
+WATCHED_MAX = 64
+"""Processes whose end is awaited at a time; each takes a descriptor."""
+POLL_MS = 10
+"""How often one is looked at whose end cannot be awaited."""
+
+FindProcesses = Callable[[], Iterable[ProcessStat]]
+KillGroup = Callable[[], None]
+
+
+class Unkillable(AgentqError):
+    """A process of a run cannot be ended."""
+
+
+async def kill_all(find: FindProcesses, strike: KillGroup = lambda: None) -> list[ProcessStat]:
+    """Stop and kill until a look finds nothing; all that was found. `strike` is what may kill much at one blow."""
+    ended: dict[str, ProcessStat] = {}
+    deadline_ms = monotonic_ms() + KILL_TIMEOUT_MS
+    while True:
+        found, clean = await _stop_all(find)
+        if clean and not found:
+            return list(ended.values())
+        ended.update((one.name, one) for one in found)
+        strike()
+        for one in found:
+            send_signal(one, signal.SIGKILL)
+        await wait_until_gone(found, KILL_ROUND_MS)
+        if monotonic_ms() > deadline_ms:
+            numbers = ", ".join(str(one.pid) for one in found[:5])
+            raise Unkillable(f"Processes hang in the kernel or fork too fast, and cannot be ended: {numbers}.")
+
+
+async def _stop_all(find: FindProcesses) -> tuple[list[ProcessStat], bool]:
+    """Stop all that a look finds, until a look finds nothing new: a stopped process cannot fork.
+
+    One that forks and exits all the time may have gone on from every number that a look has seen; it is betrayed by
+    the orphans that have ended meanwhile. Says also whether there was a look without any of this.
+    """
+    found: dict[str, ProcessStat] = {}
+    for _ in range(STOP_ROUNDS_MAX):
+        reap_orphans()
+        before = len(found)
+        for one in find():
+            if one.name not in found:
+                found[one.name] = one
+                send_signal(one, signal.SIGSTOP)
+        seen = reap_orphans()
+        if len(found) == before and not (seen and seen.reaped):
+            return list(found.values()), True
+        await asyncio.sleep(0)
+    return list(found.values()), False
+
+
+def send_signal(one: ProcessStat, number: signal.Signals) -> bool:
+    """Signal the process that was judged, and no later one of that number; False if it is gone."""
+    try:
+        end = pidfd.open_pidfd(one.pid)
+    except ProcessLookupError:
+        return False
+    except OSError:  # none left, or none on this system
+        end = -1
+    try:
+        now = procfs.read_stat(one.pid)
+        if now is None or now.began != one.began:
+            return False
+        if end >= 0:
+            pidfd.send_signal(end, number)
+        else:
+            os.kill(one.pid, number)
+    except OSError:
+        return False
+    finally:
+        if end >= 0:
+            os.close(end)
+    return True
+
+
+async def wait_until_gone(those: Iterable[ProcessStat], patience_ms: int) -> bool:
+    """Wait until they have ended, as zombies or wholly; False if some have not in time."""
+    deadline_ms = monotonic_ms() + patience_ms
+    left = list(those)
+    while left := [one for one in left if _is_alive(one)]:
+        remaining_ms = deadline_ms - monotonic_ms()
+        if remaining_ms <= 0:
+            return False
+        await _wait_for_first(left[:WATCHED_MAX], remaining_ms)
+    return True
+
+
+def _is_alive(one: ProcessStat) -> bool:
+    now = procfs.read_stat(one.pid)
+    return now is not None and now.began == one.began and now.alive
+
+
+async def _wait_for_first(those: Iterable[ProcessStat], patience_ms: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    ends: list[int] = []
+    try:
+        for one in those:
+            try:
+                ends.append(pidfd.open_pidfd(one.pid))
+            except ProcessLookupError:
+                ended.set()
+            except OSError:  # none left, or none on this system
+                patience_ms = min(patience_ms, POLL_MS)
+            else:
+                loop.add_reader(ends[-1], ended.set)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), patience_ms / 1000)
+    finally:
+        for end in ends:
+            loop.remove_reader(end)
+            os.close(end)

@@ -1,0 +1,1 @@
+"""What a worker reports of its attempts: outcomes, logs, progress, spending."""

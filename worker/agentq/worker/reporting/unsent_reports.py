@@ -1,0 +1,139 @@
+"""How attempts ended that a worker could not report before it left. Its tasks:
+
+1. Keep the reports in the worker's home, in a file of the worker's name, and say in one sentence which they are.
+2. Report them when the next worker of that home starts. The fence of each attempt decides whether it still counts.
+3. Keep what the server does not know, which may be another one of that namespace, until housekeeping removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from agentq.coordinator.errors import AgentqError, NotFound
+from agentq.coordinator.model.spec import Outcome
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.coordinator.runs.wait import RunWait
+from agentq.worker.reporting.report_sender import AttemptReport, ReportSender
+from agentq.worker.reporting.spill import SpillFile
+
+SEND_TIMEOUT_MS = 30_000
+"""How long the server may take to answer to all that one worker has left."""
+NAMED_RUNS_MAX = 10
+log = logging.getLogger("agentq.worker")
+
+
+class UnsentReports:
+    """The reports that workers of one home and namespace have left."""
+
+    def __init__(self, home: Path, namespace: str) -> None:
+        self.folder = home / "unreported" / namespace
+
+    def keep(self, worker: str, reports: Sequence[AttemptReport]) -> str:
+        """Write them down; the sentence that says what becomes of them."""
+        runs = list(dict.fromkeys(report.claim.id for report in reports))
+        more = f" and {len(runs) - NAMED_RUNS_MAX} more" if len(runs) > NAMED_RUNS_MAX else ""
+        which = f"how {_count_runs(len(runs))} ended: {', '.join(runs[:NAMED_RUNS_MAX])}{more}"
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._write(self._file(worker), [_encode_report(report) for report in reports])
+        except OSError as error:
+            return f"The server has not been told {which}. That could not be kept either ({error}); they run again."
+        return f"The server has not been told {which}. The next worker that starts here reports it."
+
+    def report_all(
+        self, queue_of: Callable[[str], AbstractContextManager[RunVerbs]], note: Callable[[str], None]
+    ) -> None:
+        """Report all that is kept, each as the worker that left it; what the server cannot be told now stays."""
+        for file in sorted(self.folder.glob("*.jsonl")):
+            worker = file.stem
+            try:
+                with queue_of(worker) as queue:
+                    self._report(file, queue, worker, note)
+            except (AgentqError, OSError) as error:
+                note(f"what the worker {worker} could not report is kept: {error}")
+
+    def _report(self, file: Path, queue: RunVerbs, worker: str, note: Callable[[str], None]) -> None:
+        kept = {
+            report.claim: line for line in file.read_text().splitlines() if (report := _parse_report(line)) is not None
+        }
+        reports = [_parse_report(line) for line in kept.values()]
+        answers: dict[Claim, AgentqError | None] = {}
+        sender = ReportSender(
+            queue, SpillFile(self.folder), lambda report, answer: answers.update({report.claim: answer}), _log_fault
+        )
+        sender.start()
+        for report in reports:
+            if report is not None:
+                sender.say(report)
+        sender.close(SEND_TIMEOUT_MS)
+        left = [line for claim, line in kept.items() if isinstance(answers.get(claim, NotFound()), NotFound)]
+        if left:
+            self._write(file, left)
+        else:
+            file.unlink(missing_ok=True)
+        taken = sum(answer is None for answer in answers.values())
+        refused = len(answers) - taken - sum(isinstance(answer, NotFound) for answer in answers.values())
+        if taken:
+            note(f"reported how {_count_runs(taken)} ended that the worker {worker} could not report.")
+        if refused:
+            has = "has" if refused == 1 else "have"
+            note(f"{_count_runs(refused)} of the worker {worker} {has} gone on without what that could not report.")
+
+    def _file(self, worker: str) -> Path:
+        return self.folder / f"{worker}.jsonl"
+
+    def _write(self, file: Path, lines: Sequence[str]) -> None:
+        """All of it or nothing."""
+        written = file.with_suffix(".new")
+        written.touch(mode=0o600)
+        written.write_text("".join(f"{line}\n" for line in lines))
+        written.replace(file)
+
+
+def _count_runs(number: int) -> str:
+    return "1 run" if number == 1 else f"{number} runs"
+
+
+def _log_fault(fault: AgentqError) -> None:
+    log.error("%s", fault)
+
+
+def _encode_report(report: AttemptReport) -> str:
+    """One report, without the spec of its run."""
+    wait, outcome = report.wait, report.outcome
+    return json.dumps(
+        {
+            "verb": report.verb,
+            "run": report.claim.id,
+            "fence": report.claim.fence,
+            "lane": report.claim.lane,
+            "reason": report.reason,
+            "delay_ms": report.delay_ms,
+            "due_at_ms": report.due_at_ms,
+            "outcome": None if outcome is None else outcome.to_wire(),
+            "wait": None if wait is None else wait.model_dump_json(),
+        }
+    )
+
+
+def _parse_report(line: str) -> AttemptReport | None:
+    """The report of a line; None if it is none, which is logged."""
+    try:
+        told = json.loads(line)
+        outcome, wait = told["outcome"], told["wait"]
+        return AttemptReport(
+            told["verb"],
+            Claim(told["run"], told["fence"], told["lane"], ""),
+            None if outcome is None else Outcome.model_validate_json(outcome),
+            told["reason"],
+            None if wait is None else RunWait.model_validate_json(wait),
+            told["delay_ms"],
+            told["due_at_ms"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("a report that was kept cannot be read and is dropped: %s", error)
+        return None

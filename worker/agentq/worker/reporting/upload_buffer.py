@@ -1,0 +1,157 @@
+"""What one attempt has to tell, and where it waits: the older parts on the disk, the newest in memory, in order.
+
+The newest LOG_BYTES characters are kept, as many as the server keeps of a log. Where something had to go, a note will
+stand that says how much it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agentq.coordinator.bounds import LOG_BYTES, LOG_CHUNKS_A_CALL
+from agentq.coordinator.model.spec import AgentSpending
+from agentq.coordinator.runs.logs import LogChunk
+from agentq.worker.reporting.spill import SpilledPiece
+
+BUFFER_CHARACTERS = LOG_BYTES
+PART_CHARACTERS = 256 << 10
+PART_CHUNKS = LOG_CHUNKS_A_CALL - 1
+"""With the note before it, a part is sent in one call."""
+
+
+@dataclass(slots=True)
+class BufferPart:
+    """Some chunks on the disk, or on their way there."""
+
+    characters: int
+    missing: int
+    """Characters that are missing before it."""
+    piece: SpilledPiece | None = None
+
+
+@dataclass(slots=True)
+class UploadBuffer:
+    """Whoever uses it sees to it that only one thread does at a time."""
+
+    parts: deque[BufferPart] = field(default_factory=deque)
+    chunks: deque[LogChunk] = field(default_factory=deque)
+    """What came after the parts, in memory."""
+    in_memory: int = 0
+    on_disk: int = 0
+    missing: int = 0
+    """Characters that are missing between the parts and the chunks."""
+    dropped: list[SpilledPiece] = field(default_factory=list)
+    """What the disk may forget."""
+    sending: list[LogChunk] = field(default_factory=list)
+    """What a call that was not answered yet has in it; it is sent again as it was."""
+    progress: Mapping[str, object] | None = None
+    spent: tuple[AgentSpending, Mapping[str, float]] | None = None
+    logged: int = 0
+    reported: int = 0
+    ended_ms: int | None = None
+    """Since when its last word waits for it."""
+
+    def empty(self) -> bool:
+        words = self.chunks or self.parts or self.sending or self.missing
+        return not words and self.progress is None and self.spent is None
+
+    def add(self, chunks: list[LogChunk]) -> None:
+        self.chunks.extend(chunks)
+        self.in_memory += _count_characters(chunks)
+        while self.in_memory + self.on_disk > BUFFER_CHARACTERS:
+            if self.parts:
+                self._miss_first()
+            else:
+                self.missing += _count_characters(self._taken(1))
+
+    def set_apart(self) -> tuple[BufferPart, list[LogChunk]]:
+        """The oldest chunks in memory become a part, to be put on the disk; `put` or `missed` says what came of it."""
+        chunks = self._taken(PART_CHUNKS, PART_CHARACTERS)
+        part = BufferPart(_count_characters(chunks), self.missing)
+        self.missing = 0
+        self.parts.append(part)
+        self.on_disk += part.characters
+        return part, chunks
+
+    def put(self, part: BufferPart, piece: SpilledPiece) -> None:
+        part.piece = piece
+        if not any(part is each for each in self.parts):
+            self.dropped.append(piece)
+
+    def missed(self, part: BufferPart) -> None:
+        """There was no room for it. It was the newest part, unless it had to go meanwhile."""
+        if self.parts and self.parts[-1] is part:
+            self._let_go(self.parts.pop())
+            self.missing += part.missing + part.characters
+
+    def unreadable(self) -> None:
+        """The first part cannot be read again."""
+        self._miss_first()
+
+    def read(self, chunks: list[LogChunk]) -> None:
+        """The first part was read: it is what is to be sent next."""
+        part = self.parts.popleft()
+        self._let_go(part)
+        self.sending = _note_missing(part.missing, chunks)
+
+    def to_send(self) -> list[LogChunk]:
+        """What is to be sent next, or again, when there are no parts before it."""
+        if not self.sending and (self.chunks or self.missing):
+            self.sending = _note_missing(self.missing, self._taken(PART_CHUNKS) if self.chunks else [])
+            self.missing = 0
+        return self.sending
+
+    def clear(self) -> None:
+        """Nobody wants to hear of it any more."""
+        while self.parts:
+            self._miss_first()
+        self.chunks.clear()
+        self.in_memory = self.missing = 0
+        self.sending = []
+        self.progress = self.spent = None
+
+    def _miss_first(self) -> None:
+        first = self.parts.popleft()
+        self._let_go(first)
+        gone = first.missing + first.characters
+        if self.parts:
+            self.parts[0].missing += gone
+        else:
+            self.missing += gone
+
+    def _let_go(self, part: BufferPart) -> None:
+        self.on_disk -= part.characters
+        if part.piece is not None:
+            self.dropped.append(part.piece)
+
+    def _taken(self, most: int, characters: int = BUFFER_CHARACTERS) -> list[LogChunk]:
+        """The oldest chunks in memory: at least one, and so many at the most."""
+        taken = [self.chunks.popleft()]
+        size = len(taken[0].text)
+        while self.chunks and len(taken) < most and size + len(self.chunks[0].text) <= characters:
+            taken.append(self.chunks.popleft())
+            size += len(taken[-1].text)
+        self.in_memory -= size
+        return taken
+
+
+def pack_chunks(chunks: list[LogChunk]) -> bytes:
+    """Chunks as they stand on the disk."""
+    return json.dumps(chunks, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def unpack_chunks(body: bytes) -> list[LogChunk]:
+    return [LogChunk(stream, text) for stream, text in json.loads(body.decode("utf-8", "surrogatepass"))]
+
+
+def _count_characters(chunks: list[LogChunk]) -> int:
+    return sum(len(chunk.text) for chunk in chunks)
+
+
+def _note_missing(missing: int, chunks: list[LogChunk]) -> list[LogChunk]:
+    if not missing:
+        return chunks
+    return [LogChunk("note", f"{missing} characters left out here: the server was out of reach.\n"), *chunks]

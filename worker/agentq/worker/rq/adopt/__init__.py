@@ -1,0 +1,1 @@
+"""Queues of RQ taken over by lanes of ours."""

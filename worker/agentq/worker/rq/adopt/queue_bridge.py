@@ -1,0 +1,143 @@
+"""`agentq worker --rq high,default`: what a worker does besides, so that RQ's queues are its own. Its tasks:
+
+1. Take jobs from RQ's lists into lanes (`inbox`).
+2. Be known to RQ's tools, and obey what they say (`presence`).
+3. Enqueue what RQ has scheduled (`scheduling`).
+4. Have RQ told of ends that it has not heard of, and its registries cleaned now and then (`closing`).
+
+Executing is no task of it: a job is a function run, executed where those are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from redis.exceptions import RedisError
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.config.settings import Settings
+from agentq.coordinator.errors import AgentqError, NotFound, WrongState
+from agentq.coordinator.runs.verbs import RunVerbs
+from agentq.coordinator.storage.store import NamespaceStore
+from agentq.worker.rq.adopt.inbox import RqInbox
+from agentq.worker.rq.adopt.job_outcomes import TIDY_INTERVAL_MS, submit_settlements, submit_tidy
+from agentq.worker.rq.adopt.job_scheduler import RqJobScheduler
+from agentq.worker.rq.adopt.registration import HEARTBEAT_S, RqRegistration
+from agentq.worker.rq.queue_names import is_rq_queue
+from agentq.worker.rq.redis_client import check_address, create_client
+from agentq.worker.rq.rq_lanes import RqLanes
+from agentq.worker.slots import WorkerSlots
+from agentq.worker.worker_thread import WorkerThread
+
+TICK_MS = 1_000
+FAST_TICK_MS = 100
+STOP_MS = 30_000
+JOBS_PER_SLOT = 8
+"""How many jobs may wait in a lane or be in hand for each slot; the others stay where RQ's tools see them."""
+
+
+class QueueBridge:
+    """See above."""
+
+    def __init__(
+        self,
+        store: NamespaceStore,
+        settings: Settings,
+        worker: str,
+        hands: WorkerSlots,
+        queues: Sequence[str],
+        serializer: str,
+        failed: Callable[[AgentqError], None],
+    ) -> None:
+        check_address(settings.url)
+        self.store = store
+        self._hands = hands
+        self.lanes = [RqLanes(self.store, name, serializer) for name in queues]
+        client = create_client(settings.url)
+        self.inboxes = [
+            RqInbox(lanes, lambda: JOBS_PER_SLOT * hands.slots - self._jobs_in_hand(), failed) for lanes in self.lanes
+        ]
+        self.presence = RqRegistration(client, worker, queues, self._jobs_in_hand, self._stop_job, failed)
+        self.scheduling = RqJobScheduler(client, queues)
+        self._tick_ms = settings.tick_ms
+        self._hurry_until_ms = 0
+        self._started = False
+        self._closed = threading.Event()
+        self._woken = threading.Event()
+        self._thread = WorkerThread(self._attend, "agentq-rq", failed)
+
+    def start(self) -> None:
+        self.presence.start()
+        self._started = True
+        for inbox in self.inboxes:
+            inbox.start()
+        self._thread.start()
+
+    def taken(self) -> None:
+        """The worker has claimed something: there is room for more."""
+        self.presence.may_have_changed()
+        for inbox in self.inboxes:
+            inbox.look()
+
+    def empty(self) -> bool:
+        return not any(lanes.left() for lanes in self.lanes)
+
+    def drain(self) -> None:
+        """Take nothing more in."""
+        if self._started:
+            for inbox in self.inboxes:
+                inbox.close()
+
+    def close(self) -> None:
+        """Leave, once nothing is in hand."""
+        if not self._started:
+            return
+        self.drain()
+        self._closed.set()
+        self._woken.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        with suppress(RedisError):
+            # What cannot be told expires by itself.
+            self.scheduling.close()
+            self.presence.close()
+
+    def _jobs_in_hand(self) -> int:
+        return sum(is_rq_queue(claim.lane) for claim in self._hands.held())
+
+    def _attend(self) -> None:
+        beat_at = close_at = tidy_at = 0
+        while not self._closed.is_set():
+            now_ms = monotonic_ms()
+            try:
+                self.scheduling.look()
+                self.presence.look()
+                if now_ms >= beat_at:
+                    beat_at = now_ms + HEARTBEAT_S * 1000
+                    self.presence.beat()
+                if now_ms >= close_at or now_ms < self._hurry_until_ms:
+                    close_at = now_ms + self._tick_ms
+                    for lanes in self.lanes:
+                        submit_settlements(lanes)
+                if now_ms >= tidy_at:
+                    tidy_at = now_ms + TIDY_INTERVAL_MS
+                    for lanes in self.lanes:
+                        submit_tidy(lanes)
+            except (AgentqError, RedisError):
+                # The server cannot be reached, as the worker knows too: the next round comes by itself.
+                self._closed.wait(TICK_MS / 1000)
+            self._woken.wait((FAST_TICK_MS if monotonic_ms() < self._hurry_until_ms else TICK_MS) / 1000)
+            self._woken.clear()
+
+    def _stop_job(self, job: str) -> None:
+        for lanes in self.lanes:
+            run = lanes.run_of(job)
+            if run is None or run not in lanes.jobs():
+                continue
+            with suppress(NotFound, WrongState):  # it has just ended
+                RunVerbs(self.store).cancel(run, "stopped by a command of RQ", stop_ms=STOP_MS)
+            self._hurry_until_ms = monotonic_ms() + STOP_MS
+            self._woken.set()
+            return

@@ -1,0 +1,1 @@
+"""What a running program may ask: the agent's socket and the result channel."""

@@ -1,0 +1,119 @@
+"""Commands of a workspace beside the run's own process: its check, and what comes after the merge.
+
+They run like a run's process does: with its environment, marked as its own, with all that they start, drained into its
+log, bounded in time, and ended when the attempt is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentq.coordinator.model.spec import ResourceLimits
+from agentq.coordinator.runs.logs import LogChunk, LogStream
+from agentq.worker.output.output_pipes import OutputPipes
+from agentq.worker.output.secret_values import SecretValues
+from agentq.worker.process.run_process import ProcessExit, ProcessLaunch, RunProcess, SpawnFailed
+
+OUTPUT_DRAIN_MS = 2_000
+STOP_GRACE_MS = 5_000
+"""What a command has from the polite signal on, when it takes too long or the attempt is stopped."""
+SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceCommand:
+    """One of them, as it is to be done."""
+
+    what: str
+    """What it is called in the log: `check`."""
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    cookie: str
+    timeout_ms: int | None = None
+    caps: ResourceLimits = field(default_factory=ResourceLimits)
+    stdin: bytes = b""
+    tap: Callable[[LogStream, bytes], None] | None = None
+    """Who reads along."""
+
+    @property
+    def shown(self) -> str:
+        """The command line, as somebody would type it."""
+        return shlex.join(self.argv)[:SHOWN_CHARACTERS]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How it went."""
+
+    error: str | None
+    """One sentence if it did not succeed."""
+    tail: str
+    stopped: bool = False
+    """It was ended because the attempt was; it has not failed."""
+
+
+class CommandRunner:
+    """Does them, for one attempt."""
+
+    def __init__(
+        self,
+        log: Callable[[list[LogChunk]], None],
+        file: Callable[[str], Path],
+        stopped: asyncio.Event,
+        secrets: SecretValues | None,
+    ) -> None:
+        self._log = log
+        self._file = file
+        self._stopped = stopped
+        self._secrets = secrets
+
+    async def do(self, chore: WorkspaceCommand) -> CommandResult:
+        """Do one, from its heading in the log to its end."""
+        self._log([LogChunk("note", f"{chore.what}: {chore.shown}\n")])
+        launch = ProcessLaunch(chore.argv, chore.env, chore.cwd, chore.cookie, chore.caps, chore.stdin)
+        try:
+            process = await RunProcess.spawn(launch, cgroups=None)
+        except SpawnFailed as failed:
+            return CommandResult(f"the {chore.what} could not be started: {failed}", "")
+        file = self._file(chore.what)
+        log = self._log if chore.tap is not None else self._log_aside
+        output = OutputPipes(process.stdout, process.stderr, file, log, chore.tap, self._secrets)
+        try:
+            ended = await self._ended(process, chore.timeout_ms)
+        finally:
+            await process.end(0 if self._stopped.is_set() else STOP_GRACE_MS)
+            await output.drained(OUTPUT_DRAIN_MS)
+        exit_, tail = await process.wait(), output.tail()
+        if ended is None and self._stopped.is_set():
+            return CommandResult(f"the {chore.what} was stopped", tail, stopped=True)
+        error = self._judged(chore, exit_, late=ended is None)
+        output.note(error or f"the {chore.what} succeeded")
+        return CommandResult(error, tail)
+
+    def _log_aside(self, chunks: list[LogChunk]) -> None:
+        """What it writes is not what its run writes, which somebody may read as something else, as with an agent."""
+        self._log([chunk._replace(stream="err") if chunk.stream == "out" else chunk for chunk in chunks])
+
+    async def _ended(self, process: RunProcess, timeout_ms: int | None) -> ProcessExit | None:
+        """None if it had not, when its time was over or somebody stopped the attempt."""
+        ending = asyncio.ensure_future(process.wait())
+        stopping = asyncio.ensure_future(self._stopped.wait())
+        try:
+            timeout = None if timeout_ms is None else timeout_ms / 1000
+            await asyncio.wait({ending, stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            return ending.result() if ending.done() else None
+        finally:
+            stopping.cancel()
+            ending.cancel()
+
+    def _judged(self, chore: WorkspaceCommand, exit_: ProcessExit, *, late: bool) -> str | None:
+        if late:
+            return f"the {chore.what} took longer than {chore.timeout_ms} ms"
+        if exit_.signal is not None:
+            return f"the {chore.what} was killed by signal {exit_.signal}"
+        return f"the {chore.what} exited with code {exit_.code}" if exit_.code else None

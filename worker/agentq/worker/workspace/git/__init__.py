@@ -1,0 +1,1 @@
+"""Git, called safely on repositories that are not ours."""

@@ -1,0 +1,318 @@
+"""Git, run so that nothing waits for a person, nothing that the repository says runs, and no process stays behind.
+
+1. It is called from a thread, and blocks that. Every call has a time limit; a leash ends what runs, from any thread.
+2. What is set around it is scrubbed, and what a repository could make it run is switched off; see `safe_config`.
+3. What fails is one sentence with git's own last line; passwords in addresses are not shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import AgentqError, Refused
+from agentq.worker.output.sanitizer import sanitize_text
+from agentq.worker.workspace.git.safe_config import LOCAL_RECEIVE_PACK, SafeGitConfig, build_command_environment
+from agentq.worker.workspace.git.stale_locks import remove_stale_locks
+
+GIT_VERSION_MIN = (2, 30)
+LOCAL_TIMEOUT_MS = 600_000
+"""For a command that only touches this machine."""
+REMOTE_TIMEOUT_MS = 1_800_000
+"""For one that speaks with another."""
+STOP_GRACE_MS = 2_000
+"""Git told to end removes its locks, which takes a moment."""
+LOCK_WAIT_MS = 30_000
+"""How long a lock of somebody else's is waited for: until it would be taken for one that was left behind, at least."""
+RETRY_PAUSE_S = 0.05
+SHOWN_CHARACTERS = 300
+_LOCK_ERRORS = (".lock': File exists", "could not lock config file")
+"""What git says where somebody else is at it. That a branch is not where it should be is no lock, though it says so."""
+_TRANSIENT_ERRORS = ("commondir",)
+"""What it says where a worktree of the repository comes or goes that moment: the next time it has not seen it."""
+CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+
+class GitFailed(AgentqError):
+    """Git could not do it."""
+
+    def __init__(self, message: str, said: str = "", code: int | None = None) -> None:
+        super().__init__(message)
+        self.said = said
+        """All that git wrote of it."""
+        self.code = code
+
+
+class GitCancelled(GitFailed):
+    """Git was ended, because nobody wants the result any more."""
+
+
+class GitCancellation:
+    """What ends the commands of one attempt, and lets it begin no more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._pulled = threading.Event()
+
+    @property
+    def pulled(self) -> bool:
+        return self._pulled.is_set()
+
+    def pull(self) -> None:
+        """End what runs, and refuse what would come."""
+        with self._lock:
+            self._pulled.set()
+            for one in self._running:
+                _signal_group(one, signal.SIGTERM)
+
+    def take(self, one: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.add(one)
+            if self.pulled:
+                _signal_group(one, signal.SIGTERM)
+
+    def drop(self, one: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(one)
+
+    def pause(self, seconds: float) -> None:
+        """Wait a moment, or until it is pulled."""
+        self._pulled.wait(seconds)
+        self.check()
+
+    def check(self) -> None:
+        if self.pulled:
+            raise GitCancelled("Git was stopped.")
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """Git, standing in a folder."""
+
+    folder: Path
+    git_dir: Path | None = None
+    """Where it is said, and what stands in the folder is not believed."""
+    work_tree: Path | None = None
+    precautions: SafeGitConfig = field(default_factory=SafeGitConfig)
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Variables by which its processes are known as those of a run."""
+    leash: GitCancellation = field(default_factory=GitCancellation)
+    held: tuple[int, ...] = ()
+    """Descriptors that it keeps open: locks that are not to be free before it has ended."""
+
+    def within(self, folder: Path, git_dir: Path | None = None) -> Self:
+        """The same in another folder: with its git directory said, a working tree of that."""
+        return replace(self, folder=folder, git_dir=git_dir, work_tree=folder if git_dir else None)
+
+    def holding(self, *descriptors: int) -> Self:
+        """The same, each command of which keeps these open until it has ended."""
+        return replace(self, held=(*self.held, *descriptors))
+
+    def __call__(
+        self,
+        *words: str,
+        also: Sequence[int] = (),
+        input: str | bytes = "",  # noqa: A002 - as subprocess calls it
+        settings: Mapping[str, str] = _NO_SETTINGS,
+        identity: Mapping[str, str] = _NO_SETTINGS,
+        far: bool = False,
+        patient: bool = False,
+    ) -> str:
+        """What it prints. An exit code but 0 and those in `also` raises `GitFailed`; `patient` waits for locks."""
+        also = tuple(also)
+        printed = self.bytes(
+            *words, also=also, input=input, settings=settings, identity=identity, far=far, patient=patient
+        )
+        return os.fsdecode(printed)
+
+    def answers(self, *words: str) -> str | None:
+        """What it prints, without the end of the line; None where it says no."""
+        try:
+            return self(*words).rstrip("\n")
+        except GitCancelled:
+            raise
+        except GitFailed as failed:
+            if failed.code is None or failed.code < 0:
+                raise
+            return None
+
+    def version(self) -> tuple[int, ...]:
+        """Of the git that is installed; raises `GitFailed` where that is too old for us."""
+        return _read_version(os.environ.get("PATH", os.defpath))
+
+    def pushes_to(self, remote: str) -> str:
+        """Its addresses, a line each, as the configuration has them now."""
+        return self.answers("remote", "get-url", "--push", "--all", remote) or remote
+
+    def push(self, remote: str, refspec: str, *options: str, expected: str | None = None) -> None:
+        """To a remote, unless that is not where it was expected. Where it is a path on this machine, its hooks and
+        programs do not run, either.
+        """
+        addresses = self.pushes_to(remote)
+        if expected not in (None, addresses):
+            raise Refused(
+                f"The remote {remote} is at {hide_credentials(addresses)} and was at "
+                f"{hide_credentials(expected or '')} before the run "
+                "began, so nothing was pushed; set it right and retry."
+            )
+        near = (
+            [LOCAL_RECEIVE_PACK]
+            if not self.precautions.trust and any(map(is_local_address, addresses.splitlines()))
+            else []
+        )
+        self("push", "-q", "--no-verify", *near, *options, remote, refspec, far=True)
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether a commit is in the history of another, or is that one."""
+        if older == newer:
+            return True
+        try:
+            self("merge-base", "--is-ancestor", older, newer)
+        except GitFailed as failed:
+            if failed.code != 1:
+                raise
+            return False
+        return True
+
+    def _once(
+        self, words: Sequence[str], also: Sequence[int], given: bytes, variables: Mapping[str, str], limit_ms: int
+    ) -> bytes:
+        self.leash.check()
+        code, printed, said = self._run(
+            [*self._argv(), *self.precautions.words(words)], given, variables, limit_ms, words[0]
+        )
+        if code and code not in also:
+            self.leash.check()
+            text = hide_credentials(said.decode("utf-8", "replace"))
+            raise GitFailed(f"git {words[0]} failed: {_format_error(text, code)}", text, code)
+        return printed
+
+    def _argv(self) -> list[str]:
+        self.version()
+        place = [f"--git-dir={self.git_dir}"] if self.git_dir else []
+        place += [f"--work-tree={self.work_tree}"] if self.work_tree else []
+        settings = self.precautions.settings(self.folder, self.git_dir)
+        return ["git", *place, *(word for pair in settings for word in ("-c", "=".join(pair)))]
+
+    def _variables(self, *, far: bool) -> dict[str, str]:
+        return {**build_command_environment(os.environ, far=far, trust=self.precautions.trust), **self.marks}
+
+    def _run(
+        self, argv: Sequence[str], given: bytes, variables: Mapping[str, str], limit_ms: int, verb: str
+    ) -> tuple[int, bytes, bytes]:
+        try:
+            # In our session, where nothing that a run started ever gets, so that nobody takes its exit code from us.
+            popen = subprocess.Popen(
+                argv,
+                cwd=self.folder,
+                env=variables,
+                stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                process_group=0,
+                pass_fds=self.held,
+            )
+        except OSError as error:
+            raise GitFailed(f"Git cannot be started in {self.folder}: {error.strerror}.") from error
+        self.leash.take(popen)
+        try:
+            printed, said = popen.communicate(given if given else None, limit_ms / 1000)
+        except subprocess.TimeoutExpired:
+            raise GitFailed(f"git {verb} took longer than {limit_ms // 1000} s, and was ended.") from None
+        finally:
+            self.leash.drop(popen)
+            _end_process(popen)
+        return popen.returncode, printed, said
+
+    def bytes(
+        self,
+        *words: str,
+        also: Sequence[int] = (),
+        input: str | bytes = "",  # noqa: A002
+        settings: Mapping[str, str] = _NO_SETTINGS,
+        identity: Mapping[str, str] = _NO_SETTINGS,
+        far: bool = False,
+        patient: bool = False,
+    ) -> bytes:
+        """The same, as it is."""
+        given = os.fsencode(input) if isinstance(input, str) else input
+        variables = {**self._variables(far=far), **settings, **identity}
+        deadline_ms = monotonic_ms() + LOCK_WAIT_MS
+        while True:
+            try:
+                return self._once(words, also, given, variables, REMOTE_TIMEOUT_MS if far else LOCAL_TIMEOUT_MS)
+            except GitFailed as failed:
+                passing = (*_TRANSIENT_ERRORS, *_LOCK_ERRORS) if patient else _TRANSIENT_ERRORS
+                if not any(word in failed.said for word in passing) or monotonic_ms() >= deadline_ms:
+                    raise
+                remove_stale_locks(failed.said, self.folder, self.git_dir)
+            self.leash.pause(RETRY_PAUSE_S)
+
+
+def is_local_address(address: str) -> bool:
+    """Whether git takes an address for a repository on this machine."""
+    return address.startswith("file://") or not re.match(r"[^/]*:", address)
+
+
+def hide_credentials(text: str) -> str:
+    """What may be shown of an address, or of a text that has some in it."""
+    return CREDENTIALS.sub("***@", text)
+
+
+def _end_process(popen: subprocess.Popen[bytes]) -> None:
+    """See that neither it nor anything it started is left."""
+    if popen.poll() is None:
+        _signal_group(popen, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            popen.communicate(timeout=STOP_GRACE_MS / 1000)
+    if popen.poll() is None or popen.returncode < 0:
+        _signal_group(popen, signal.SIGKILL)
+        popen.communicate()
+
+
+def _signal_group(popen: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(popen.pid, number)
+
+
+def _format_error(said: str, code: int) -> str:
+    """The line that says most: the last that is marked as a fault, or the last."""
+    lines = [line.strip() for line in sanitize_text(said).splitlines() if line.strip() and not line.startswith("hint:")]
+    faults = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines
+    if not faults:
+        return f"it ended by signal {-code}." if code < 0 else f"it ended with {code}."
+    line = re.sub(r"^(fatal|error): ", "", faults[-1])[:SHOWN_CHARACTERS]
+    return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+@cache
+def _read_version(path: str) -> tuple[int, ...]:
+    try:
+        told = subprocess.run(
+            ["git", "version"],
+            env={"PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=10,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.SubprocessError) as error:
+        raise GitFailed("There is no git on this machine; install git 2.30 or newer.") from error
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", told)
+    version = tuple(int(part) for part in found.groups() if part is not None) if found else ()
+    if version < GIT_VERSION_MIN:
+        raise GitFailed(f"The git of this machine is too old: {told.strip()[:60]}; install git 2.30 or newer.")
+    return version

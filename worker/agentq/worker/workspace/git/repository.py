@@ -1,0 +1,241 @@
+"""A repository: one on this machine, found from any folder in it, or a copy of one that has an address.
+
+A copy is bare, lives in the worker's home, and is brought up to date whenever a run begins in it. Whatever kind it is:
+a base becomes a commit when it is asked for, and never by what happens to be checked out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.worker.workspace.git.git_command import CREDENTIALS, Git, GitFailed, hide_credentials
+from agentq.worker.workspace.git.repository_lock import lock_repository
+from agentq.worker.workspace.git.safe_config import list_user_config, read_file_state
+
+ORIGIN_REMOTE = "origin"
+REMOTE_REFS = "refs/remotes/"
+_COMMIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SCP_ADDRESS = re.compile(r"(?P<host>[^\s/:]+):(?!//)(?P<path>\S+)")
+
+CACHE_MAX = 10_000
+_known_commits: set[tuple[Path, str]] = set()
+"""Whole names of commits that have been seen: these stay what they are."""
+_identity_state: dict[Path, tuple[object, ...]] = {}
+"""Repositories in which somebody is named, and what said so."""
+_opened_paths: dict[Path, tuple[tuple[object, ...], Path, Path | None]] = {}
+"""Paths, how what decides looked, and the git directory and the checkout that they are of."""
+_fetched_ms: dict[tuple[Path, str], int] = {}
+"""When the last fetch began that has come back well, by repository and remote."""
+
+
+def is_commit_hash(text: str) -> bool:
+    """Whether it is the whole name of a commit."""
+    return _COMMIT_HASH.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class GitRepository:
+    """One of them."""
+
+    git: Git
+    """In its git directory, which is the one that all its worktrees have in common."""
+    top: Path | None
+    """The checkout whose files can be copied or linked; None for a bare one."""
+    remote: str
+    """Where work is pushed to, if it is."""
+    is_copy: bool = False
+
+    @property
+    def common(self) -> Path:
+        return self.git.folder
+
+    @property
+    def modules(self) -> Path | None:
+        """Where its submodules are; None where they are only to be had from afar."""
+        return None if self.is_copy else self.common / "modules"
+
+    @property
+    def digest(self) -> str:
+        """Short, and of no other repository on this machine."""
+        return hashlib.blake2b(os.fsencode(self.common), digest_size=8).hexdigest()
+
+    def identity(self, *, shared: bool = False) -> str:
+        """What all who merge into it call it; `shared` if the branch that counts is the remote's."""
+        if self.is_copy or shared:
+            return normalize_address(self.address() or "")
+        return f"{socket.gethostname()}:{self.common}"
+
+    def address(self) -> str | None:
+        """Of its remote."""
+        return self.git.answers("config", "--get", f"remote.{self.remote}.url")
+
+    @contextmanager
+    def locked(self) -> Iterator[Git]:
+        """Alone with what git itself cannot do twice at a time: worktrees that come and go, and its configuration."""
+        with lock_repository(self.git, self.common) as git:
+            yield git
+
+    def resolved(self, base: str) -> str:
+        """The commit that a base is now; a copy, and a branch of a remote's, is brought up to date first."""
+        if _COMMIT_HASH.fullmatch(base) and (commit := self.commit(base)):
+            return commit  # which does not change, whatever has come meanwhile
+        remote, _, branch = base.partition("/")
+        if self.is_copy:
+            self.fetch(self.remote)
+            names = [f"{REMOTE_REFS}{self.remote}/{base}", f"{REMOTE_REFS}{base}", base]
+            names = [f"{REMOTE_REFS}{self.remote}/HEAD"] if base == "HEAD" else names
+        else:
+            if branch and self.git.answers("config", "--get", f"remote.{remote}.url"):
+                self.fetch(remote)
+            names = [base]
+        for name in names:
+            if commit := self.commit(name):
+                return commit
+        what = f"the copy of {hide_credentials(self.address() or '')}" if self.is_copy else str(self.top or self.common)
+        if not self.is_copy and base == "HEAD":
+            raise Invalid(f"{what} has no commit yet, so no work can begin there; make one first.")
+        raise NotFound(f"{base} is no branch, tag or commit of {what}; create it, or name another base.")
+
+    def commit(self, name: str) -> str | None:
+        """The commit of that name, if there is one."""
+        if (self.common, name) in _known_commits:
+            return name
+        git = self.git.within(self.top) if self.top else self.git  # a worktree has a HEAD of its own
+        commit = git.answers("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        if commit is not None:
+            if len(_known_commits) >= CACHE_MAX:
+                _known_commits.clear()
+            _known_commits.add((self.common, commit))
+        return commit
+
+    def fetch(self, remote: str) -> None:
+        """Bring what is known of a remote up to date; whoever waits for that meanwhile need not do it again."""
+        asked_ms = monotonic_ms()
+        with lock_repository(self.git, self.common, "agentq-fetch.lock") as git:
+            if _fetched_ms.get((self.common, remote), -1) >= asked_ms:
+                return
+            began_ms = monotonic_ms()
+            words = ("fetch", "-q", "--no-write-fetch-head", "--recurse-submodules=no")
+            git(*words, *(("--prune",) if self.is_copy else ()), remote, far=True, patient=True)
+            if self.is_copy:
+                # Which branch the remote stands on may have changed; one without a commit stands nowhere.
+                self._follow_head(git, remote)
+            _fetched_ms[self.common, remote] = began_ms
+
+    def _follow_head(self, git: Git, remote: str) -> None:
+        """Note which branch the remote stands on, as `git remote set-head --auto` does without our options."""
+        told = git("ls-remote", "--symref", remote, "HEAD", far=True)
+        found = re.match(r"ref: refs/heads/(\S+)\tHEAD$", told, re.MULTILINE)
+        if found and git.answers("rev-parse", "--verify", "--quiet", f"{REMOTE_REFS}{remote}/{found[1]}"):
+            git("symbolic-ref", f"{REMOTE_REFS}{remote}/HEAD", f"{REMOTE_REFS}{remote}/{found[1]}")
+
+    def check_identity(self) -> None:
+        """Refuse where nobody has said whose name commits are to carry."""
+        looks = _read_identity_states(self.common)
+        if _identity_state.get(self.common) == looks:
+            return
+        for role in ("AUTHOR", "COMMITTER"):
+            try:
+                self.git("var", f"GIT_{role}_IDENT")
+            except GitFailed as failed:
+                raise Invalid(
+                    f"Git does not know who commits in {self.top or self.common}; tell it with `git config --global "
+                    "user.name NAME` and `git config --global user.email ADDRESS`, as the user of the worker."
+                ) from failed
+        _identity_state[self.common] = looks
+
+    def check_clean(self) -> None:
+        """Refuse a checkout with changes that nobody has committed."""
+        if self.top is None:
+            return
+        changed = [line[3:] for line in self.git.within(self.top)("status", "--porcelain", "-z").split("\0") if line]
+        if changed:
+            more = f" and {len(changed) - 3} more" if changed[3:] else ""
+            raise Invalid(
+                f"{self.top} has changes that are not committed, in {', '.join(changed[:3])}{more}, and the run is not "
+                "to begin without them; commit or stash them."
+            )
+
+
+def _read_identity_states(common: Path) -> tuple[object, ...]:
+    """Of all that says whose name commits carry: whoever was named is so until one of these changes."""
+    names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+    return (*map(read_file_state, (common / "config", *list_user_config())), *map(os.environ.get, names))
+
+
+def find_repository(git: Git, place: str, home: Path, remote: str = ORIGIN_REMOTE) -> GitRepository:
+    """The repository of a path on this machine, or a copy of that of an address."""
+    return open_repository(git, Path(place), remote) if place.startswith("/") else clone_repository(git, place, home)
+
+
+def open_repository(git: Git, path: Path, remote: str = ORIGIN_REMOTE) -> GitRepository:
+    """From a checkout or any folder in it, a worktree of another, or a bare repository."""
+    if not path.is_dir():
+        what = "is not a folder" if path.exists() else "is not on this machine"
+        raise NotFound(f"The repository {path} {what}; name one that is, or a host that has it.")
+    path = path.resolve()
+    looks = (read_file_state(path / ".git"), read_file_state(path / "HEAD"))
+    known = _opened_paths.get(path)
+    if known is not None and known[0] == looks and looks != (None, None) and (known[1] / "HEAD").exists():
+        return GitRepository(git.within(known[1]), known[2], remote)
+    folder, top = _locate_repository(git, path)
+    _opened_paths[path] = looks, folder, top
+    return GitRepository(git.within(folder), top, remote)
+
+
+def _locate_repository(git: Git, path: Path) -> tuple[Path, Path | None]:
+    """The git directory that a path belongs to, and the checkout that it is in."""
+    try:
+        told = git.within(path)("rev-parse", "--is-bare-repository", "--git-common-dir")
+    except GitFailed as failed:
+        if "not a git repository" in failed.said:
+            raise Invalid(f"{path} is not in a git repository; begin one with `git init`, or name another.") from failed
+        raise
+    bare, common = told.splitlines()[:2]
+    folder = (path / common).resolve()
+    if bare == "true":
+        return folder, None
+    top = next((each for each in (path, *path.parents) if (each / ".git").exists()), None)
+    return folder, folder.parent if top is None and folder.name == ".git" else top
+
+
+def clone_repository(git: Git, address: str, home: Path) -> GitRepository:
+    """A copy of what has an address, made if there is none yet, in the worker's home."""
+    name = re.sub(
+        r"[^A-Za-z0-9.-]+", "-", hide_credentials(address).rstrip("/").removesuffix(".git").rpartition("/")[2]
+    )[:40]
+    digest = hashlib.blake2b(normalize_address(address).encode(), digest_size=8).hexdigest()
+    folder = home / "repositories" / f"{name.strip('.-') or 'repository'}-{digest}.git"
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with lock_repository(git.within(folder.parent), folder.parent, f"{folder.name}.lock") as alone:
+        made, inside = folder / "agentq-copy", alone.within(folder)
+        if not made.exists():
+            alone("init", "-q", "--bare", "--template=", str(folder))
+            inside("config", f"remote.{ORIGIN_REMOTE}.fetch", f"+refs/heads/*:{REMOTE_REFS}{ORIGIN_REMOTE}/*")
+            made.touch()
+        # Whatever a run has put there since, and where the password in the address is another by now.
+        told = inside.answers("config", "--get-regexp", rf"^remote\.{ORIGIN_REMOTE}\.(push)?url$")
+        if told != f"remote.{ORIGIN_REMOTE}.url {address}":
+            inside("config", "--unset-all", f"remote.{ORIGIN_REMOTE}.pushurl", also=(5,))
+            inside("config", "--replace-all", f"remote.{ORIGIN_REMOTE}.url", address)
+    return GitRepository(git.within(folder.resolve()), None, ORIGIN_REMOTE, is_copy=True)
+
+
+def normalize_address(address: str) -> str:
+    """The same for each way to write an address: without the user, the password, a last `.git`."""
+    if short := _SCP_ADDRESS.fullmatch(address):
+        address = f"ssh://{short['host']}/{short['path'].lstrip('/')}"
+    scheme, mark, rest = CREDENTIALS.sub("", address).partition("://")
+    if not mark:
+        return os.path.realpath(scheme)
+    host, slash, path = rest.partition("/")
+    return f"{host.rpartition('@')[2].lower()}{slash}{path.rstrip('/').removesuffix('.git')}"

@@ -1,0 +1,65 @@
+"""One at a time, in one repository, across all processes of the machine.
+
+Git's own locks make it fail where two add worktrees or write the configuration at the same time; this one makes them
+wait. It is held by whoever has the file open: also by a command of git's whose worker was killed, until that has ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentq.coordinator.clock import monotonic_ms
+from agentq.worker.workspace.git.git_command import Git, GitCancellation, GitFailed
+
+LOCK_FILE = "agentq.lock"
+"""In the repository's git directory."""
+LOCK_WAIT_MS = 300_000
+LOCK_PAUSE_S = 0.01
+
+_thread_locks: dict[Path, threading.Lock] = {}
+"""For the threads of this process: a file's lock would let them all in turn spin."""
+
+
+@contextmanager
+def lock_repository(git: Git, folder: Path, name: str = LOCK_FILE) -> Iterator[Git]:
+    """Alone with what a file in a folder stands for; the git within keeps it as long as a command of it lives."""
+    deadline_ms = monotonic_ms() + LOCK_WAIT_MS
+    path = folder / name
+    inside = _thread_locks.setdefault(path, threading.Lock())
+    while not inside.acquire(timeout=0.2):
+        _check_deadline(git.leash, path, deadline_ms)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            _acquire_lock(descriptor, git.leash, path, deadline_ms)
+            yield git.holding(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+    finally:
+        inside.release()
+
+
+def _acquire_lock(descriptor: int, leash: GitCancellation, path: Path, deadline_ms: int) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            leash.pause(random.uniform(LOCK_PAUSE_S / 2, LOCK_PAUSE_S))
+            _check_deadline(leash, path, deadline_ms)
+        else:
+            return
+
+
+def _check_deadline(leash: GitCancellation, path: Path, deadline_ms: int) -> None:
+    leash.check()
+    if monotonic_ms() >= deadline_ms:
+        raise GitFailed(
+            f"{path} was locked for {LOCK_WAIT_MS // 1000} s by somebody else; see who holds it with `fuser`."
+        )

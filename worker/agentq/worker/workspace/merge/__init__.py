@@ -1,0 +1,1 @@
+"""From a finished worktree to the target: commit, stack, check, land."""

@@ -1,0 +1,100 @@
+"""Standing in the merge line of a target, until it is the run's turn.
+
+The line only saves work: it is the compare-and-swap of the target that decides. So an attempt that asks twice, or is
+told late, does no harm. The next one is told by an order; it also asks by itself, in case that was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.coordinator.runs.merge_queue import MergeQueuePosition, merge_queue_id
+from agentq.coordinator.runs.verbs import Claim, RunVerbs
+from agentq.worker.workspace.git.repository import GitRepository
+
+QUEUE_POLL_MS = 5_000
+"""How often to ask, at the least, whose turn it is."""
+
+
+class MergeWaiter(Protocol):
+    """The attempt that stands there."""
+
+    claim: Claim
+    stopped: asyncio.Event
+    called: asyncio.Event
+    """Somebody said that it may be its turn."""
+
+    def answered(self, ask: Callable[[], MergeQueuePosition], /) -> Awaitable[MergeQueuePosition | None]: ...
+
+    def progress(self, sentence: str, /) -> None: ...
+
+
+class MergeQueuePlace:
+    """One run's place in one line."""
+
+    def __init__(
+        self, queue: RunVerbs, waiter: MergeWaiter, workspace: WorkspaceSpec, repository: GitRepository
+    ) -> None:
+        self._queue = queue
+        self._waiter = waiter
+        self._target = workspace.target or ""
+        self._tag = build_batch_tag(workspace, repository)
+        self._brings = "", ""
+        self.name = merge_queue_id(repository.identity(shared=workspace.push), self._target)
+
+    async def turn(self, commit: str, ref: str) -> bool:
+        """Wait for it; false if the attempt was stopped before."""
+        waiter, told = self._waiter, -1
+        self._brings = commit, f"{ref} {self._tag}"
+        while True:
+            waiter.called.clear()
+            standing = await self._look()
+            if standing is None or waiter.stopped.is_set():
+                return False
+            if standing.yours:
+                return True
+            if standing.place != told:
+                told = standing.place
+                before = "one" if told == 1 else str(told)
+                waiter.progress(
+                    f"waits to be merged into {self._target}, {before} before it; {standing.holder} is at it"
+                )
+            await self._pause()
+
+    async def _look(self) -> MergeQueuePosition | None:
+        commit, ref = self._brings
+        return await self._waiter.answered(lambda: self._queue.line_up(self._waiter.claim, self.name, commit, ref))
+
+    async def companions(self) -> list[tuple[str, str]]:
+        """Of those who come next now, the first ones that can be taken along."""
+        standing = await self._look()
+        others = []
+        for other in standing.others if standing is not None else ():
+            if not self._tag or other.ref.rpartition(" ")[2] != self._tag:
+                break
+            others.append((other.run, other.commit))
+        return others
+
+    async def _pause(self) -> None:
+        called = asyncio.ensure_future(self._waiter.called.wait())
+        stopped = asyncio.ensure_future(self._waiter.stopped.wait())
+        with suppress(asyncio.TimeoutError):
+            timeout = random.uniform(QUEUE_POLL_MS / 2, QUEUE_POLL_MS) / 1000
+            await asyncio.wait({called, stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        called.cancel()
+        stopped.cancel()
+
+
+def build_batch_tag(workspace: WorkspaceSpec, repository: GitRepository) -> str:
+    """The same for those whose work can be stacked and checked together; empty for who goes alone."""
+    if not workspace.check or workspace.merge != "squash" or workspace.sign:
+        return ""
+    said = [socket.gethostname(), str(repository.common), *workspace.check, "\n", *workspace.setup]
+    return hashlib.blake2b("\0".join(said).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,38 @@
+"""What a task removes of the work of other tasks of its plan.
+
+Few tasks are meant to do that. More often an agent went on from files that did not have the others' work: so the log of
+the run and the summary of the plan tell it.
+"""
+
+from __future__ import annotations
+
+from agentq.worker.workspace.git.git_command import Git
+
+EXAMINED_FILES_MAX = 100
+"""Removed files of which it is looked up who made them."""
+REPORTED_FILES_MAX = 20
+SHOWN_CHARACTERS = 200
+
+
+def find_removed_files(git: Git, since: str, landed: str, task: str) -> tuple[str, ...]:
+    """The files that a commit removes and that another task has made after `since`, as `PATH (TASK)`."""
+    over = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
+    removed = git("diff-tree", "-r", "--diff-filter=D", *over, f"{landed}^1", landed).split("\0")
+    gone = [path for path in removed if path][:EXAMINED_FILES_MAX]
+    if not gone:
+        return ()
+    form = "--format=%x01%(trailers:key=Agentq-Task,valueonly,separator=%x2C)%x01"
+    paths = (f":(top,literal){path}" for path in gone)
+    words = ("--reverse", "--first-parent", "-m", "--diff-filter=A", form, *over, f"{since}..{landed}^1")
+    _, *told = git("log", *words, "--", *paths).split("\1")
+    made_by: dict[str, str] = {}
+    for maker, files in zip(told[::2], told[1::2], strict=True):
+        made_by |= dict.fromkeys(files.strip("\0\n").split("\0"), maker)
+    others = ((path, made_by.get(path, "")) for path in gone)
+    return tuple(f"{_format_path(path)} ({maker})" for path, maker in others if maker not in ("", task))[
+        :REPORTED_FILES_MAX
+    ]
+
+
+def _format_path(path: str) -> str:
+    return (path if path.isprintable() else repr(path))[:SHOWN_CHARACTERS]

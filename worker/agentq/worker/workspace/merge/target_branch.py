@@ -1,0 +1,152 @@
+"""The branch that work goes to. It moves by compare-and-swap only, whoever else moves it: a person, another machine.
+
+A branch of the repository on this machine moves by `git update-ref REF NEW OLD`; one of a remote, which is where
+several machines meet, by `git push --force-with-lease=REF:OLD`. Where a run is to be pushed, the remote's branch comes
+first and the one here follows: what the others have not is never all there is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.coordinator.errors import Refused
+from agentq.worker.workspace.git.git_command import Git, GitFailed
+from agentq.worker.workspace.merge.rebase import format_trailer
+
+FETCHED_REFS = "refs/agentq/fetched/"
+"""Where the remote's branches stand that were asked for: nobody else's configuration knows of them."""
+NULL_COMMIT = "0" * 40
+
+
+class TargetMoved(Exception):
+    """The branch is not where it was: somebody was faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTip:
+    """Where a branch is: here, at the remote, and in a checkout of somebody's."""
+
+    here: str | None = None
+    there: str | None = None
+    checkout: Path | None = None
+
+    commit: str | None = None
+    """The newest of both."""
+    onto: str | None = None
+    """What the next work goes onto: `commit`, or the base of the plan where that contains `commit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBranch:
+    """See above. With a remote, that is where others see it."""
+
+    git: Git
+    branch: str
+    remote: str | None = None
+    local: bool = True
+    """Whether there is to be a branch of that name in the repository here, too."""
+    base: str | None = None
+    """The commit that a plan began from: a branch that is behind it is brought forward with the first work."""
+
+    address: str | None = None
+    """Where the remote was before the run began."""
+
+    @property
+    def ref(self) -> str:
+        return f"refs/heads/{self.branch}"
+
+    def tip(self) -> TargetTip:
+        """Where it is now."""
+        here, checkout = self._here() if self.local else (None, None)
+        there = self._there() if self.remote else None
+        commit = self._newest(here, there)
+        behind = commit and self.base and commit != self.base and self.git.is_ancestor(commit, self.base)
+        return TargetTip(here, there, checkout, commit, self.base if behind else commit)
+
+    def _here(self) -> tuple[str | None, Path | None]:
+        told = self.git("for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", self.ref)
+        for line in told.splitlines():
+            name, commit, checkout = line.split("\0")
+            if name == self.ref:
+                # A bare repository stands on a branch, too, and has no files that could be behind it.
+                return commit, Path(checkout) if checkout and (Path(checkout) / ".git").exists() else None
+        return None, self._unborn()
+
+    def _unborn(self) -> Path | None:
+        """The checkout that waits for the first commit of the branch."""
+        for block in self.git("worktree", "list", "--porcelain").split("\n\n"):
+            lines = block.splitlines()
+            if f"branch {self.ref}" in lines:
+                return Path(lines[0].removeprefix("worktree "))
+        return None
+
+    def _there(self) -> str | None:
+        assert self.remote is not None
+        into = f"{FETCHED_REFS}{self.branch}"
+        try:
+            self.git("fetch", "-q", "--no-tags", "--no-write-fetch-head", self.remote, f"+{self.ref}:{into}", far=True)
+        except GitFailed as failed:
+            if "find remote ref" in failed.said:
+                return None
+            raise
+        return self.git("rev-parse", "--verify", into).strip()
+
+    def _newest(self, here: str | None, there: str | None) -> str | None:
+        """One of the two may be behind; where each has what the other has not, a person has to decide."""
+        if here is None or there is None or here == there:
+            return here or there
+        if self.git.is_ancestor(here, there):
+            return there
+        if self.git.is_ancestor(there, here):
+            return here
+        raise Refused(
+            f"The branch {self.branch} here and that at {self.remote} have parted; bring them together, then retry."
+        )
+
+    def delivered(self, run: str, base: str, tip: str) -> str | None:
+        """The commit in which a run's work is there already, if it is."""
+        if tip == base:
+            return None
+        line = format_trailer(run).replace(".", r"\.")
+        told = self.git("log", "-1", "--format=%H", "--basic-regexp", f"--grep=^{line}$", f"{base}..{tip}")
+        return told.strip() or None
+
+    def move(self, tip: TargetTip, new: str) -> None:
+        """From there to the new commit, or not at all; raises `Moved` if it is somewhere else by now."""
+        if self.remote is not None:
+            self._push(tip.there, new)
+        if self.local:
+            self._update(tip.here, new)
+
+    def catch_up(self, tip: TargetTip) -> None:
+        """Let the branch here follow the remote's, where nobody has it checked out."""
+        if self.local and self.remote is not None and tip.commit not in (None, tip.here) and tip.checkout is None:
+            assert tip.commit is not None
+            with suppress(TargetMoved):
+                self._update(tip.here, tip.commit)
+
+    def _update(self, old: str | None, new: str) -> None:
+        words = ("update-ref", "-m", "agentq: merged", self.ref, new, old or NULL_COMMIT)
+        for patient in (False, True):
+            try:
+                self.git(*words, patient=patient)
+            except GitFailed:
+                if self._here()[0] != old:
+                    raise TargetMoved from None
+                if patient:
+                    raise
+                # It is where it was: somebody has only locked it, or was killed while they had.
+            else:
+                return
+
+    def _push(self, old: str | None, new: str) -> None:
+        assert self.remote is not None
+        lease = f"--force-with-lease={self.ref}:{old or ''}"
+        try:
+            self.git.push(self.remote, f"{new}:{self.ref}", lease, expected=self.address)
+        except GitFailed as failed:
+            if self._there() != old:
+                raise TargetMoved from None
+            raise Refused(f"{self.remote} did not take the push to {self.branch}: {failed}") from failed

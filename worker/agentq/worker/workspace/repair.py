@@ -1,0 +1,109 @@
+"""What goes back to be mended: work that conflicts with the target, or with which its check fails.
+
+An agent is told in its conversation what is wrong, in its worktree, where the target has been brought in: a conflict
+stands there with its markers. What it makes of that is committed and delivered like any other work.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from agentq.coordinator.model.workspace import WorkspaceSpec
+from agentq.coordinator.runs.merge_progress import RepairReason
+from agentq.worker.workspace.git.git_command import GitFailed
+from agentq.worker.workspace.worktree.worktree import Worktree
+
+CHECK_OUTPUT_CHARACTERS = 24 << 10
+"""Of what a check said: its end."""
+NAMED_FILES_MAX = 100
+
+
+def merge_target(worktree: Worktree, target: str) -> tuple[str, ...]:
+    """Bring the target into a worktree; the files in which there are conflicts now, with their markers."""
+    git = worktree.git
+    if (worktree.note.git_dir / "MERGE_HEAD").exists():
+        return _list_unmerged(worktree)  # begun for an earlier attempt, and not resolved yet
+    if git.is_ancestor(target, "HEAD"):
+        return ()
+    try:
+        git("merge", "-q", "--no-ff", "--no-edit", "--no-commit", target, patient=True)
+    except GitFailed:
+        files = _list_unmerged(worktree)
+        if not files:
+            raise
+        return files
+    return ()
+
+
+def _list_unmerged(worktree: Worktree) -> tuple[str, ...]:
+    told = worktree.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+    return tuple(dict.fromkeys(file for file in told if file))
+
+
+def find_unresolved(worktree: Worktree, mend: RepairReason) -> tuple[str, ...]:
+    """The files in which conflicts are left. Where the markers are gone, they are resolved, whether or not somebody has
+    told git so; where there never were any, only that tells.
+    """
+    unmerged = _list_unmerged(worktree)
+    left = tuple(
+        file for file in unmerged if file in mend.unmarked or has_conflict_markers(worktree, file, mend.target)
+    )
+    again = tuple(file for file in mend.files if file not in left and has_conflict_markers(worktree, file, mend.target))
+    done = [file for file in unmerged if file not in left]
+    if done:
+        worktree.git("add", "-A", "--", *(f":(top,literal){file}" for file in done), patient=True)
+    return left + again
+
+
+def has_conflict_markers(worktree: Worktree, file: str, target: str) -> bool:
+    """Whether a conflict with the target stands in a file. A page about git has markers of its own: those that either
+    side has are no conflict.
+    """
+    path = worktree.path / file
+    if path.is_symlink() or not path.is_file():
+        return False
+    found = _count_markers(os.fsdecode(path.read_bytes()))
+    if not all(found):
+        return False
+    git, ours = worktree.git, worktree.note.settled or "HEAD"
+    parted = git.answers("merge-base", ours, target)
+    mine, theirs, common = (
+        _count_markers(git.answers("show", f"{commit}:{file}") or "") if commit else (0, 0)
+        for commit in (ours, target, parted)
+    )
+    return any(now > one + other - both for now, one, other, both in zip(found, mine, theirs, common, strict=True))
+
+
+def _count_markers(text: str) -> tuple[int, int]:
+    """How many conflicts begin in a text, and how many end."""
+    lines = text.split("\n")
+    begin, end = (sum(line.startswith(mark) for line in lines) for mark in ("<<<<<<< ", ">>>>>>> "))
+    return begin, end
+
+
+def build_repair_prompt(mend: RepairReason, workspace: WorkspaceSpec) -> str:
+    """What the agent is asked, for that."""
+    return _build_conflict_prompt(mend, workspace) if mend.what == "conflict" else _build_check_prompt(mend, workspace)
+
+
+def _build_conflict_prompt(mend: RepairReason, workspace: WorkspaceSpec) -> str:
+    without = " (without markers: decide, and tell git by `git add` or `git rm`)"
+    listed = "\n".join(f"- {file}{without if file in mend.unmarked else ''}" for file in mend.files[:NAMED_FILES_MAX])
+    more = f"\n- and {len(mend.files) - NAMED_FILES_MAX} more" if mend.files[NAMED_FILES_MAX:] else ""
+    return (
+        f"Your work is done and kept, but it conflicts with what has meanwhile come into {workspace.target}. That has "
+        f"been merged into your working tree, and these files are in conflict:\n\n{listed}{more}\n\n"
+        "Resolve the conflicts in these files: keep what your work is for and what the others have done, and leave no "
+        "conflict markers. Do not abort or undo the merge, and do not change anything that this does not need. "
+        "See that the result works. You need not commit."
+    )
+
+
+def _build_check_prompt(mend: RepairReason, workspace: WorkspaceSpec) -> str:
+    told = f"It ended like this:\n\n{mend.told}" if mend.told.strip() else "It wrote nothing."
+    return (
+        f"Your work is done and kept, but merged with what is in {workspace.target} now, {mend.why}. That has been "
+        f"merged into your working tree, so you can run the check there: {shlex.join(workspace.check)}\n\n"
+        f"{told}\n\nMend your work, so that it succeeds. You need not commit."
+    )

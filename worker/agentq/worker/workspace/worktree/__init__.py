@@ -1,0 +1,1 @@
+"""The worktree of an attempt: made, furnished, reused, released."""

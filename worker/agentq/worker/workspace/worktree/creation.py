@@ -1,0 +1,243 @@
+"""Making worktrees. The files are most of the work: so worktrees that are done with are kept idle, and the next run has
+one of them brought to its commit and cleaned, which costs what has to change.
+
+What git cannot do twice at a time in a repository is done alone, and a new worktree is entered without its files: they
+are written after that, at the same time as those of others. What fails is rolled back. What stood there before is
+sheltered first; and a worktree that another worker still has is put aside, work and processes and all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentq.coordinator.clock import monotonic_ms, wall_ms
+from agentq.worker.process import process_tree
+from agentq.worker.workspace.git import git_files
+from agentq.worker.workspace.git.git_command import Git, GitFailed, hide_credentials
+from agentq.worker.workspace.git.preserved_refs import preserve_commits
+from agentq.worker.workspace.git.repository import GitRepository
+from agentq.worker.workspace.git.submodules import fill_submodules
+from agentq.worker.workspace.worktree.idle_wait import wait_for_idle
+from agentq.worker.workspace.worktree.worktree import (
+    OPERATION_FILES,
+    Worktree,
+    clear_folder,
+    drop_locks,
+    find_worktree,
+    get_worktrees_folder,
+    is_registered,
+    move_worktree,
+    preserve_worktree,
+    remove_worktree,
+    repair_git_link,
+    roll_back,
+)
+from agentq.worker.workspace.worktree.worktree_record import RECORD_SUFFIX, WorktreeRecord
+
+REMOVAL_WAIT_MS = 60_000
+"""How long a worktree that somebody is taking away is waited for."""
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class WorktreeRequest:
+    """What a worktree is to be."""
+
+    name: str
+    """Of its folder: the run's id, mostly."""
+    commit: str
+    branch: str | None
+    """Made new at the commit; without one, nothing is checked out but the commit."""
+    asked: str = ""
+    """The repository, as it was asked for."""
+    worker: str = ""
+    sparse: Sequence[str] = ()
+
+
+def make_worktree(repository: GitRepository, home: Path, wanted: WorktreeRequest) -> Worktree:
+    """A worktree as it is wanted: one that was idle, or a new one."""
+    folder = get_worktrees_folder(home, repository)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / wanted.name
+    earlier = _seize_worktree(repository, path)
+    if earlier is not None and (held := preserve_worktree(earlier)):
+        _move_aside(earlier.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        earlier = None
+    if earlier is not None and can_reuse(earlier, wanted):
+        return _bring_to_commit(earlier, wanted)
+    if earlier is not None:
+        remove_worktree(earlier)
+    elif os.path.lexists(path):
+        path.rename(_find_free_path(path))  # what nobody knows is not ours to delete
+    if not wanted.sparse and (idle := _take_idle(repository, folder, path)) is not None:
+        try:
+            return _bring_to_commit(idle, wanted)
+        except GitFailed:
+            remove_worktree(idle)  # whatever has happened to it while nobody looked; a new one it is
+    return _add_worktree(repository, path, wanted)
+
+
+def reopen_worktree(repository: GitRepository, home: Path, run: str, worker: str = "") -> Worktree | None:
+    """The worktree that an earlier attempt of the run left on this host, as it was left."""
+    earlier = _seize_worktree(repository, get_worktrees_folder(home, repository) / run, worker=worker)
+    if earlier is None:
+        return None
+    repair_git_link(earlier)
+    return earlier.noted(ended_at_ms=None, why="")
+
+
+def _seize_worktree(repository: GitRepository, path: Path, **changes: object) -> Worktree | None:
+    """What stands there, now ours. What another worker has, whose attempt is superseded by ours, is put aside."""
+    if not path.exists():
+        return None
+    deadline_ms = monotonic_ms() + REMOVAL_WAIT_MS
+    while True:
+        with repository.locked() as git:
+            there = find_worktree(repository, path)
+            if there is None:
+                return None
+            if not there.note.is_held or there.note.keeper == _get_process_name():
+                return there.noted(state="open", keeper=_get_process_name(), **changes)
+            if there.note.state == "open":
+                superseded = Worktree(replace(repository, git=git), there.note)
+                preserve_worktree(superseded)
+                _move_aside(superseded, "its worker had it still, when another attempt of the run began")
+                return None
+        if monotonic_ms() >= deadline_ms:
+            raise GitFailed(f"{path} is being taken away by process {there.note.keeper} all the time.")
+        repository.git.leash.pause(POLL_S)
+
+
+def _move_aside(worktree: Worktree, why: str) -> None:
+    """Out of the way, and off its branch; what runs in it goes on there, and harms nobody."""
+    git = worktree.git
+    git("update-ref", "--no-deref", "HEAD", git("rev-parse", "HEAD").strip(), patient=True)
+    move_worktree(
+        worktree, _find_free_path(worktree.path), state="kept", branch=None, keeper="", ended_at_ms=wall_ms(), why=why
+    )
+
+
+def _find_free_path(path: Path) -> Path:
+    """A name beside it that nothing has."""
+    return next(name for number in range(10_000) if not (name := path.with_name(f"{path.name}.{number}")).exists())
+
+
+# ---- one that was used before
+
+
+def can_reuse(worktree: Worktree, wanted: WorktreeRequest) -> bool:
+    """Whether what it holds can be told apart from what it is to hold."""
+    if wanted.sparse or (worktree.path / ".git").is_dir() or (worktree.note.git_dir / "modules").exists():
+        return False
+    return not (worktree.note.git_dir / "config.worktree").exists()
+
+
+def _take_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree | None:
+    """An idle one, which is now there; or one that is idle in a moment."""
+    began_ms = monotonic_ms()
+    while True:
+        idle = _find_idle(repository, folder, path)
+        if idle is not None or not wait_for_idle(folder, repository.git.leash, began_ms):
+            return idle
+
+
+def _find_idle(repository: GitRepository, folder: Path, path: Path) -> Worktree | None:
+    if not any(folder.glob(f"idle-*{RECORD_SUFFIX}")):
+        return None
+    with repository.locked():
+        for file in sorted(folder.glob(f"idle-*{RECORD_SUFFIX}")):
+            note = WorktreeRecord.read(file)
+            if note is None or note.state != "idle" or not note.path.is_dir() or not is_registered(note):
+                continue
+            return move_worktree(Worktree(repository, note), path, state="open", keeper=_get_process_name())
+    return None
+
+
+def _bring_to_commit(worktree: Worktree, wanted: WorktreeRequest) -> Worktree:
+    """To its commit and branch, without anything else in it."""
+    git = worktree.git
+    drop_locks(worktree)
+    for name in OPERATION_FILES:
+        git_files.remove_path(worktree.note.git_dir / name)
+    repair_git_link(worktree)
+    _check_out(worktree.repository, git, wanted)
+    git("clean", "-q", "-ffdx")
+    return worktree.noted(**_build_record_fields(wanted), set_up="", furnished=(), holds=(), ended_at_ms=None, why="")
+
+
+def _check_out(repository: GitRepository, git: Git, wanted: WorktreeRequest) -> None:
+    """On its branch, which is new; what an earlier one of that name had is sheltered."""
+    if wanted.branch is None:
+        git("checkout", "-q", "-f", "--detach", wanted.commit, patient=True)
+        return
+    over = ("checkout", "-q", "-f", "--no-track")
+    try:
+        git(*over, "-b", wanted.branch, wanted.commit, patient=True)
+    except GitFailed as failed:
+        if "already exists" not in failed.said:
+            raise
+        _preserve_branch(repository, wanted)
+        git(*over, "-B", wanted.branch, wanted.commit, patient=True)
+
+
+def _preserve_branch(repository: GitRepository, wanted: WorktreeRequest) -> bool:
+    """What a branch of that name has; whether there is one."""
+    tip = wanted.branch and repository.commit(f"refs/heads/{wanted.branch}")
+    if tip:
+        preserve_commits(repository.git, wanted.name, tip, target=wanted.commit)
+    return bool(tip)
+
+
+# ---- a new one
+
+
+def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest) -> Worktree:
+    clear_folder(path)
+    where = ("--no-track", "-B", wanted.branch) if wanted.branch else ("--detach",)
+    with repository.locked() as git:
+        had = _preserve_branch(repository, wanted)
+        try:
+            git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, patient=True)
+            git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip())
+            note = WorktreeRecord(
+                path=path, common=repository.common, git_dir=git_dir, repository=hide_credentials(wanted.asked)
+            )
+            worktree = Worktree(repository, note).noted(**_build_record_fields(wanted))
+        except BaseException:
+            roll_back(git, path)
+            if wanted.branch and not had:
+                with suppress(GitFailed):
+                    git("update-ref", "-d", f"refs/heads/{wanted.branch}", wanted.commit)
+            raise
+    try:
+        if wanted.sparse:
+            with repository.locked() as git:  # it writes the repository's configuration
+                inside = git.within(path, git_dir)
+                inside("sparse-checkout", "set", "--stdin", input="".join(f"{each}\n" for each in wanted.sparse))
+        worktree.git("reset", "-q", "--hard", patient=True)
+        fill_submodules(worktree.git, repository.modules)
+    except BaseException:
+        remove_worktree(worktree, wanted.commit)
+        raise
+    return worktree
+
+
+def _build_record_fields(wanted: WorktreeRequest) -> dict[str, object]:
+    return {
+        "run": wanted.name,
+        "branch": wanted.branch,
+        "base": wanted.commit,
+        "repository": hide_credentials(wanted.asked),
+        "worker": wanted.worker,
+        "keeper": _get_process_name(),
+        "state": "open",
+        "made_at_ms": wall_ms(),
+    }
+
+
+def _get_process_name() -> str:
+    return process_tree.get_process_name(os.getpid())

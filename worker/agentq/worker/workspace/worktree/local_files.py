@@ -1,0 +1,104 @@
+"""What a worktree gets that is not in the repository: files of its own checkout, free ports, and who it is.
+
+Copies and links are confined: nothing is taken from outside the checkout, nothing is put outside the worktree, whatever
+links there are on the way. What is named and missing is a failure: the work would fail later, and say less of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agentq.coordinator.errors import Invalid, NotFound
+from agentq.worker.workspace.worktree.worktree import Worktree
+
+COPIED_BYTES_MAX = 2 << 30
+"""Of one path; what is larger is better linked."""
+
+
+def add_local_files(worktree: Worktree, copies: Sequence[str], links: Sequence[str]) -> Worktree:
+    """Put the files there, each as it is in the repository's checkout now."""
+    if not copies and not links:
+        return worktree
+    top = worktree.repository.top
+    if top is None:
+        raise Invalid(f"{worktree.note.repository} has no checkout to copy or link {(*copies, *links)[0]} from.")
+    _refuse_tracked(worktree, [*copies, *links])
+    worktree = worktree.noted(furnished=tuple(dict.fromkeys((*worktree.note.furnished, *copies, *links))))
+    for path in copies:
+        _copy_path(_resolve_source(top, path), _resolve_target(worktree.path, path))
+    for path in links:
+        source, place = _resolve_source(top, path), _resolve_target(worktree.path, path)
+        _remove_path(place)
+        place.symlink_to(source)
+    return worktree
+
+
+def _refuse_tracked(worktree: Worktree, paths: list[str]) -> None:
+    told = worktree.git("ls-files", "-z", "--", *(f":(top,literal){path}" for path in paths))
+    if tracked := told.split("\0")[0]:
+        raise Invalid(f"{tracked} is in the repository, so a copy or link of it would become a part of the work.")
+
+
+def _resolve_source(top: Path, path: str) -> Path:
+    """Where it really is, within the checkout."""
+    try:
+        source = (top / path).resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise NotFound(
+            f"{top / path} is to be in the worktree, and does not exist; make it, or do not name it."
+        ) from error
+    if not source.is_relative_to(top.resolve()):
+        raise Invalid(f"{top / path} leads out of the repository's checkout, to {source}, and is not taken.")
+    return source
+
+
+def _resolve_target(folder: Path, path: str) -> Path:
+    """Where it is to stand, within the worktree."""
+    place = folder / path
+    above = place.parent
+    while not os.path.lexists(above):
+        above = above.parent
+    if not above.resolve().is_relative_to(folder.resolve()):
+        raise Invalid(f"{path} cannot be put into the worktree: {above.relative_to(folder)} is a link that leads out.")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _copy_path(source: Path, place: Path) -> None:
+    size = sum(file.lstat().st_size for file in source.rglob("*")) if source.is_dir() else source.stat().st_size
+    if size > COPIED_BYTES_MAX:
+        raise Invalid(f"{source} has {size >> 20} MiB, more than a copy may have; link it.")
+    _remove_path(place)
+    if source.is_dir():
+        shutil.copytree(source, place, symlinks=True)
+    else:
+        shutil.copy2(source, place)
+
+
+def _remove_path(place: Path) -> None:
+    if place.is_symlink() or place.is_file():
+        place.unlink()
+    elif place.exists():
+        shutil.rmtree(place)
+
+
+def build_workspace_variables(worktree: Worktree, ports: Mapping[str, int]) -> dict[str, str]:
+    """What the run is told of where it is."""
+    own = {"AGENTQ_WORKTREE": str(worktree.path), "AGENTQ_BASE": worktree.base}
+    if worktree.branch:
+        own["AGENTQ_BRANCH"] = worktree.branch
+    if worktree.repository.top is not None:
+        own["AGENTQ_REPOSITORY"] = str(worktree.repository.top)
+    return {**own, **{name: str(port) for name, port in ports.items()}}
+
+
+def has_unfetched_lfs(worktree: Worktree) -> bool:
+    """Whether files that are kept in LFS are not fetched from there."""
+    try:
+        attributes = (worktree.path / ".gitattributes").read_text(errors="replace")
+    except OSError:
+        return False
+    return "filter=lfs" in attributes and not worktree.git.answers("config", "--get", "filter.lfs.smudge")

@@ -1,0 +1,49 @@
+"""What becomes of a worktree when its run is over: it stays to be looked at, waits for another run, or goes.
+
+Before it goes, what only it holds is sheltered. What cannot be sheltered, a repository that was made within it, keeps
+it where it is, whoever asks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentq.coordinator.clock import wall_ms
+from agentq.worker.workspace.git.preserved_refs import preserve_commits
+from agentq.worker.workspace.worktree.creation import WorktreeRequest, can_reuse
+from agentq.worker.workspace.worktree.idle_wait import mark_becoming_idle
+from agentq.worker.workspace.worktree.worktree import Worktree, preserve_worktree, remove_worktree, set_idle
+from agentq.worker.workspace.worktree.worktree_record import RECORD_SUFFIX
+
+ReleaseResult = Literal["kept", "idle", "removed"]
+
+
+def release_worktree(
+    worktree: Worktree, *, target: str | None = None, clean_at: str | None = None, idle_max: int = 0
+) -> ReleaseResult:
+    """Be done with it. `target` is a commit that others keep, in which work may be already; `clean_at` says that
+    all that was committed of it is in that commit, by whatever way, and that nothing has run in it since.
+    """
+    with mark_becoming_idle(worktree.path.parent):
+        return _release_locked(worktree, target, clean_at, idle_max)
+
+
+def _release_locked(worktree: Worktree, target: str | None, clean_at: str | None, idle_max: int) -> ReleaseResult:
+    if clean_at is not None and not worktree.note.holds:
+        preserve_commits(worktree.repository.git, worktree.note.run, clean_at, target=target)
+    elif held := preserve_worktree(worktree, target):
+        keep_worktree(worktree.noted(holds=tuple(held)), f"a repository within it, {held[0]}, is nowhere else")
+        return "kept"
+    # Killed from here on, the next housekeeping ends it.
+    worktree = worktree.noted(state="going")
+    reusable = can_reuse(worktree, WorktreeRequest("", "", None))
+    if reusable and len(list(worktree.path.parent.glob(f"idle-*{RECORD_SUFFIX}"))) < idle_max:
+        set_idle(worktree, target)
+        return "idle"
+    remove_worktree(worktree, target)
+    return "removed"
+
+
+def keep_worktree(worktree: Worktree, why: str) -> Worktree:
+    """Let it stay, as it is, to be looked at."""
+    return worktree.noted(state="kept", ended_at_ms=wall_ms(), why=why)

@@ -1,0 +1,244 @@
+"""A worktree: the folder that a run works in, on a branch of its own; found again, sheltered, and done with.
+
+How one is made is told in `making`. What git cannot do twice at a time in a repository is done alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentq.coordinator.clock import wall_ms
+from agentq.worker.workspace.git import git_files
+from agentq.worker.workspace.git.file_changes import list_marked, unhide_changes
+from agentq.worker.workspace.git.git_command import Git, GitCancellation, GitFailed
+from agentq.worker.workspace.git.git_files import remove_tree
+from agentq.worker.workspace.git.preserved_refs import commit_snapshot, find_nested_repositories, preserve_commits
+from agentq.worker.workspace.git.repository import GitRepository, is_commit_hash
+from agentq.worker.workspace.git.submodules import preserve_submodules
+from agentq.worker.workspace.worktree.worktree_record import RECORD_SUFFIX, WorktreeRecord
+
+BRANCH_PREFIX = "agentq/"
+MERGES_PREFIX = "merges-"
+"""What the names of the worktrees of merges begin with."""
+OPERATION_FILES = (
+    *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "AUTO_MERGE"),
+    *("BISECT_LOG", "BISECT_START", "BISECT_NAMES", "BISECT_TERMS", "BISECT_EXPECTED_REV", "ORIG_HEAD"),
+    *("rebase-merge", "rebase-apply", "sequencer"),
+)
+"""What git keeps of something half done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    """One that a run has."""
+
+    repository: GitRepository
+    note: WorktreeRecord
+
+    @property
+    def path(self) -> Path:
+        return self.note.path
+
+    @property
+    def base(self) -> str:
+        return self.note.base
+
+    @property
+    def branch(self) -> str | None:
+        return self.note.branch
+
+    @property
+    def git(self) -> Git:
+        """Git in it, which is told where it is, whatever the files in it say."""
+        return self.repository.git.within(self.path, self.note.git_dir)
+
+    def is_ours(self) -> bool:
+        """Whether this process has it still: another attempt of the run may have put it aside."""
+        now = WorktreeRecord.read(self.note.file)
+        return now is not None and (now.git_dir, now.keeper) == (self.note.git_dir, self.note.keeper)
+
+    def noted(self, **changes: object) -> Worktree:
+        """The same, with its note changed."""
+        return replace(self, note=self.note.with_(**changes))
+
+
+def to_branch_name(run: str) -> str:
+    return f"{BRANCH_PREFIX}{run}"
+
+
+def get_worktrees_folder(home: Path, repository: GitRepository) -> Path:
+    """Where the worktrees of a repository are."""
+    return home / "worktrees" / repository.digest
+
+
+def find_worktree(repository: GitRepository, path: Path) -> Worktree | None:
+    """One that was made before, if it is still there; also where its note is lost, but git knows it."""
+    note = WorktreeRecord.read(path.with_name(path.name + RECORD_SUFFIX)) or _rebuild_record(repository, path)
+    if note is None or note.common != repository.common or not path.is_dir() or not is_registered(note):
+        return None
+    return Worktree(repository, note)
+
+
+def _rebuild_record(repository: GitRepository, path: Path) -> WorktreeRecord | None:
+    for own in _find_git_entries(repository.common, path):
+        here = repository.git.within(path, own)
+        base = here.answers("rev-parse", "--verify", "--quiet", "HEAD^{commit}") or ""
+        run, branch = path.name, to_branch_name(path.name)
+        return WorktreeRecord(
+            path=path, common=repository.common, git_dir=own, repository="", run=run, branch=branch, base=base
+        )
+    return None
+
+
+def _find_git_entries(common: Path, path: Path) -> list[Path]:
+    """The folders in which git keeps what it knows of a worktree: one, as a rule."""
+    found = []
+    for file in (common / "worktrees").glob("*/gitdir"):
+        with suppress(OSError):
+            if file.read_text().strip() == str(path / ".git"):
+                found.append(file.parent)
+    return found
+
+
+def is_registered(note: WorktreeRecord) -> bool:
+    """Whether git knows it as what the note says."""
+    within = note.git_dir.parent == note.common / "worktrees"
+    with suppress(OSError):
+        return within and (note.git_dir / "gitdir").read_text().strip() == str(note.path / ".git")
+    return False
+
+
+def repair_git_link(worktree: Worktree) -> None:
+    """Whatever was done to the file by which git finds its way from there."""
+    file = worktree.path / ".git"
+    text = f"gitdir: {worktree.note.git_dir}\n"
+    with suppress(OSError):
+        status = file.lstat()
+        if stat.S_ISREG(status.st_mode) and file.read_text() == text:
+            return
+        if stat.S_ISDIR(status.st_mode):
+            return  # somebody made a repository of it
+        file.unlink()
+    file.write_text(text)
+
+
+def drop_locks(worktree: Worktree) -> None:
+    """What a git that was killed has left. Nobody works in it, or its processes would have been ended before."""
+    for name in ("index.lock", "HEAD.lock"):
+        git_files.remove_path(worktree.note.git_dir / name)
+
+
+def move_worktree(worktree: Worktree, path: Path, **changes: object) -> Worktree:
+    """Elsewhere, with all that is known of it. To be called alone.
+
+    Git finds it by its `gitdir`, which goes first: a name of a folder that is not there yet is mended by the next who
+    looks, and until then protects what is there from nobody but `git worktree prune`.
+    """
+    old = worktree.note.file
+    (worktree.note.git_dir / "gitdir").write_text(f"{path / '.git'}\n")
+    worktree.path.rename(path)
+    there = worktree.noted(path=path, **changes)
+    old.unlink(missing_ok=True)
+    return there
+
+
+def roll_back(git: Git, path: Path) -> None:
+    """Take away a worktree, however far it is made or removed. To be called alone, with git in the repository's folder.
+
+    `git worktree prune` would forget worktrees of others, too, whose disk is away for a while.
+    """
+    git = replace(git, leash=GitCancellation())  # it is to be done also when nobody wants the rest
+    with suppress(GitFailed):
+        git("worktree", "remove", "-f", "-f", str(path))
+    clear_folder(path)
+    for own in _find_git_entries(git.folder, path):
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def drop_branch(worktree: Worktree, target: str | None = None) -> None:
+    """Its branch goes, once what is on it can be reached otherwise: somebody may have gone on there."""
+    if worktree.branch is None:
+        return
+    git = replace(worktree.repository.git, leash=GitCancellation())
+    ref = f"refs/heads/{worktree.branch}"
+    tip = git.answers("rev-parse", "--verify", "--quiet", ref)
+    if tip is None:
+        return
+    if target is None or tip != worktree.note.settled:
+        _preserve_own(worktree, git, [tip], target)
+    git("update-ref", "-d", ref, tip, patient=True)
+
+
+def clear_folder(path: Path) -> None:
+    """A folder that is no worktree of ours, left of one that was half made or half removed."""
+    path.with_name(path.name + RECORD_SUFFIX).unlink(missing_ok=True)
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        remove_tree(path)
+
+
+# ---- done with
+
+
+def preserve_worktree(worktree: Worktree, target: str | None = None) -> list[str]:
+    """See that nothing is lost with it; what it holds that cannot be sheltered, of which it may not be removed."""
+    if not worktree.note.run or worktree.note.run.startswith(MERGES_PREFIX):
+        return []  # an idle one, or one of merges, which are made of what others hold
+    git = worktree.git
+    drop_locks(worktree)
+    unhide_changes(git, list_marked(git))
+    tips = list(_list_worktree_commits(worktree))
+    if (made := commit_snapshot(git, worktree.note.run, without=worktree.note.furnished)) is not None:
+        tips.append(made)
+    _preserve_own(worktree, git, tips, target)
+    held = preserve_submodules(git, worktree.repository.modules, worktree.note.run)
+    return [*held, *find_nested_repositories(git), *([".git"] if (worktree.path / ".git").is_dir() else [])]
+
+
+def _list_worktree_commits(worktree: Worktree) -> Iterator[str]:
+    """The commits that it stands for."""
+    names = ["HEAD"]
+    if worktree.branch:
+        names.append(f"refs/heads/{worktree.branch}")
+    for name in names:
+        if commit := worktree.git.answers("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"):
+            yield commit
+    for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "MERGE_HEAD", "CHERRY_PICK_HEAD"):
+        yield from filter(is_commit_hash, git_files.read_text(worktree.note.git_dir / name).split())
+
+
+def _preserve_own(worktree: Worktree, git: Git, tips: list[str], target: str | None) -> None:
+    """What it was made from is not its own, as long as a branch has that."""
+    own = [tip for tip in tips if tip != target and (tip != worktree.base or not _is_on_branch(worktree, git, tip))]
+    preserve_commits(git, worktree.note.run, *own, target=target)
+
+
+def _is_on_branch(worktree: Worktree, git: Git, commit: str) -> bool:
+    """Whether a branch or a tag has it that is not the worktree's own."""
+    kinds = ("refs/heads", "refs/remotes", "refs/tags")
+    told = git("for-each-ref", f"--contains={commit}", "--format=%(refname)", *kinds)
+    return any(ref != f"refs/heads/{worktree.branch}" for ref in told.split())
+
+
+def set_idle(worktree: Worktree, target: str | None = None) -> None:
+    """Done with, and all that it held is merged or sheltered: another run may have it. Its branch goes."""
+    folder = worktree.path.parent
+    worktree.git("update-ref", "--no-deref", "HEAD", worktree.base, patient=True)
+    drop_branch(worktree, target)
+    with worktree.repository.locked():
+        name = next(name for number in range(10_000) if not (folder / (name := f"idle-{number}")).exists())
+        gone = {"run": "", "branch": None, "base": "", "settled": "", "furnished": (), "set_up": ""}
+        move_worktree(worktree, folder / name, state="idle", ended_at_ms=wall_ms(), **gone)
+
+
+def remove_worktree(worktree: Worktree, target: str | None = None) -> None:
+    """Take it away, with its branch; what it held is merged or sheltered by now."""
+    with worktree.repository.locked() as git:
+        roll_back(git, worktree.path)
+    drop_branch(worktree, target)
