@@ -11,6 +11,8 @@ from support.lossy_proxy import Renaming
 from support.servers import Server, free_port
 from support.world import World
 
+from agentq.coordinator.storage.store import SCHEMA_MARKER
+
 UNKNOWN = "run_00000000000000000000000"
 
 WRONG = {
@@ -287,7 +289,7 @@ def test_a_namespace_of_another_version_is_refused(cli: Cli, real: World) -> Non
             assert "holds data of 'agentq 9.0'" in sentence(answer)
             assert answer.code == 5
     finally:
-        real.store.connection.command("SET", f"{real.store.keyspace.root}schema", "agentq 1.0")
+        real.store.connection.command("SET", f"{real.store.keyspace.root}schema", SCHEMA_MARKER)
 
 
 @pytest.mark.parametrize(

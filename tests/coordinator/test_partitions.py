@@ -355,7 +355,7 @@ def test_whoever_submits_writes_the_marker_once(connection: Connection) -> None:
     assert markers(connection, "marked") == [SCHEMA_MARKER, "2"]
 
 
-@pytest.mark.parametrize("wrong", ["1.0", "agentq 1", "agentq 1.0.", "other 1.0", "agentq 1.x", ""])
+@pytest.mark.parametrize("wrong", ["2.0", "agentq 2", "agentq 2.0.", "other 2.0", "agentq 2.x", "agentq 1.0", ""])
 def test_a_marker_that_is_not_whole_is_refused(connection: Connection, wrong: str) -> None:
     connection.command("SET", build_key(Keyspace("unmarked").root, "schema"), wrong)
     for bootstrap in (True, False):

@@ -20,7 +20,7 @@ from agentq.coordinator.storage.server_version import refuse_old_server
 from agentq.coordinator.storage.socket_link import pairs_to_dict
 from agentq.coordinator.token_context import current_token
 
-SCHEMA_VERSION = (1, 0)
+SCHEMA_VERSION = (2, 0)
 SCHEMA_MARKER = f"agentq {SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]}"
 
 DURABLE_TIMEOUT_MS = 10_000

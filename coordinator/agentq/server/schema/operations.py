@@ -192,5 +192,5 @@ class ReadinessView(ResponseModel):
     """Whether the server is of use, and what of it is not."""
 
     ready: Annotated[bool, Field(examples=[True])]
-    schema_: Annotated[str, Field(alias="schema", examples=["agentq 1.0"])]
+    schema_: Annotated[str, Field(alias="schema", examples=["agentq 2.0"])]
     checks: Annotated[dict[str, str], Field(examples=[{"store": "ok", "events": "ok", "duties": "ok", "server": "ok"}])]
