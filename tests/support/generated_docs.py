@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -58,6 +59,22 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     head = list(head)
     lines = [head, ["---"] * len(head), *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def rooms() -> str:
+    """Every folder of the product, as its own first sentence says what is in it."""
+    folders = sorted(
+        path.parent
+        for root in ("coordinator", "worker", "cli")
+        for path in (ROOT / root / "agentq").rglob("__init__.py")
+    )
+    return table(("folder", "what is in it"), map(_room, folders))
+
+
+def _room(folder: Path) -> tuple[str, str]:
+    described = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    name, link = str(folder.relative_to(ROOT)).partition("agentq/")[2], os.path.relpath(folder, ROOT / "coordinator")
+    return f"[`{name}`]({link})", " ".join(described.split("\n\n")[0].split())
 
 
 def states() -> str:
@@ -382,7 +399,7 @@ PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
         *(states, transitions, notices, diagram, budgets, keys, scripts, words),
-        *(settings, worker_settings, server_settings, door, commands, standin),
+        *(rooms, settings, worker_settings, server_settings, door, commands, standin),
         *(routes, scopes, statuses, metrics, worker_messages, worker_closings),
         *(verdicts, doings, facts, agents, profile),
         *(plan_table, task_table, working_table, worktree_table, retry_table),

@@ -1,1 +1,1 @@
-"""Protocols of other systems, each a plug-in of the server."""
+"""Protocols of other systems that the server speaks beside its own."""

@@ -1,1 +1,1 @@
-"""What is known without a server: ids, the lifecycle, specs of runs, bounds, errors, clocks."""
+"""What is known without a server: ids, the lifecycle, specs of runs, demands, retries."""

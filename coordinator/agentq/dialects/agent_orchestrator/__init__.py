@@ -1,4 +1,4 @@
-"""The protocol that runners and clients of other programs already speak, in its three dialects; see README.md."""
+"""The protocol that runners and clients of other programs already speak, in its four dialects; see README.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Task lists of other tools, read as plans."""
+"""Task lists in Markdown and JSON lines, to plans and back."""

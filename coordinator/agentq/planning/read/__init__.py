@@ -1,1 +1,1 @@
-"""Reading plan files: YAML, Markdown, JSON, Python."""
+"""Reading plan files, YAML and JSON, with the place of each value."""

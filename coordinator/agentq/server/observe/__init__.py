@@ -1,1 +1,1 @@
-"""Metrics, health and log lines of the server."""
+"""Metrics, and what counts events for them."""
