@@ -1,4 +1,4 @@
-"""`RQ_WORKER_CLASS=agentq.worker.rq.RqWorker rq worker default`: RQ's own worker, with agentq's leases.
+"""`RQ_WORKER_CLASS=agentq.worker.rq.Worker rq worker default`: RQ's own worker, with agentq's leases.
 
 RQ's loop, its forked horses, its logs, signals and commands stay as they are. What is overridden is where the next job
 comes from, who is allowed to write its outcome, and that nobody but our reaper takes it for abandoned. A horse whose
