@@ -121,7 +121,7 @@ class RunQueries:
         key = self.store.key(partition_of(run_id), "run", run_id)
         fields = self._hash(key)
         if not fields:
-            raise _damaged_run(run_id)
+            raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
         return _parse_run(run_id, fields)
 
     def given(self, run_id: str, others: Sequence[str]) -> list[RunRecord]:
@@ -249,10 +249,6 @@ class RunQueries:
     def _hash(self, key: str) -> dict[str, str]:
         self.store.guard()
         return pairs_to_dict(self.store.connection.command("HGETALL", key))
-
-
-def _damaged_run(run_id: str) -> NotFound:
-    return NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
 
 
 def _parse_run(run_id: str, fields: dict[str, str]) -> RunRecord:
