@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import schemathesis
@@ -19,9 +20,17 @@ def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) ->
 
 
 @schemathesis.hook
-def map_query(context: Any, query: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Nobody waits for what will not happen."""
-    del context
-    return {
-        name: value for name, value in (query or {}).items() if name != "wait" or not isinstance(value, int | float)
-    }
+def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
+    """Nobody waits for what will not happen: a `wait` or `follow` that the server would take is left out.
+
+    It is looked at right before the call, since not every phase asks the hooks for queries, and those that do not send
+    numbers as text."""
+    del context, kwargs
+    if case.query:
+        case.query = {name: value for name, value in case.query.items() if not holds(name, str(value).lower())}
+
+
+def holds(name: str, value: str) -> bool:
+    if name == "wait":
+        return re.fullmatch(r"[-+.e\d]+", value) is not None
+    return name == "follow" and value in {"true", "t", "1", "yes", "y", "on"}
