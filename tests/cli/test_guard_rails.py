@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 from cli.conftest import Cli, sentence
 from support.world import World
 
+from agentq.cli.main import load_command
+from agentq.cli.parse.option_groups import COMMON_OPTIONS, OPTION_GROUPS
 from agentq.coordinator.model.lifecycle import OutcomeClass
 from agentq.coordinator.model.spec import Outcome
 from agentq.coordinator.runs.logs import LogChunk
@@ -77,6 +80,22 @@ def test_help_shows_the_help_of_a_command(cli: Cli) -> None:
         asked, answer = cli(*words, "--help"), cli("help", *words)
         assert answer == asked
         assert asked.out.startswith("Usage: agentq")
+
+
+def test_help_shows_the_common_options_and_on_request_all_of_them(cli: Cli) -> None:
+    for words in (["submit"], ["schedule", "add"], ["session", "send"]):
+        common, everything = (set(re.findall(r"--[a-z-]+", cli(*words, how).out)) for how in ("--help", "--help-all"))
+        assert {"--queue", "--retries", "--timeout", "--help-all"} < common < everything, words
+        assert {"--dedupe-key", "--max-cost", "--never-retry"} < everything - common, words
+
+
+def test_every_option_of_a_run_stands_in_one_group() -> None:
+    grouped = [name for names in OPTION_GROUPS.values() for name in names]
+    taken = [param.name for param in load_command("submit").params if param.param_type_name == "option"]
+    own = [name for name in taken if name not in {"url", "namespace", "config"}]
+
+    assert sorted(grouped) == sorted(own)
+    assert set(grouped) >= COMMON_OPTIONS
 
 
 def test_an_empty_program_is_refused(cli: Cli, real: World) -> None:

@@ -21,6 +21,7 @@ import typer
 from fastapi.routing import APIRoute
 
 from agentq.cli.main import COMMANDS, load_command
+from agentq.cli.parse.option_groups import SHOW_ALL
 from agentq.coordinator import bounds, errors
 from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.config.settings import VARIABLE_PREFIX, Settings, WorkerSettings
@@ -270,8 +271,9 @@ def every_command() -> Iterator[tuple[str, Any]]:
 
 
 def help_of(name: str, command: Any) -> str:
-    """What `--help` shows on a terminal of 100 columns."""
+    """What `--help` shows on a terminal of 100 columns; what `--help-all` shows, where there is one."""
     context = typer.Context(command, info_name=f"agentq {name}", terminal_width=100, **command.context_settings)
+    context.meta[SHOW_ALL] = True
     return "\n".join(line.rstrip() for line in command.get_help(context).rstrip().splitlines())
 
 

@@ -11,6 +11,7 @@ from agentq.cli.connect import ServerConnection, connect_server, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
 from agentq.cli.parse.agent_options import FLAGS_BY_FIELD, check_agent_names, parse_budgets
 from agentq.cli.parse.option_errors import translate_errors
+from agentq.cli.parse.option_groups import GroupedCommand
 from agentq.cli.parse.prompt import read_prompt
 from agentq.cli.parse.run_spec import absolute_folder, build_spec, parse_spec_fields
 from agentq.cli.render import on_terminal, print_json, print_row, print_table
@@ -100,7 +101,7 @@ def fork(
     _print_session(sessions.new(new, sessions.get(name).agent, fork=name), json=json)
 
 
-@session.command("send")
+@session.command("send", cls=GroupedCommand)
 @with_options_of(submit, without=EXCLUDED_OPTIONS)
 def send(
     ctx: typer.Context,

@@ -15,31 +15,28 @@ Opt = typer.Option
 
 
 def take_agent_options(
-    agent: Annotated[
-        str | None, Opt(metavar="NAME", help="Ask this agent instead; what follows is the prompt.")
-    ] = None,
-    prompt_file: Annotated[str | None, Opt(metavar="FILE", help="The prompt; - for what comes in here.")] = None,
-    model: Annotated[
-        str | None, Opt(metavar="NAME", help="The model that the agent uses; its own if not given.")
-    ] = None,
+    agent: Annotated[str | None, Opt(metavar="NAME", help="Run this agent; the words after it are the prompt.")] = None,
+    prompt_file: Annotated[str | None, Opt(metavar="FILE", help="File with the prompt; - for stdin.")] = None,
+    model: Annotated[str | None, Opt(metavar="NAME", help="Model; the agent's own if not given.")] = None,
     permissions: Annotated[
-        str | None, Opt(metavar="read|edit|full", help="What it may do without asking; edit if not given.")
+        str | None, Opt(metavar="read|edit|full", help="What the agent may do without asking; edit if not given.")
     ] = None,
     may_submit: Annotated[
-        list[str] | None, Opt(metavar="KIND", help="Its children: agent, agent:NAME, command, function. Repeat.")
+        list[str] | None,
+        Opt(metavar="KIND", help="Its children: agent, agent:NAME, command, function. Repeatable."),
     ] = None,
     trust: Annotated[str | None, Opt(metavar="none|repo", help="Whether hooks of the repository may run.")] = None,
-    account: Annotated[str | None, Opt(metavar="NAME", help="Who is billed, if not whoever's turn it is.")] = None,
-    max_cost: Annotated[str | None, Opt(metavar="USD", help="The most that it may cost.")] = None,
-    max_tokens: Annotated[str | None, Opt(metavar="N", help="The most tokens, such as 500k or 2M.")] = None,
-    max_turns: Annotated[int | None, Opt(metavar="N", help="The most times that it may ask its model.")] = None,
+    account: Annotated[str | None, Opt(metavar="NAME", help="Account to bill; accounts take turns.")] = None,
+    max_cost: Annotated[str | None, Opt(metavar="USD", help="Cost limit in US dollars.")] = None,
+    max_tokens: Annotated[str | None, Opt(metavar="N", help="Token limit, such as 500k or 2M.")] = None,
+    max_turns: Annotated[int | None, Opt(metavar="N", help="Limit for its requests to the model.")] = None,
     expect: Annotated[
-        str | None, Opt(metavar="anything|changes", help="With changes, an end without any is a failure.")
+        str | None, Opt(metavar="anything|changes", help="With changes, an end without changes is a failure.")
     ] = None,
     on_limit: Annotated[str | None, Opt(metavar="defer|fail", help="If its account is at its limit.")] = None,
-    session: Annotated[str | None, Opt(metavar="NAME", help="The next turn of this conversation.")] = None,
-    startup: Annotated[str | None, Opt(metavar="DURATION", help="The longest until it says its first word.")] = None,
-    linger: Annotated[str | None, Opt(metavar="DURATION", help="The longest from its last word to its end.")] = None,
+    session: Annotated[str | None, Opt(metavar="NAME", help="Submit the next turn of this conversation.")] = None,
+    startup: Annotated[str | None, Opt(metavar="DURATION", help="Longest time until the agent's first output.")] = None,
+    linger: Annotated[str | None, Opt(metavar="DURATION", help="Longest time from last output to exit.")] = None,
 ) -> None:
     """These are options of `agentq submit`, which takes them over by their names."""
 

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from agentq.cli.options import TYPER_SETTINGS
+from agentq.cli.parse.option_groups import GroupedCommand
 from agentq.coordinator.config.settings_files import CONFIG_VARIABLE
 
 # typer has no public name for what its parser raises.
@@ -76,7 +77,7 @@ GlobalOption = Annotated[str | None, typer.Option(hidden=True, expose_value=Fals
 GlobalConfigOption = Annotated[str | None, typer.Option(hidden=True, expose_value=False, callback=set_config_file)]
 
 
-class SubmitCommand(TyperCommand):
+class SubmitCommand(GroupedCommand):
     """`agentq submit`: refuses an option of ours among the words of the command, unless `--` stands before it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -36,9 +36,9 @@ KeepGoing = Annotated[bool, Opt("--keep-going", help="What does not need a task 
 
 
 def take_plan_options(
-    plan: Annotated[str | None, Opt(metavar="PLAN", help="Make it a task of this plan, which may have begun.")] = None,
-    task: Annotated[str | None, Opt(metavar="ID", help="What it is called in that plan.")] = None,
-    needs: Annotated[list[str] | None, Opt(metavar="ID", help="A task of the plan that it needs. Repeat.")] = None,
+    plan: Annotated[str | None, Opt(metavar="PLAN", help="Add the run to this plan, which may have begun.")] = None,
+    task: Annotated[str | None, Opt(metavar="ID", help="Task id in that plan.")] = None,
+    needs: Annotated[list[str] | None, Opt(metavar="ID", help="Task of the plan that it needs. Repeatable.")] = None,
 ) -> None:
     """These are options of `agentq submit`, which takes them over by their names."""
 
