@@ -14,10 +14,12 @@ from support.servers import Server, until
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.runs.wait import RunWait
 from agentq.coordinator.workers.lease import WorkerIdentity, WorkerLease
+from agentq.server.dialect import load_dialects
+from agentq.server.openapi.document import list_response_models
 from agentq.server.routes.runs import WAIT_S_MAX
-from agentq.server.schema import RESPONSE_MODELS
 from agentq.server.schema.examples import RUN_EXAMPLES
 
+RESPONSE_MODELS = list_response_models(load_dialects())
 COMMAND_TEXT = '{"kind":"command","argv":["true"]}'
 
 

@@ -10,9 +10,8 @@ from starlette.types import Message, Receive, Scope, Send
 from support.world import World
 
 from agentq.coordinator.config.server_settings import ServerSettings
-from agentq.dialects import agent_orchestrator
+from agentq.coordinator.public_json import run_entry_json
 from agentq.dialects.agent_orchestrator import run_translation
-from agentq.server.http import responses
 from agentq.server.http.middleware import SMALL_BODY_BYTES, RequestMiddleware
 
 LARGE = SMALL_BODY_BYTES + 1
@@ -79,11 +78,11 @@ def test_a_list_of_whole_runs_ends_where_its_bytes_do_and_goes_on_there(
         world.submit(stdin="x" * 1000)
     page = world.records.page()
     runs = [each.id for each in page.runs]
-    shown = [responses.build_summary_view(each) for each in page.runs]
+    shown = [run_entry_json(each) for each in page.runs]
 
-    found, last = agent_orchestrator.translate_runs(world.records, shown, "pending")
+    found, last = run_translation.translate_runs(world.records, shown, "pending")
 
     assert [each["run_id"] for each in found] == runs[:3]
     assert last == runs[2]
-    rest = [responses.build_summary_view(each) for each in world.records.page(cursor=last).runs]
-    assert [each["run_id"] for each in agent_orchestrator.translate_runs(world.records, rest, "pending")[0]] == runs[3:]
+    rest = [run_entry_json(each) for each in world.records.page(cursor=last).runs]
+    assert [each["run_id"] for each in run_translation.translate_runs(world.records, rest, "pending")[0]] == runs[3:]

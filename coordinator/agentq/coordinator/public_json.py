@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agentq.coordinator.queues.stats import QueueStats
     from agentq.coordinator.runs.logs import RunLogEntry
     from agentq.coordinator.runs.queries import RunQueries, WorkerRecord
-    from agentq.coordinator.runs.run_record import AttemptRecord, RunRecord
+    from agentq.coordinator.runs.run_record import AttemptRecord, RunListEntry, RunRecord
     from agentq.coordinator.schedules.verbs import ScheduleHistoryEntry, ScheduleRecord
     from agentq.coordinator.security.tokens import TokenRecord
     from agentq.coordinator.sessions.verbs import SessionRecord
@@ -47,6 +47,21 @@ def run_json(run: RunRecord) -> dict[str, Any]:
         "outcome": outcome_json(run.outcome),
         "attempts": [attempt_json(attempt) for attempt in run.attempts],
         "spec": {"kind": run.spec.kind, **run.spec.model_dump(mode="json", exclude_defaults=True)},
+    }
+
+
+def run_entry_json(run: RunListEntry) -> dict[str, Any]:
+    """A run in a list."""
+    return {
+        "id": run.id,
+        "state": run.state.value,
+        "reason": run.reason or None,
+        "queue": run.queue,
+        "priority": run.priority,
+        "demands": run.demands,
+        "attempt": run.attempt,
+        "worker": run.worker or None,
+        "created_at": format_iso(run.submitted_at_ms),
     }
 
 

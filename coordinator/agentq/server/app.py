@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,13 +13,9 @@ from starlette.types import ASGIApp
 
 from agentq.coordinator.config.server_settings import ServerSettings
 from agentq.coordinator.config.settings import Settings
-from agentq.dialects.agent_orchestrator import error_codes
-from agentq.dialects.agent_orchestrator.blueprints import blueprint_routes
-from agentq.dialects.agent_orchestrator.runners import runner_routes
-from agentq.dialects.agent_orchestrator.services import DialectServices
-from agentq.dialects.agent_orchestrator.sessions import event_routes, session_routes
 from agentq.server.auth.access_control import RequiredScope
 from agentq.server.auth.before_body import add_auth_before_body
+from agentq.server.dialect import ServerDialect, load_dialects
 from agentq.server.http import problems
 from agentq.server.http.compression import CompressionMiddleware
 from agentq.server.http.fast_routes import FastPath
@@ -49,8 +45,6 @@ from agentq.server.worker_socket.connection import WorkerConnections
 
 ROUTERS: tuple[APIRouter, ...] = (
     runs.router,
-    runner_routes.router,
-    session_routes.router,
     run_actions.router,
     run_details.router,
     sessions.router,
@@ -64,12 +58,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     webhooks.router,
     endpoint.router,
-    blueprint_routes.router,
-    event_routes.router,
     health.router,
 )
-"""Those of the API, in the order in which the documents show them: what is asked most often stands first. The first
-route that matches a path answers."""
+"""In the order in which the documents show them; what is asked most often stands first. Those of dialects follow. The
+first route that matches a path answers."""
 
 
 class ServerApp(FastAPI):
@@ -85,14 +77,15 @@ class ServerApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Made when it is asked for, once."""
         if self.openapi_schema is None:
-            routes = ((route, find_required_scope(route)) for route in list_routes() if isinstance(route, APIRoute))
-            self.openapi_schema = build_document(self, routes)
+            routes = ((route, find_required_scope(route)) for route in self.routes if isinstance(route, APIRoute))
+            self.openapi_schema = build_document(self, routes, self.service.dialects)
         return self.openapi_schema
 
 
-def list_routes() -> Iterator[APIRoute | APIWebSocketRoute]:
-    """All that the API has, but for its documents."""
-    for router in ROUTERS:
+def list_routes(dialects: Sequence[type[ServerDialect]] | None = None) -> Iterator[APIRoute | APIWebSocketRoute]:
+    """All that the API has, with these dialects, or with every installed one, but for its documents."""
+    added = load_dialects() if dialects is None else dialects
+    for router in (*ROUTERS, *(router for dialect in added for router in dialect.routers)):
         yield from (route for route in router.routes if isinstance(route, APIRoute | APIWebSocketRoute))
 
 
@@ -103,20 +96,25 @@ def find_required_scope(route: APIRoute | APIWebSocketRoute) -> RequiredScope | 
 
 
 def create_app(
-    settings: Settings, server: ServerSettings | None = None, *, open_to_all: bool = False, local: str = ""
+    settings: Settings,
+    server: ServerSettings | None = None,
+    dialects: Sequence[type[ServerDialect]] | None = None,
+    *,
+    open_to_all: bool = False,
+    local: str = "",
 ) -> ServerApp:
-    """Make the app of one server. With `open_to_all` nobody needs a token, wherever they are; `local` is the token of
-    this machine, which may do everything."""
+    """Make the app of one server, with these dialects, or with every installed one.
+
+    With `open_to_all` nobody needs a token, wherever they are; `local` is the token of this machine, which may do
+    everything."""
     server = server or ServerSettings()
-    service = ServerService(settings, server, open_to_all=open_to_all, local=local)
-    embassy = DialectServices(service.store, settings, service.tides, service.ask, server)
+    spoken = load_dialects() if dialects is None else dialects
+    service = ServerService(settings, server, spoken, open_to_all=open_to_all, local=local)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         service.start()
-        embassy.start()
         yield
-        await embassy.stop()
         await service.stop()
 
     app = ServerApp(
@@ -130,11 +128,13 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},  # the envelope's spans have no queries in them
     )
     app.service = app.state.service = service
-    app.state.embassy = embassy
     app.state.lines = WorkerConnections()
     problems.install_handlers(app)
-    error_codes.install_handlers(app)
-    docs_page.install_docs(app)
+    for dialect in service.dialects:
+        dialect.install(app)
+    docs_page.install_docs(
+        app, [str(tag) for each in service.dialects for router in each.routers for tag in router.tags]
+    )
     app.add_middleware(CompressionMiddleware)
     if server.cors_origins:
         app.add_middleware(
@@ -145,7 +145,7 @@ def create_app(
             expose_headers=["etag", "x-request-id", "location", "retry-after"],
         )
     # Not by `include_router`, which would look for each request through one router after the other.
-    for route in list_routes():
+    for route in list_routes(spoken):
         order_auth_first(route)
         if isinstance(route, APIRoute):
             add_auth_before_body(route, find_required_scope(route))

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -41,11 +41,13 @@ from agentq.coordinator.sessions.verbs import Sessions
 from agentq.coordinator.token_context import current_token, set_current_token, use_token
 from agentq.server.auth.access_control import AccessControl
 from agentq.server.batching import Batcher
+from agentq.server.dialect import ServerDialect
 from agentq.server.events.feed import EventFeed
 from agentq.server.events.hub import EventHub, EventWatch
 from agentq.server.events.log_hub import LogHub
 from agentq.server.observe.event_counter import EventCounter
 from agentq.server.observe.metrics import ServerMetrics, StoreCollector
+from agentq.server.record_views import RecordViews
 from agentq.server.thread_pool import ThreadPool
 from agentq.server.webhooks.allowed_addresses import AllowedAddresses
 from agentq.server.webhooks.dispatcher import WebhookDispatcher
@@ -88,7 +90,13 @@ class ServerService:
     """One server, from its start to its end. Made on any thread; used on the loop that started it."""
 
     def __init__(
-        self, settings: Settings, server: ServerSettings, *, open_to_all: bool = False, local: str = ""
+        self,
+        settings: Settings,
+        server: ServerSettings,
+        dialects: Sequence[type[ServerDialect]] = (),
+        *,
+        open_to_all: bool = False,
+        local: str = "",
     ) -> None:
         self.settings = settings
         self.server = server
@@ -118,6 +126,8 @@ class ServerService:
         self.ticker = Ticker(self.store, self._duties(), settings.tick_ms, owner=self.id)
         self._hands = ThreadPool(server.threads, "agentq-store")
         self._asked = 0
+        self.dialects = tuple(dialect(self) for dialect in dialects)
+        self.views = RecordViews(self.dialects)
         self._counting: asyncio.Task[None] | None = None
 
     def _duties(self) -> list[Duty]:
@@ -133,6 +143,8 @@ class ServerService:
             self.tides.belled = self.ticker.wake
             self.ticker.start()
             self.deliveries.start()
+        for dialect in self.dialects:
+            dialect.start()
 
     def close(self) -> None:
         """Answer whoever waits, and let nobody wait any more; requests that come still are served."""
@@ -140,6 +152,8 @@ class ServerService:
 
     async def stop(self) -> None:
         """End, when the last request was answered."""
+        for dialect in self.dialects:
+            await dialect.stop()
         self.close()
         if self._counting is not None:
             await self._counting

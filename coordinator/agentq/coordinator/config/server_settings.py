@@ -33,7 +33,8 @@ class ServerSettings(BaseModel):
         bool, Field(description="ask for a token on loopback too; the one of this machine is made by itself")
     ] = True
     open_runners: Annotated[
-        bool, Field(description="let runners of other systems in without a token, on loopback; see foreign/README.md")
+        bool,
+        Field(description="let agent_orchestrator runners in without a token, on loopback"),
     ] = False
     hosts: Annotated[
         tuple[str, ...], Field(description="names that it may be called by, beside those of loopback; `*` is any")
@@ -71,26 +72,34 @@ class ServerSettings(BaseModel):
     ] = 10_000
     duties: Annotated[bool, Field(description="do what time imposes, in turn with workers and other servers")] = True
     runner_poll_timeout: Annotated[
-        float, Field(gt=0, le=30, description="seconds for which a poll of a foreign runner waits; RUNNER_POLL_TIMEOUT")
+        float,
+        Field(
+            gt=0,
+            le=30,
+            description="seconds for which a poll of an agent_orchestrator runner waits; RUNNER_POLL_TIMEOUT",
+        ),
     ] = 30
     runner_heartbeat_interval: Annotated[
         PositiveSeconds,
-        Field(description="seconds between two heartbeats of a foreign runner; RUNNER_HEARTBEAT_INTERVAL"),
+        Field(description="seconds between two heartbeats of an agent_orchestrator runner; RUNNER_HEARTBEAT_INTERVAL"),
     ] = 60
     runner_heartbeat_timeout: Annotated[
         PositiveSeconds,
-        Field(description="seconds of silence after which a foreign runner is stale; RUNNER_HEARTBEAT_TIMEOUT"),
+        Field(
+            description="seconds of silence after which an agent_orchestrator runner is stale; RUNNER_HEARTBEAT_TIMEOUT"
+        ),
     ] = 120
     run_no_match_timeout: Annotated[
         float,
         Field(
             ge=0,
             le=31 * 86_400,
-            description="seconds after which a run fails that no foreign runner took, 0 is never; RUN_NO_MATCH_TIMEOUT",
+            description="seconds until an untaken agent_orchestrator run fails, 0 is never; RUN_NO_MATCH_TIMEOUT",
         ),
     ] = 0
     runner_agent: Annotated[
-        Name, Field(description="the agent of a foreign run that names none, or a blueprint; RUNNER_AGENT")
+        Name,
+        Field(description="the agent of an agent_orchestrator run that names none, or a blueprint; RUNNER_AGENT"),
     ] = "claude"
     log_level: Annotated[LogLevel, Field(description="what it writes down of itself, at the least")] = "info"
 

@@ -1,4 +1,4 @@
-"""Who may use what both runners and others use: a runner by its own token, and others by the scope of the route."""
+"""Scopes of what runners ask, which is held while the store cannot be asked whether their token is good."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError, TryLater, Unreachable
@@ -17,26 +17,12 @@ from agentq.coordinator.security.tokens import TokenScope
 from agentq.server.auth.access_control import Principal, RequiredScope
 from agentq.server.http.problems import TooMany
 from agentq.server.service import OUTAGE_PAUSE_S, ServerService, get_service
-from agentq.server.submission import parse_json
 
 Reply = TypeVar("Reply")
 REPORT_TIMEOUT_S = 28.0
 """How long a report is held through an outage of the store: runners give up after 35 s, their gateway after 30."""
 EVENT_TIMEOUT_S = 4.0
 """The same for what executors say themselves, which give up after 5 s."""
-WORK_SCOPE = RequiredScope(TokenScope.WORK, bound=True, foreign=True)
-
-
-class ScopeOrRunner(RequiredScope):
-    """The scope of a route; or a token that is bound to a runner, which has to be that of what is looked at."""
-
-    def __init__(self, scope: TokenScope) -> None:
-        super().__init__(scope, bound=True, foreign=True)
-
-    async def __call__(self, connection: HTTPConnection) -> Principal:
-        found = await get_service(connection).access.principal(connection)
-        connection.state.token = found.token
-        return (WORK_SCOPE if found.bound is not None else self).admit(found)
 
 
 class PollScope(RequiredScope):
@@ -47,7 +33,7 @@ class PollScope(RequiredScope):
     async def __call__(self, connection: HTTPConnection) -> Principal:
         if "authorization" not in connection.headers:
             return await super().__call__(connection)  # which asks the store nothing
-        most_s: float = connection.app.state.embassy.timing.runner_poll_timeout
+        most_s: float = connection.app.state.agent_orchestrator.timing.runner_poll_timeout
         until_ms = monotonic_ms() + round(most_s * 1000)
         looked = asyncio.create_task(super().__call__(connection))
         # It is not cut off: others are looked at in the same call of the store.
@@ -110,19 +96,3 @@ class ReportScope(RequiredScope):
         if "authorization" not in connection.headers:
             return await super().__call__(connection)
         return await retry_through_outage(get_service(connection), self._most_s, partial(super().__call__, connection))
-
-
-class SessionStartScope(RequiredScope):
-    """The scope that begins a session; or where the body is of an executor that has begun one, that of runners."""
-
-    async def __call__(self, connection: HTTPConnection) -> Principal:
-        assert isinstance(connection, Request), "a session is begun by a request"
-        found = await get_service(connection).access.principal(connection)
-        connection.state.token = found.token
-        body = await connection.body()
-        return (WORK_SCOPE if is_executor_body(parse_json(body) if body.strip() else {}) else self).admit(found)
-
-
-def is_executor_body(body: object) -> bool:
-    """Whether an executor says that it has begun: sessions of ours are begun without an id."""
-    return isinstance(body, dict) and "session_id" in body

@@ -20,10 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from agentq.coordinator.bounds import LIST_A_CALL, RESPONSE_BYTES
 from agentq.coordinator.errors import Damaged, NotFound
-from agentq.coordinator.model.durations import format_iso, to_utc
+from agentq.coordinator.model.durations import to_utc
 from agentq.coordinator.model.field_types import Name
 from agentq.coordinator.model.lifecycle import HELD_STATES, OutcomeClass, State
 from agentq.coordinator.model.spec import RunSpec
+from agentq.coordinator.public_json import run_entry_json
 from agentq.coordinator.runs.queries import RunFilter, RunQueries
 from agentq.coordinator.runs.run_record import RunListEntry, RunRecord
 from agentq.coordinator.security.secret_fields import redact_value
@@ -167,21 +168,6 @@ def translate_run(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def summarize_run(run: RunListEntry) -> dict[str, Any]:
-    """A run in a list, in our own words."""
-    return {
-        "id": run.id,
-        "state": run.state.value,
-        "reason": run.reason or None,
-        "queue": run.queue,
-        "priority": run.priority,
-        "demands": run.demands,
-        "attempt": run.attempt,
-        "worker": run.worker or None,
-        "created_at": format_iso(run.submitted_at_ms),
-    }
-
-
 def translate_summary(run: RunListEntry) -> dict[str, Any]:
     """What a list knows of a run that was asked for in a dialect. Only such a run demands a type of its runner."""
     if TYPE_LABEL not in (run.demands or {}):
@@ -221,7 +207,7 @@ def list_all_runs(records: RunQueries, which: RunFilter, status: str | None) -> 
     found, cursor, size = list[dict[str, Any]](), None, 0
     while True:
         page = records.page(which, limit=LIST_A_CALL, cursor=cursor)
-        told, last = translate_runs(records, map(summarize_run, page.runs), status)
+        told, last = translate_runs(records, map(run_entry_json, page.runs), status)
         found += told
         size += sum(len(str(each.get("prompt") or "")) for each in told)
         cursor = last or page.cursor

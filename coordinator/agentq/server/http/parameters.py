@@ -13,15 +13,18 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from pydantic import BeforeValidator
 
 from agentq.coordinator.errors import Invalid
+from agentq.server.service import get_service
 
 SHOWN_NAME_LENGTH = 40
 
 
 async def _check_parameters(request: Request) -> None:
     if request.scope["query_string"]:
-        check_parameter_names(
-            request.query_params, [field.alias for field in request.scope["route"].dependant.query_params]
-        )
+        route = request.scope["route"]
+        known = [field.alias for field in route.dependant.query_params]
+        for dialect in get_service(request).dialects:
+            known += [each["name"] for each in dialect.parameters.get((request.method, route.path), ())]
+        check_parameter_names(request.query_params, known)
 
 
 ONLY_KNOWN_PARAMETERS = Depends(_check_parameters)

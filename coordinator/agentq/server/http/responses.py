@@ -1,4 +1,4 @@
-"""What there is, as it is answered: the shapes of `--json`, and beside them the names of other systems for it."""
+"""Answers in JSON, with an ETag where a client may have them already."""
 
 from __future__ import annotations
 
@@ -9,35 +9,15 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentq.coordinator.public_json import run_json, schedule_json, session_json
-from agentq.coordinator.runs.run_record import RunListEntry, RunRecord
+from agentq.coordinator.public_json import schedule_json
 from agentq.coordinator.schedules.verbs import ScheduleRecord
-from agentq.coordinator.security.secret_fields import redact_spec, redact_value
-from agentq.coordinator.sessions.verbs import SessionRecord
-from agentq.dialects import agent_orchestrator
-
-
-def build_run_view(run: RunRecord) -> dict[str, Any]:
-    """A run, whole, but for the values of what is secret of it."""
-    record = agent_orchestrator.hide_scope(run_json(run))
-    also: dict[str, Any] = redact_value(agent_orchestrator.translate_run(run))
-    return also | record | {"spec": redact_spec(record["spec"])}
-
-
-def build_summary_view(run: RunListEntry) -> dict[str, Any]:
-    """A run in a list."""
-    return agent_orchestrator.translate_summary(run) | agent_orchestrator.summarize_run(run)
+from agentq.coordinator.security.secret_fields import redact_spec
 
 
 def build_schedule_view(schedule: ScheduleRecord) -> dict[str, Any]:
     """A schedule, but for the values of what is secret of its runs."""
     record = schedule_json(schedule)
     return record if record["spec"] is None else record | {"spec": redact_spec(record["spec"])}
-
-
-def build_session_view(session: SessionRecord) -> dict[str, Any]:
-    """A session."""
-    return agent_orchestrator.translate_session(session) | session_json(session)
 
 
 def encode_json(body: object) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
 from typing import Any
@@ -17,8 +17,6 @@ from fastapi import FastAPI
 from starlette.responses import HTMLResponse, Response
 
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-LAST_TAGS = ("foreign runners", "foreign sessions", "blueprints")
-"""What only runners and clients of other systems ask for."""
 METHODS = ("get", "post", "put", "patch", "delete")
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --mark: #2a7; }
@@ -39,20 +37,20 @@ th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; 
 OpenApiDocument = Mapping[str, Any]
 
 
-def install_docs(app: FastAPI) -> None:
-    """Show the app's own document. It is made when it is asked for, once."""
-    made = cache(lambda: render_page(app.openapi()))
+def install_docs(app: FastAPI, last_tags: Collection[str]) -> None:
+    """Show the app's own document, operations with these tags last. It is made when it is asked for, once."""
+    made = cache(lambda: render_page(app.openapi(), last_tags))
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         return HTMLResponse(made(), headers={"content-security-policy": CONTENT_SECURITY_POLICY})
 
 
-def render_page(document: OpenApiDocument) -> str:
+def render_page(document: OpenApiDocument, last_tags: Collection[str] = ()) -> str:
     """The page that shows a document."""
     about = document["info"]
     tags: dict[str, list[str]] = {}
-    for tag, path, method, operation in sorted(_list_operations(document), key=lambda each: each[0] in LAST_TAGS):
+    for tag, path, method, operation in sorted(_list_operations(document), key=lambda each: each[0] in last_tags):
         tags.setdefault(tag, []).append(_render_operation(path, method, operation))
     refusals = sorted(
         {each for *_, operation in _list_operations(document) for each in _list_error_responses(operation)}

@@ -6,7 +6,7 @@ refusal has one shape, and what an answer looks like.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.security.tokens import SCOPE_MEANINGS
-from agentq.dialects.agent_orchestrator.examples import EXAMPLES, DialectExample
 from agentq.server.auth.access_control import RequiredScope
+from agentq.server.dialect import RouteExample, ServerDialect
 from agentq.server.http.problems import MEDIA_TYPE, Problem
 from agentq.server.schema import RESPONSE_MODELS
 from agentq.server.schema.examples import RUN_EXAMPLES
@@ -41,8 +41,11 @@ ERROR_RESPONSES = {
 }
 
 
-def build_document(app: FastAPI, routes: Iterable[tuple[APIRoute, RequiredScope | None]]) -> dict[str, Any]:
+def build_document(
+    app: FastAPI, routes: Iterable[tuple[APIRoute, RequiredScope | None]], dialects: Sequence[ServerDialect]
+) -> dict[str, Any]:
     """The OpenAPI document."""
+    examples = {at: example for dialect in dialects for at, example in dialect.examples.items()}
     described = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=DESCRIPTION, routes=app.routes
     )
@@ -50,7 +53,7 @@ def build_document(app: FastAPI, routes: Iterable[tuple[APIRoute, RequiredScope 
     schemas = components.setdefault("schemas", {})
     _add_schema(schemas, "Problem", Problem.model_json_schema(ref_template=SCHEMA_REF))
     _add_schema(schemas, "RunSpec", RunSpec.model_json_schema(ref_template=SCHEMA_REF))
-    answers = _build_response_schemas(schemas)
+    answers = _build_response_schemas(schemas, list_response_models(dialects))
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     scopes = "; ".join(f"`{scope}`: {meaning}" for scope, meaning in SCOPE_MEANINGS.items())
@@ -63,7 +66,10 @@ def build_document(app: FastAPI, routes: Iterable[tuple[APIRoute, RequiredScope 
                 if (method, route.path) in answers:
                     schema = answers[method, route.path]
                     _set_success_content(operation, {"schema": schema, "example": build_example(schema, schemas)})
-                _complete_dialect_operation(operation, EXAMPLES.get((method, route.path)))
+                _complete_dialect_operation(operation, examples.get((method, route.path)))
+    for dialect in dialects:
+        for (method, path), parameters in dialect.parameters.items():
+            described["paths"][path][method.lower()]["parameters"] += parameters
     _describe_submit_body(described["paths"]["/runs"]["post"])
     return described
 
@@ -74,9 +80,19 @@ def _add_schema(schemas: dict[str, Any], name: str, schema: dict[str, Any]) -> N
     schemas[name] = schema
 
 
-def _build_response_schemas(schemas: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+def list_response_models(dialects: Iterable[ServerDialect | type[ServerDialect]]) -> dict[tuple[str, str], Any]:
+    """The model of each answer by method and path: one of agentq's, or one that a dialect has beside it."""
+    models = dict(RESPONSE_MODELS)
+    for at, model in (each for dialect in dialects for each in dialect.answers.items()):
+        models[at] |= model
+    return models
+
+
+def _build_response_schemas(
+    schemas: dict[str, Any], models: Mapping[tuple[str, str], Any]
+) -> dict[tuple[str, str], dict[str, Any]]:
     """The schema of each answer; the models that these are made of are put with the others."""
-    adapters = [(at, "validation", TypeAdapter(model)) for at, model in RESPONSE_MODELS.items()]
+    adapters = [(at, "validation", TypeAdapter(model)) for at, model in models.items()]
     found, shared = TypeAdapter.json_schemas(adapters, ref_template=SCHEMA_REF)  # type: ignore[arg-type]
     schemas.update(shared.get("$defs", {}))
     return {at: schema for (at, _), schema in found.items()}
@@ -99,7 +115,7 @@ def _complete_operation(operation: dict[str, Any], allowed: RequiredScope | None
         answers[status] = {"description": meaning, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def _complete_dialect_operation(operation: dict[str, Any], example: DialectExample | None) -> None:
+def _complete_dialect_operation(operation: dict[str, Any], example: RouteExample | None) -> None:
     """Bodies of the dialects are read by hand, each as what it is."""
     if example is None:
         return

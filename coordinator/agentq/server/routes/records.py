@@ -20,7 +20,6 @@ from agentq.coordinator.model.spec import parse_lane
 from agentq.coordinator.security.secret_fields import REDACTED, redact_spec
 from agentq.coordinator.security.secret_patterns import redact_secrets
 from agentq.coordinator.storage.socket_link import pairs_to_dict
-from agentq.dialects import agent_orchestrator
 from agentq.server.auth.access_control import Principal, require_scope
 from agentq.server.http import problems, responses
 from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
@@ -120,7 +119,7 @@ def _read_runs(service: ServerService, caller: Principal, asked: RunLookupReques
                 answer["live"].append(run_id)
                 continue
             fields = pairs_to_dict(service.store.connection.command("HGETALL", key))
-            answer["runs"][run_id] = _hide_secrets(fields)
+            answer["runs"][run_id] = _hide_secrets(service, fields)
             size += sum(map(len, fields.values()))
         except NotAllowed as refused:
             answer["refused"][run_id] = problems.build_problem(403, str(refused), kind="denied")
@@ -130,11 +129,11 @@ def _read_runs(service: ServerService, caller: Principal, asked: RunLookupReques
     return answer
 
 
-def _hide_secrets(fields: dict[str, str]) -> dict[str, str]:
+def _hide_secrets(service: ServerService, fields: dict[str, str]) -> dict[str, str]:
     """The hash, but for what is secret of it."""
     spec = fields["spec"]
     if spec.startswith("{") and any(mark in spec for mark in ('"env"', '"scope"', '"workspace"')):
-        shown = agent_orchestrator.hide_scope({"spec": redact_spec(json.loads(spec))})
+        shown = service.views.hide_secrets({"spec": redact_spec(json.loads(spec))})
         fields["spec"] = to_json(shown["spec"]).decode()
     else:
         fields["spec"] = redact_secrets(spec, REDACTED)

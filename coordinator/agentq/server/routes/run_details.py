@@ -12,10 +12,9 @@ from agentq.coordinator.errors import Invalid, WrongState
 from agentq.coordinator.explain.run import RunExplanation
 from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES
-from agentq.coordinator.public_json import attempt_json, log_json, outcome_json
+from agentq.coordinator.public_json import attempt_json, log_json
 from agentq.coordinator.runs.logs import Logs, LogStream
 from agentq.coordinator.runs.run_record import RunRecord
-from agentq.dialects import agent_orchestrator
 from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
 from agentq.server.events import sse_streams
 from agentq.server.http import responses, sse
@@ -147,9 +146,7 @@ async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal,
             await service.until(watch, look, wait, await watch_disconnect(request))
     if run.state not in TERMINAL_STATES:
         raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
-    tail = run.outcome.tail if run.outcome is not None else None
-    told = {"id": run.id, "state": run.state.value, "outcome": outcome_json(run.outcome), "tail": tail}
-    return responses.etag_response(request, (agent_orchestrator.translate_result(run) or {}) | told)
+    return responses.etag_response(request, service.views.result(run))
 
 
 @router.get("/attempts", summary="The tries at a run")

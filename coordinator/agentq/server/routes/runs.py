@@ -9,14 +9,13 @@ from starlette.responses import Response
 
 from agentq.coordinator import tracing
 from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.model import ids
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, OutcomeClass, State
 from agentq.coordinator.runs.queries import RunFilter
 from agentq.coordinator.runs.run_record import RunRecord
-from agentq.dialects import agent_orchestrator
-from agentq.dialects.agent_orchestrator import check_run_id
-from agentq.dialects.agent_orchestrator.sessions.session_routes import submit_dialect_run
 from agentq.server import submission
 from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.dialect import ListPage
 from agentq.server.http import responses
 from agentq.server.http.disconnect import watch_disconnect
 from agentq.server.http.fast_routes import FastRoute
@@ -30,9 +29,16 @@ RunIdPath = Annotated[str, Path(description="The id of a run.", examples=["run_0
 WaitQuery = Annotated[float, Query(ge=0, le=WAIT_S_MAX, description="Seconds to wait for it, at the most.")]
 
 
+def check_run_id(service: ServerService, run_id: str) -> None:
+    """Refuse what is not the id of a run; a dialect may refuse an id of its own in its words."""
+    for dialect in service.dialects:
+        dialect.check_run_id(run_id)
+    ids.check_run_id(run_id)
+
+
 async def get_visible_run(service: ServerService, caller: Principal, run_id: str) -> RunRecord:
     """A run that the caller may see."""
-    check_run_id(run_id)
+    check_run_id(service, run_id)
     run = await service.ask(service.records.get, run_id)
     caller.check_queue(run.spec.queue)
     return run
@@ -40,7 +46,7 @@ async def get_visible_run(service: ServerService, caller: Principal, run_id: str
 
 async def check_run_queue(service: ServerService, caller: Principal, run_id: str) -> None:
     """Refuse a run of a queue that is not the caller's."""
-    check_run_id(run_id)
+    check_run_id(service, run_id)
     if caller.queues:
         await get_visible_run(service, caller, run_id)
 
@@ -60,8 +66,9 @@ async def submit_runs(
     """Put one run into the world, or `{"runs": […]}`. All of them are checked before the first is submitted."""
     service, body = get_service(request), await request.body()
     value = submission.parse_json(body)
-    if agent_orchestrator.is_dialect_request(value):
-        return await submit_dialect_run(request, caller, value, idempotency_key)
+    for dialect in service.dialects:
+        if (accepted := await dialect.submit_run(request, caller, value, idempotency_key)) is not None:
+            return accepted
     trace = request.scope["state"].get("traceparent") or tracing.validate_traceparent(
         request.headers.get("traceparent")
     )
@@ -87,30 +94,18 @@ async def list_runs(
     made_by: Annotated[str, Query(max_length=64, description="Only those that the token of this id has made.")] = "",
     limit: Annotated[int, Query(ge=1, le=LIST_A_CALL, description="At most so many.")] = 100,
     cursor: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
-    status: Annotated[
-        agent_orchestrator.DialectStatus | None, Query(description="The same in the words of other systems.")
-    ] = None,
 ) -> Response:
-    """A page of runs. It may be short, or empty, and not be the last: that has no `next`.
-
-    With no parameter but `status` all of them, in the words of other systems, whose clients know of no pages.
-    """
+    """A page of runs. It may be short, or empty, and not be the last: that has no `next`."""
     service = get_service(request)
     if queue is not None:
         caller.check_queue(queue)
-    states = agent_orchestrator.STATES_BY_STATUS[status] if status is not None else tuple(state or State)
-    queues = () if queue else caller.queues
+    states, queues = tuple(state or State), () if queue else caller.queues
     which = RunFilter(states, queue, queues, plan, session, since_ms, until_ms, outcome, made_by=made_by)
-    if {*request.query_params} <= {"status"}:
-        runs, following = await service.ask(agent_orchestrator.list_all_runs, service.records, which, status)
-        return responses.json_response({"runs": runs, "next": following})
+    for dialect in service.dialects:
+        if (answer := await dialect.list_runs(request, which, ListPage(limit, cursor))) is not None:
+            return answer
     found = await service.ask(service.records.page, which, limit=limit, cursor=cursor)
-    shown = [responses.build_summary_view(run) for run in found.runs]
-    following = found.cursor
-    if status is not None:
-        shown, last = await service.ask(agent_orchestrator.translate_runs, service.records, shown, status)
-        following = last or following
-    return responses.json_response({"runs": shown, "next": following})
+    return responses.json_response({"runs": [service.views.run_entry(run) for run in found.runs], "next": found.cursor})
 
 
 @router.get("/{run_id}", summary="A run, or its end")
@@ -125,11 +120,9 @@ async def get_run(
     When the time is over it is answered as it is, or with 304.
     """
     service = get_service(request)
-    check_run_id(run_id)
+    check_run_id(service, run_id)
     if not wait:
-        return responses.etag_response(
-            request, responses.build_run_view(await get_visible_run(service, caller, run_id))
-        )
+        return responses.etag_response(request, service.views.run(await get_visible_run(service, caller, run_id)))
     conditional = "if-none-match" in request.headers
     with service.tides.of_run(run_id) as watch:
         last: list[RunRecord] = [await get_visible_run(service, caller, run_id)]
@@ -138,8 +131,8 @@ async def get_run(
             last[0] = await get_visible_run(service, caller, run_id)
             if not conditional:
                 return last[0] if last[0].state in TERMINAL_STATES else None
-            tag = responses.compute_etag(responses.encode_json(responses.build_run_view(last[0])))
+            tag = responses.compute_etag(responses.encode_json(service.views.run(last[0])))
             return None if responses.matches_etag(request, tag) else last[0]
 
         await service.until(watch, look, wait, await watch_disconnect(request))
-    return responses.etag_response(request, responses.build_run_view(last[0]))
+    return responses.etag_response(request, service.views.run(last[0]))

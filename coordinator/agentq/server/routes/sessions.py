@@ -10,13 +10,11 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from agentq.coordinator.bounds import LIST_A_CALL
-from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.errors import Invalid
 from agentq.coordinator.security.tokens import TokenScope
-from agentq.dialects.agent_orchestrator.auth import ScopeOrRunner, SessionStartScope, is_executor_body
-from agentq.dialects.agent_orchestrator.dialect_table import wants_whole_list
-from agentq.dialects.agent_orchestrator.sessions.session_routes import begin_session, find_session, list_all_sessions
 from agentq.server import submission
 from agentq.server.auth.access_control import Principal, require_scope
+from agentq.server.auth.runner_scopes import ScopeOrRunner, SessionStartScope
 from agentq.server.http import problems, responses
 from agentq.server.http.parameters import ONLY_KNOWN_PARAMETERS
 from agentq.server.http.problems import Denied
@@ -36,7 +34,6 @@ OptionalLimitQuery = Annotated[
 ]
 PAGE_SIZE = 100
 CursorQuery = Annotated[str | None, Query(max_length=256, description="`next` of the page before.")]
-SESSION_NOT_FOUND = "Session not found"
 SESSION_FIELDS = ("kind", "agent", "session")
 
 
@@ -51,16 +48,15 @@ SESSION_FIELDS = ("kind", "agent", "session")
 async def create_session(
     request: Request, caller: Annotated[Principal, Depends(SessionStartScope(TokenScope.SUBMIT))]
 ) -> Response:
-    """A conversation with an agent; with `fork`, one that goes on from where that one is.
-
-    An executor of another system says in this way, with its `session_id`, that it has begun one.
-    """
+    """A conversation with an agent; with `fork`, one that goes on from where that one is."""
     content = await request.body()
     value = submission.parse_json(content) if content.strip() else {}
-    if is_executor_body(value):
-        return await begin_session(request, caller, value)
+    service = get_service(request)
+    for dialect in service.dialects:
+        if (begun := await dialect.create_session(request, caller, value)) is not None:
+            return begun
     try:
-        return await _create_from_body(get_service(request), requests.CreateSessionRequest.model_validate_json(content))
+        return await _create_from_body(service, requests.CreateSessionRequest.model_validate_json(content))
     except ValidationError as error:
         raise problems.wrap_validation_error(error) from error
 
@@ -73,19 +69,18 @@ async def _create_from_body(service: ServerService, body: requests.CreateSession
         raise Invalid("agent: a session is with an agent; say which.")
     more: dict[str, Any] = {"cwd": body.cwd, "model": body.model, "budgets": body.budgets, "fork": body.fork}
     made = await service.ask(service.sessions.new, body.name, agent, **more)
-    return responses.json_response(responses.build_session_view(made), 201, {"location": f"/sessions/{made.name}"})
+    return responses.json_response(service.views.session(made), 201, {"location": f"/sessions/{made.name}"})
 
 
 @router.get("", summary="List sessions, the last used first")
 async def list_sessions(
     request: Request, caller: ReadOrRunnerPrincipal, limit: OptionalLimitQuery = None, cursor: CursorQuery = None
 ) -> Response:
-    """With `limit` or `cursor` a page of sessions, of which the last has no `next`; with neither, all of them in the
-    words of other systems, whose clients know of no pages.
-    """
+    """A page of sessions, of which the last has no `next`."""
     service = get_service(request)
-    if wants_whole_list(request.query_params):
-        return await list_all_sessions(request, caller)
+    for dialect in service.dialects:
+        if (listed := await dialect.list_sessions(request, caller)) is not None:
+            return listed
     if caller.bound is not None:
         raise Denied("This token is a runner's: it may list the sessions that its runner is in, without a page.")
     if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
@@ -93,33 +88,19 @@ async def list_sessions(
 
     def look() -> dict[str, Any]:
         shelf = service.sessions.list(limit=limit or PAGE_SIZE, cursor=cursor)
-        return {"sessions": [responses.build_session_view(each) for each in shelf.sessions], "next": shelf.cursor}
+        return {"sessions": [service.views.session(each) for each in shelf.sessions], "next": shelf.cursor}
 
     return responses.json_response(await service.ask(look))
 
 
 @router.get("/{name}", summary="A session")
 async def get_session(request: Request, name: SessionNamePath, caller: ReadOrRunnerPrincipal) -> Response:
-    """All that is known of it; `session` is the same in the words of other systems, whose ids lead here, too."""
+    """All that is known of it."""
     service = get_service(request)
-
-    def look() -> dict[str, Any]:
-        also = find_session(request, caller, name)
-        if also is None:
-            return responses.build_session_view(service.sessions.get(name))
-        try:
-            own = responses.build_session_view(service.sessions.get(also["session_name"]))
-        except NotFound:
-            own = {}  # that of a single run, which is none of ours
-        return {**also, **own, "session_id": also["session_id"], "session": also}
-
-    try:
-        return responses.etag_response(request, await service.ask(look))
-    except NotFound as missing:
-        # Clients of other systems look for this sentence; what helps a person stands beside it.
-        return problems.error_response(
-            NotFound(SESSION_NOT_FOUND), problems.get_request_id(request), advice=str(missing)
-        )
+    for dialect in service.dialects:
+        if (found := await dialect.get_session(request, caller, name)) is not None:
+            return found
+    return responses.etag_response(request, service.views.session(await service.ask(service.sessions.get, name)))
 
 
 @router.get("/{name}/turns", summary="The turns of a session, newest first", dependencies=[READ])
@@ -130,7 +111,7 @@ async def list_turns(
     service = get_service(request)
     found = await service.ask(service.sessions.turns, name, limit=limit, cursor=cursor)
     line = await service.ask(service.sessions.line, name)
-    shown = [responses.build_summary_view(run) for run in found.runs]
+    shown = [service.views.run_entry(run) for run in found.runs]
     return responses.json_response({"runs": shown, "line": line, "next": found.cursor})
 
 
@@ -162,7 +143,7 @@ async def fork_session(
     service = get_service(request)
     agent = (await service.ask(service.sessions.get, name)).agent
     made = await service.ask(service.sessions.new, (body or requests.ForkSessionRequest()).name, agent, fork=name)
-    return responses.json_response(responses.build_session_view(made), 201, {"location": f"/sessions/{made.name}"})
+    return responses.json_response(service.views.session(made), 201, {"location": f"/sessions/{made.name}"})
 
 
 @router.post("/{name}/close", summary="Let a session take no more turns", dependencies=[SUBMIT])
@@ -172,4 +153,4 @@ async def close_session(
     """What is in its line goes on, or with `cancel` is cancelled."""
     service = get_service(request)
     closed = await service.ask(service.sessions.close, name, cancel=(body or requests.CloseSessionRequest()).cancel)
-    return responses.json_response(responses.build_session_view(closed))
+    return responses.json_response(service.views.session(closed))

@@ -31,7 +31,7 @@ RESPONSE_MODELS: dict[tuple[str, str], Any] = {
     ("GET", f"{RUN_PATH}/attempts"): runs.AttemptViewList,
     ("GET", f"{RUN_PATH}/children"): runs.ChildrenView,
     ("GET", f"{RUN_PATH}/why"): runs.ExplanationView,
-    ("GET", "/sessions"): runs.SessionViewPage | runs.DialectSessionViewList,
+    ("GET", "/sessions"): runs.SessionViewPage,
     ("POST", "/sessions"): runs.SessionView,
     ("GET", SESSION_PATH): runs.SessionView,
     ("GET", f"{SESSION_PATH}/turns"): runs.TurnViewPage,

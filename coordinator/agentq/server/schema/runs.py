@@ -242,20 +242,6 @@ class SessionViewPage(ResponseModel):
     next: CursorField
 
 
-class DialectSessionView(OpenResponseModel):
-    """A session in the words of other systems."""
-
-    session_id: Annotated[str, Field(examples=["ses_0123456789ab"])]
-    session_name: str
-    status: Annotated[str, Field(examples=["finished"])]
-
-
-class DialectSessionViewList(ResponseModel):
-    """All sessions, where neither `limit` nor `cursor` was asked with: in the words of other systems."""
-
-    sessions: list[DialectSessionView]
-
-
 class TurnViewPage(RunViewPage):
     """A page of a session's turns, newest first."""
 

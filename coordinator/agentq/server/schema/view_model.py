@@ -22,6 +22,6 @@ class ResponseModel(BaseModel):
 
 
 class OpenResponseModel(ResponseModel):
-    """Beside these names, the same stands in the words of other systems."""
+    """What is answered, with names that dialects add."""
 
     model_config = ConfigDict(extra="allow")

@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.security.tokens import TokenScope
-from agentq.dialects.agent_orchestrator.auth import ScopeOrRunner
 from agentq.dialects.agent_orchestrator.blueprints import archive
 from agentq.dialects.agent_orchestrator.blueprints.models import KINDS, Kind
 from agentq.dialects.agent_orchestrator.blueprints.responses import render_item, render_list_item
 from agentq.dialects.agent_orchestrator.blueprints.store import BlueprintStore
 from agentq.dialects.agent_orchestrator.runners.runner_routes import get_services, read_fields
 from agentq.server.auth.access_control import require_scope
+from agentq.server.auth.runner_scopes import ScopeOrRunner
 from agentq.server.http import responses
 from agentq.server.routes import workers
 from agentq.server.service import get_service

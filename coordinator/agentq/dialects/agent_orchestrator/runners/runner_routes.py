@@ -42,7 +42,7 @@ SELF_INITIATED, EXTERNALLY_INITIATED = "self", "external"
 
 
 def get_services(connection: HTTPConnection) -> DialectServices:
-    found: DialectServices = connection.app.state.embassy
+    found: DialectServices = connection.app.state.agent_orchestrator
     return found
 
 

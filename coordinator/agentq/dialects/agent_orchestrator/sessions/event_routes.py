@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from agentq.coordinator.errors import NotAllowed, TryLater, Unreachable
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.security.tokens import TokenScope
-from agentq.dialects.agent_orchestrator.auth import ScopeOrRunner
 from agentq.dialects.agent_orchestrator.blueprints.responses import Fields
 from agentq.dialects.agent_orchestrator.runners.runner_routes import get_services, read_fields
 from agentq.dialects.agent_orchestrator.services import DialectServices
@@ -22,6 +21,7 @@ from agentq.dialects.agent_orchestrator.sessions.session_list import SessionList
 from agentq.dialects.agent_orchestrator.sessions.session_routes import ExecutorPrincipal
 from agentq.dialects.agent_orchestrator.sessions.store import PAGE_BYTES_MAX, DialectSessionStore
 from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
+from agentq.server.auth.runner_scopes import ScopeOrRunner
 from agentq.server.http import responses
 from agentq.server.routes.events import run_until_disconnect
 from agentq.server.service import ServerService, get_service

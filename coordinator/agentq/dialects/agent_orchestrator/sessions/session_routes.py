@@ -12,13 +12,14 @@ from starlette.responses import JSONResponse, Response
 from agentq.coordinator.errors import NotFound
 from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
 from agentq.coordinator.security.tokens import TokenScope
-from agentq.dialects.agent_orchestrator.auth import EVENT_TIMEOUT_S, ReportScope, ScopeOrRunner, retry_through_outage
+from agentq.dialects.agent_orchestrator.auth import EVENT_TIMEOUT_S, ReportScope, retry_through_outage
 from agentq.dialects.agent_orchestrator.dialect_table import find_dialect
 from agentq.dialects.agent_orchestrator.runners.runner_routes import get_services, read_fields
 from agentq.dialects.agent_orchestrator.sessions import event_stream
 from agentq.dialects.agent_orchestrator.sessions.store import EVENTS_PER_PAGE
 from agentq.dialects.agent_orchestrator.submission import DialectRunRequest, ReservedIds
 from agentq.server.auth.access_control import Principal, TokenRecheck, require_scope
+from agentq.server.auth.runner_scopes import ScopeOrRunner
 from agentq.server.http import responses, sse
 from agentq.server.http.problems import Denied
 from agentq.server.service import get_service

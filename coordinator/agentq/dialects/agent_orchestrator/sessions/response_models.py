@@ -1,0 +1,23 @@
+"""What lists of sessions answer to clients of claude-agent-orchestrator, as the document of the API describes it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from agentq.server.schema.view_model import OpenResponseModel, ResponseModel
+
+
+class DialectSessionView(OpenResponseModel):
+    """A session, as claude-agent-orchestrator describes it."""
+
+    session_id: Annotated[str, Field(examples=["ses_0123456789ab"])]
+    session_name: str
+    status: Annotated[str, Field(examples=["finished"])]
+
+
+class DialectSessionViewList(ResponseModel):
+    """All sessions; the answer to a request without `limit` and `cursor`."""
+
+    sessions: list[DialectSessionView]

@@ -1,0 +1,48 @@
+"""What the server answers of runs and sessions: the JSON of `--json`, with the fields that dialects add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agentq.coordinator.public_json import outcome_json, run_entry_json, run_json, session_json
+from agentq.coordinator.runs.run_record import RunListEntry, RunRecord
+from agentq.coordinator.security.secret_fields import redact_spec, redact_value
+from agentq.coordinator.sessions.verbs import SessionRecord
+from agentq.server.dialect import JsonObject, ServerDialect
+
+
+class RecordViews:
+    """Builds answers. Secrets are replaced; a field of agentq overrides one of a dialect with the same name."""
+
+    def __init__(self, dialects: Sequence[ServerDialect]) -> None:
+        self._dialects = dialects
+
+    def run(self, run: RunRecord) -> JsonObject:
+        record = self.hide_secrets(run_json(run))
+        added = (redact_value(dialect.run_fields(run)) for dialect in self._dialects)
+        return _merge(added, record) | {"spec": redact_spec(record["spec"])}
+
+    def run_entry(self, run: RunListEntry) -> JsonObject:
+        """A run in a list."""
+        return _merge((dialect.run_entry_fields(run) for dialect in self._dialects), run_entry_json(run))
+
+    def result(self, run: RunRecord) -> JsonObject:
+        tail = run.outcome.tail if run.outcome is not None else None
+        record = {"id": run.id, "state": run.state.value, "outcome": outcome_json(run.outcome), "tail": tail}
+        return _merge((dialect.result_fields(run) for dialect in self._dialects), record)
+
+    def session(self, session: SessionRecord) -> JsonObject:
+        return _merge((dialect.session_fields(session) for dialect in self._dialects), session_json(session))
+
+    def hide_secrets(self, record: JsonObject) -> JsonObject:
+        """The record of a run without what a dialect keeps for the run itself."""
+        for dialect in self._dialects:
+            record = dialect.hide_secrets(record)
+        return record
+
+
+def _merge(added: Iterable[JsonObject], record: JsonObject) -> JsonObject:
+    merged: JsonObject = {}
+    for fields in added:
+        merged |= fields
+    return merged | record
