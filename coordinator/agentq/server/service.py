@@ -119,7 +119,7 @@ class ServerService:
         self.deliveries = WebhookDispatcher(
             self.id, self.feed, self.ask, self.poster, timeout_ms=server.webhook_timeout_ms
         )
-        self.access = AccessControl(self, server, open_to_all=open_to_all, local=local)
+        self.access = AccessControl(self.store, self.ask, server, open_to_all=open_to_all, local=local)
         self.submit: Batcher[RunSubmission, SubmitReceipt] = Batcher(
             self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES_MAX, weigh=lambda each: each.bytes
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+CallInThread = Callable[..., Awaitable[Any]]
+"""Has a function that blocks called in a thread, and awaits its result."""
 QueuedCall = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 

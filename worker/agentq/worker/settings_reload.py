@@ -7,13 +7,8 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from agentq.coordinator.errors import AgentqError
 from agentq.worker.options import WorkerOptions
-
-if TYPE_CHECKING:
-    from agentq.worker.worker import WorkerProcess
 
 RELOADABLE_FIELDS = ("slots", "queues", "labels", "drain_grace_ms", "worktree_keep_ms", "worktree_disk")
 
@@ -33,29 +28,6 @@ class SettingsReload:
 
     read: Callable[[], ReloadedSettings]
     say: Callable[[str], None]
-
-
-def reload_settings(worker: WorkerProcess, reload: SettingsReload) -> list[str]:
-    """Take over what has changed, all of it or nothing; says what came of it."""
-    try:
-        fresh = reload.read()
-        options, words = apply_settings(worker.options, fresh.options)
-        worker.offering.look_again()
-        labels = worker.offering.labels(options.labels)
-        seen = {"slots": options.slots, "queues": options.queues, "labels": labels}
-        identity = worker.identity.model_copy(update=seen)
-        identity.check_size()
-    except (AgentqError, OSError) as error:
-        return [f"the settings stay as they were. {error}"]
-    worker.options = options
-    worker.hands.resize(options.slots)
-    if identity != worker.identity:
-        worker.identity = identity
-        worker.pulse.change(identity)
-    sentences = [f"read the settings again: {'; '.join(words) or 'nothing to change'}."]
-    if fresh.left:
-        sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
-    return sentences
 
 
 def apply_settings(before: WorkerOptions, fresh: WorkerOptions) -> tuple[WorkerOptions, list[str]]:

@@ -55,7 +55,7 @@ from agentq.worker.reporting.unsent_reports import UnsentReports
 from agentq.worker.run_api.agent_socket import AgentSocket
 from agentq.worker.run_api.result_channel import ResultChannels
 from agentq.worker.server_backends import WorkerBackend
-from agentq.worker.settings_reload import ControllingTerminal, SettingsReload, reload_settings
+from agentq.worker.settings_reload import ControllingTerminal, SettingsReload, apply_settings
 from agentq.worker.slots import WorkerSlots
 from agentq.worker.tracing import WorkerTracing
 from agentq.worker.worker_thread import wrap_unexpected_error
@@ -376,8 +376,30 @@ class WorkerProcess:
             self._signalled()
             return
         with suppress(OSError):
-            for sentence in reload_settings(self, reload):
+            for sentence in self._reload_settings(reload):
                 reload.say(sentence)
+
+    def _reload_settings(self, reload: SettingsReload) -> list[str]:
+        """Take over what has changed, all of it or nothing; says what came of it."""
+        try:
+            fresh = reload.read()
+            options, words = apply_settings(self.options, fresh.options)
+            self.offering.look_again()
+            labels = self.offering.labels(options.labels)
+            seen = {"slots": options.slots, "queues": options.queues, "labels": labels}
+            identity = self.identity.model_copy(update=seen)
+            identity.check_size()
+        except (AgentqError, OSError) as error:
+            return [f"the settings stay as they were. {error}"]
+        self.options = options
+        self.hands.resize(options.slots)
+        if identity != self.identity:
+            self.identity = identity
+            self.pulse.change(identity)
+        sentences = [f"read the settings again: {'; '.join(words) or 'nothing to change'}."]
+        if fresh.left:
+            sentences.append(f"{', '.join(fresh.left)} cannot change while a worker works; start it again for that.")
+        return sentences
 
     def _offer(self) -> None:
         """It can take runs of other agents than before."""

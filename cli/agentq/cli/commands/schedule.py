@@ -11,9 +11,9 @@ from agentq.cli.commands.submit import check_folder, submit
 from agentq.cli.connect import ServerConnection, connect_server, print_note
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
 from agentq.cli.parse.agent_options import check_agents
-from agentq.cli.parse.option_errors import flag_name, translate_errors
+from agentq.cli.parse.option_errors import flag_name, parse_duration_field, translate_errors
 from agentq.cli.parse.option_groups import GroupedCommand
-from agentq.cli.parse.run_spec import build_spec, parse_duration_field, parse_spec_fields
+from agentq.cli.parse.run_spec import build_spec, parse_spec_fields
 from agentq.cli.render import bold, clean, on_terminal, paint, print_json, print_pairs, print_row, print_table
 from agentq.cli.show.run_summary import describe_spec
 from agentq.cli.unknown_names import note_unknown_limits

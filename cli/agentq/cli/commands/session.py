@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from agentq.cli.commands.submit import check_folder, follow_runs, submit
+from agentq.cli.commands.submit import check_folder, submit
 from agentq.cli.connect import ServerConnection, connect_server, print_note
+from agentq.cli.follow import follow_runs
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
 from agentq.cli.parse.agent_options import FLAGS_BY_FIELD, check_agent_names, parse_budgets
 from agentq.cli.parse.option_errors import translate_errors

@@ -11,9 +11,10 @@ import typer
 from agentq.cli.connect import ServerConnection, connect_server, note_server_source, print_note, read_settings
 from agentq.cli.options import Json, with_options_of
 from agentq.cli.parse.agent_options import check_agents, take_agent_options
-from agentq.cli.parse.run_spec import build_spec, parse_jsonl_specs, parse_spec_fields, read_text
+from agentq.cli.parse.run_spec import build_spec, parse_jsonl_specs, parse_spec_fields
+from agentq.cli.parse.text_input import read_text
 from agentq.cli.plans.plan_options import take_plan_options
-from agentq.cli.render import clean, print_json
+from agentq.cli.render import print_json
 from agentq.cli.unknown_names import note_unknown_limits
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound, Refused
@@ -151,6 +152,8 @@ def _submit_runs(ctx: typer.Context, given: dict[str, Any], *, wait: bool, json:
     note_unknown_limits(server, specs)
     ids, code = _submit_specs(server, specs, durable=how["durable"], quiet=how["follow"] or (wait and json), json=json)
     if wait:
+        from agentq.cli.follow import follow_runs
+
         code = max(code, follow_runs(server, ids, follow=how["follow"], json=json))
     raise typer.Exit(code)
 
@@ -296,36 +299,3 @@ def _submit_each(server: ServerConnection, specs: list[RunSpec], durable: bool) 
             yield server.queue.submit(spec, durable=durable)
         except (Refused, NotFound) as refused:
             yield SubmitReceipt("", created=False, refused=refused)
-
-
-def follow_runs(server: ServerConnection, ids: list[str], *, follow: bool, json: bool) -> int:
-    """Wait for the ends of runs; they do not need us for that."""
-    from agentq.cli.commands.wait import exit_code, wait_for_runs
-    from agentq.cli.show.run_summary import describe_end
-
-    try:
-        _note_unserved_queues(server, ids)
-        if follow:
-            from agentq.cli.commands.logs import print_log
-
-            print_note(ids[0])
-            print_log(server, ids[0], follow=True)
-            run = server.records.get(ids[0])
-            why = run.outcome.error if run.outcome is not None and run.spec.kind == "agent" else None
-            end = ", ".join(filter(None, (run.state.value, describe_end(run))))
-            print_note(f"{ids[0]} {end}{': ' if why else '.'}{clean(why or '')}")
-            return exit_code(run)
-        return wait_for_runs(server, ids, json=json, submitted=True)
-    except KeyboardInterrupt:
-        print_note(f"{', '.join(ids[:3])} {'goes' if len(ids) == 1 else 'go'} on; `agentq cancel` ends a run.")
-        raise
-
-
-def _note_unserved_queues(server: ServerConnection, ids: list[str]) -> None:
-    """Who waits for runs that nobody will begin should know."""
-    served = {queue for worker in server.records.workers() for queue in worker.identity.queues}
-    specs = [server.records.get(run_id).spec for run_id in ids[:RUNS_CHECKED]]
-    # What no worker offers was said when these were submitted, and a run of an agent demands it.
-    queues = {spec.queue for spec in specs if not spec.demands and spec.kind != "agent"}
-    for queue in sorted(queues - served):
-        print_note(f"no worker serves the queue {queue} yet; start one with `agentq worker --queue {queue}`.")

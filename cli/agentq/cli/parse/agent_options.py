@@ -67,9 +67,8 @@ TOKEN_UNITS = {"k": 10**3, "K": 10**3, "m": 10**6, "M": 10**6}
 
 def parse_agent_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """The agent's part of a spec, from what was typed."""
-    from agentq.cli.parse.option_errors import flag_name, translate_errors
+    from agentq.cli.parse.option_errors import flag_name, parse_duration_field, translate_errors
     from agentq.cli.parse.prompt import read_prompt
-    from agentq.cli.parse.run_spec import parse_duration_field
     from agentq.coordinator.errors import Invalid
     from agentq.coordinator.model.agent_options import AgentTurnOptions
 

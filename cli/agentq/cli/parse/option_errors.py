@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -45,3 +46,8 @@ def parse_duration_option(text: str, option: str) -> int:
         return parse_duration_ms(text)
     except Invalid as invalid:
         raise Invalid(f"{option}: {invalid}") from None
+
+
+def parse_duration_field(given: Mapping[str, Any], option: str) -> int:
+    """A duration among the options."""
+    return parse_duration_option(given[option], flag_name(option))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentq.cli.parse.run_spec import read_text
+from agentq.cli.parse.text_input import read_text
 from agentq.coordinator.bounds import PROMPT_BYTES
 from agentq.coordinator.errors import Invalid
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from agentq.cli.parse.key_values import parse_demands, parse_key_values
-from agentq.cli.parse.option_errors import flag_name, parse_duration_option, translate_errors
+from agentq.cli.parse.option_errors import flag_name, parse_duration_field, translate_errors
 from agentq.cli.parse.retry_policy import parse_retry_policy
+from agentq.cli.parse.text_input import read_text
 from agentq.coordinator.bounds import STDIN_BYTES
 from agentq.coordinator.errors import Invalid
 from agentq.coordinator.model.durations import parse_time_ms
@@ -180,23 +180,6 @@ def _parse_spec_line(line: str, place: str) -> RunSpec:
         raise Invalid(f"{place} is not JSON: {error}; a run looks like {EXAMPLE_SPEC}.") from error
 
 
-def read_text(path: str, option: str, most: int) -> str:
-    """A file, or with `-` what comes in on stdin."""
-    try:
-        if path == "-":
-            body = sys.stdin.buffer.read(most + 1)
-        else:
-            with open(path, "rb") as file:
-                body = file.read(most + 1)
-        if len(body) > most:
-            raise Invalid(f"{option} gives more than {most} bytes, which is the most; put the rest in files.")
-        return body.decode()
-    except OSError as error:
-        raise Invalid(f"{option} cannot read {path}: {error.strerror}.") from error
-    except UnicodeDecodeError:
-        raise Invalid(f"{option} takes text in UTF-8, and {path} is something else.") from None
-
-
 def _nested_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """What is a model of its own within the spec."""
     fields: dict[str, Any] = {}
@@ -225,11 +208,6 @@ def _parse_limit_units(texts: Iterable[str]) -> dict[str, int]:
             )
         found[key] = int(number or 1)
     return found
-
-
-def parse_duration_field(given: Mapping[str, Any], option: str) -> int:
-    """A duration among the options."""
-    return parse_duration_option(given[option], flag_name(option))
 
 
 def parse_size(text: str, option: str) -> int:

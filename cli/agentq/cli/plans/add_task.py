@@ -57,7 +57,7 @@ def add_task(ctx: typer.Context, given: dict[str, Any], how: dict[str, Any], *, 
         print(run, flush=True)
     if not wait:
         return 0
-    from agentq.cli.commands.submit import follow_runs
+    from agentq.cli.follow import follow_runs
 
     return follow_runs(server, [run], follow=how["follow"], json=json)
 

@@ -24,7 +24,7 @@ from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
 from agentq.coordinator.runs.run_record import RunRecord
 from agentq.dialects.agent_orchestrator.blueprints.models import BlueprintHook
 from agentq.dialects.agent_orchestrator.dialect_table import find_dialect
-from agentq.dialects.agent_orchestrator.event_follower import CallInThread, EventFollower
+from agentq.dialects.agent_orchestrator.event_follower import EventFollower
 from agentq.dialects.agent_orchestrator.run_translation import (
     STATUS_BY_STATE,
     DialectNotes,
@@ -35,6 +35,7 @@ from agentq.dialects.agent_orchestrator.run_translation import (
 from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStore
 from agentq.dialects.agent_orchestrator.submission import DialectSubmitter
 from agentq.server.events.hub import EventHub
+from agentq.server.thread_pool import CallInThread
 
 EVENT_CAPACITY = 2000
 CALLBACKS_PER_ROUND = 500

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from agentq.server.events.hub import EventHub
+from agentq.server.thread_pool import CallInThread
 
 OUTAGE_PAUSE_S = 1.0
 
 log = logging.getLogger("agentq.server")
-CallInThread = Callable[..., Awaitable[Any]]
-"""Has something that blocks done in a thread."""
 
 
 class EventFollower:

@@ -7,7 +7,6 @@ from agentq.coordinator.config.settings import Settings
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.dialects.agent_orchestrator.blueprints.store import BlueprintStore
 from agentq.dialects.agent_orchestrator.completion_callbacks import CompletionCallbacks
-from agentq.dialects.agent_orchestrator.event_follower import CallInThread
 from agentq.dialects.agent_orchestrator.runners.long_poll import LongPolls
 from agentq.dialects.agent_orchestrator.runners.poll_answer import PollDecider
 from agentq.dialects.agent_orchestrator.runners.registry import RunnerRegistry
@@ -23,6 +22,7 @@ from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStor
 from agentq.dialects.agent_orchestrator.submission import DialectSubmitter
 from agentq.dialects.agent_orchestrator.timing import RunnerTiming
 from agentq.server.events.hub import EventHub
+from agentq.server.thread_pool import CallInThread
 
 
 class DialectServices:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
@@ -35,14 +35,13 @@ from agentq.coordinator.security.tokens import (
     parse_rate,
     parse_token,
 )
+from agentq.coordinator.storage.store import NamespaceStore
 from agentq.coordinator.storage.url import is_loopback
 from agentq.coordinator.token_context import set_current_token
 from agentq.server.auth.guess_limit import GuessLimit
 from agentq.server.batching import Batcher
 from agentq.server.http.problems import Denied, TooMany
-
-if TYPE_CHECKING:
-    from agentq.server.service import ServerService
+from agentq.server.thread_pool import CallInThread
 
 PRINCIPAL_KEY = "looked_at"
 """Under which name it is kept with a request who sends it, until the route asks."""
@@ -112,9 +111,15 @@ class AccessControl:
     """Tells who asks, for one server."""
 
     def __init__(
-        self, service: ServerService, settings: ServerSettings, *, open_to_all: bool = False, local: str = ""
+        self,
+        store: NamespaceStore,
+        elsewhere: CallInThread,
+        settings: ServerSettings,
+        *,
+        open_to_all: bool = False,
+        local: str = "",
     ) -> None:
-        self._service = service
+        self._store, self._elsewhere = store, elsewhere
         self._open_to_all = open_to_all
         self._from_here = is_loopback(settings.host) and not settings.require_tokens
         self._open_runners = is_loopback(settings.host) and settings.open_runners
@@ -191,9 +196,15 @@ class AccessControl:
     async def _ask(self, tokens: list[PresentedToken]) -> list[TokenCheck]:
         rate = self._rate or ("", "", "")
         rows = [word for each in tokens for word in (each.id, each.digest)]
-        flat = await self._service.ask(self._service.store.call, "token/check", HOME_PARTITION, *rate, *rows)
+        flat = await self._elsewhere(self._store.call, "token/check", HOME_PARTITION, *rate, *rows)
         width = len(TokenCheck._fields)
         return [TokenCheck(*flat[at : at + width]) for at in range(0, len(flat), width)]
+
+
+def get_access(connection: HTTPConnection) -> AccessControl:
+    """The access control of the server that a request came to."""
+    access: AccessControl = connection.app.state.service.access
+    return access
 
 
 class TokenRecheck:
@@ -208,9 +219,8 @@ class TokenRecheck:
         """Refuse who may no longer, now and then; who cannot be told at the moment goes on."""
         if monotonic_ms() - self._looked_at_ms < self._every_ms:
             return
-        service: ServerService = self._connection.app.state.service
         with suppress(TryLater, Unreachable):
-            await service.access.principal(self._connection)
+            await get_access(self._connection).principal(self._connection)
         self._looked_at_ms = monotonic_ms()
 
 
@@ -231,8 +241,7 @@ class RequiredScope:
         if looked_at is not None and looked_at[0] is self:
             known: Principal = looked_at[1]
             return known
-        service: ServerService = connection.app.state.service
-        found = await service.access.principal(connection)
+        found = await get_access(connection).principal(connection)
         connection.state.token = found.token
         return self.admit(found)
 

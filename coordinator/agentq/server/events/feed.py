@@ -11,12 +11,11 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
 
 from pydantic_core import to_json
 
@@ -26,6 +25,7 @@ from agentq.coordinator.events.stream import STREAM_START, Event, PartitionEvent
 from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.server.events.hub import EventHub, EventWatch, WatchedEvents
+from agentq.server.thread_pool import CallInThread
 
 KEPT_EVENTS_MAX = 5_000
 """Events that are kept for the readers that keep up."""
@@ -48,8 +48,6 @@ _POSITION_PATTERN = re.compile(rf"{ENTRY_ID_PATTERN.strip('^$')}(/[0-9]{{1,9}})?
 log = logging.getLogger("agentq.server")
 Positions = dict[int, str]
 """By partition, the id of the last event that was seen."""
-CallInThread = Callable[..., Awaitable[Any]]
-"""Has something that blocks done elsewhere."""
 
 
 class FeedItem:

@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from agentq.coordinator.clock import monotonic_ms, wall_ms
 from agentq.coordinator.errors import AgentqError, Fenced, NotFound
@@ -31,6 +29,7 @@ from agentq.coordinator.webhooks.delivery import (
 from agentq.coordinator.webhooks.signature import sign_with_all
 from agentq.coordinator.webhooks.verbs import Webhooks
 from agentq.server.events.feed import EventFeed, FeedReader
+from agentq.server.thread_pool import CallInThread
 from agentq.server.webhooks.http_client import WebhookHttpClient
 
 CONCURRENT_POSTS = 16
@@ -40,7 +39,6 @@ CHECK_INTERVAL_MS = 2_000
 OUTAGE_PAUSE_MS = 1_000
 
 log = logging.getLogger("agentq.server")
-CallInThread = Callable[..., Awaitable[Any]]
 
 
 class WebhookDispatcher:

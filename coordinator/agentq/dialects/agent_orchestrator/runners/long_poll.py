@@ -17,7 +17,6 @@ from contextlib import suppress
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError
-from agentq.dialects.agent_orchestrator.event_follower import CallInThread
 from agentq.dialects.agent_orchestrator.runners.poll_answer import (
     EmptyPollAnswer,
     PollAnswer,
@@ -29,6 +28,7 @@ from agentq.dialects.agent_orchestrator.runners.registry import ARRIVING_FACT, R
 from agentq.dialects.agent_orchestrator.runners.request_batching import RunnerBatcher
 from agentq.dialects.agent_orchestrator.runners.wait_queue import PollWaitQueue, WaitingPoll
 from agentq.server.http.problems import Denied
+from agentq.server.thread_pool import CallInThread
 
 OUTAGE_PAUSE_MS = 500
 """How long a poll waits before it looks again at a store that could not be reached."""

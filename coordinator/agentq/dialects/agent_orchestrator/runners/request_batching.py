@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentq.coordinator.errors import AgentqError
-from agentq.dialects.agent_orchestrator.event_follower import CallInThread
 from agentq.dialects.agent_orchestrator.runners.poll_answer import EmptyPollAnswer, PollAnswer, PollDecider, PollRequest
 from agentq.dialects.agent_orchestrator.runners.run_reports import RunReport, RunReports
 from agentq.server.batching import Batcher
+from agentq.server.thread_pool import CallInThread
 
 BATCH_SIZE_MAX = 100
 """Polls or reports that share a call, at the most."""

@@ -13,7 +13,7 @@ from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import AgentqError
 from agentq.coordinator.model.ids import new_nonce
 from agentq.coordinator.storage.store import NamespaceStore
-from agentq.dialects.agent_orchestrator.event_follower import CallInThread
+from agentq.server.thread_pool import CallInThread
 
 LIVENESS_BEAT_MS = 1000
 LIVENESS_TIMEOUT_MS = 4000

@@ -21,8 +21,9 @@ from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import HELD_STATES, State
 from agentq.coordinator.storage.store import NamespaceStore
 from agentq.coordinator.workers.identity import WorkerIdentity, select_served_lanes
-from agentq.dialects.agent_orchestrator.event_follower import CallInThread, EventFollower
+from agentq.dialects.agent_orchestrator.event_follower import EventFollower
 from agentq.server.events.hub import EventHub
+from agentq.server.thread_pool import CallInThread
 
 EVENT_CAPACITY = 5000
 """Events that may wait to be looked at; past them everybody is called."""
