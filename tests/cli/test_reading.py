@@ -12,6 +12,7 @@ from support.world import World
 
 from agentq.coordinator.model.spec import Outcome, RunSpec
 from agentq.coordinator.plans.verbs import Plans, TaskSubmission
+from agentq.coordinator.storage.scripts import SCRIPTS
 from agentq.worker.rq.rq_lanes import PERFORM_FUNCTION
 
 FIELDS = [
@@ -301,3 +302,10 @@ def test_doctor_finds_data_without_a_marker(cli: Cli, real: World) -> None:
 
     command("SET", marker, before)
     assert "holds data without a marker" in found
+
+
+def test_a_script_is_printed_as_the_server_gets_it(cli: Cli, real: World) -> None:
+    whole = cli("debug", "script", "worker/claim").out.rstrip("\n")
+
+    assert real.store.connection.command("SCRIPT", "LOAD", whole) == SCRIPTS["worker/claim"].assemble().sha
+    assert cli("debug", "script").out.split() == sorted(SCRIPTS)

@@ -138,6 +138,7 @@ WRONG = {
     "queues with commas": (["worker", "--queue", "a,b"], "--queue takes one name; say it again for another"),
     "a serializer for nothing": (["worker", "--rq-serializer", "json"], "--rq-serializer means nothing without --rq"),
     "an unknown serializer": (["worker", "--rq", "a", "--rq-serializer", "xml"], "RQ has no serializer 'xml'"),
+    "an unknown script": (["debug", "script", "worker/clam"], "Did you mean worker/claim?"),
     "an unknown shell": (["completion", "cmd.exe"], "'cmd.exe' is not a shell"),
     "a namespace that is no name": (["--namespace", "a b", "ls"], "The namespace 'a b' is not valid"),
     "a wrong namespace after the command": (["ls", "--namespace", "a b"], "The namespace 'a b' is not valid"),

@@ -84,6 +84,7 @@ COMMANDS = {
         "help": "Show the help of a command.",
         "config": "Show every setting, its value and where it comes from.",
         "completion": "Print what makes a shell complete commands and options.",
+        "debug": "Look inside agentq: its Lua scripts.",
         "version": "Show the version of agentq.",
     },
 }
