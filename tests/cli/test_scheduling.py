@@ -145,7 +145,7 @@ WRONG = {
     "never": ([*ADD, "--cron", "0 0 30 2 *", "--", "true"], "--cron"),
     "a zone that is none": ([*DAILY, "--tz", "Europe/Berln", "--", "true"], "perhaps Europe/Berlin"),
     "a zone for an interval": ([*ADD, "--every", "1h", "--tz", "UTC", "--", "true"], "nothing without --cron"),
-    "no interval": ([*ADD, "--every", "0s", "--", "true"], "--every: it should be greater than or equal to 1000"),
+    "no interval": ([*ADD, "--every", "0s", "--", "true"], "--every: it should be greater than or equal to 1s"),
     "a negative interval": ([*ADD, "--every=-5m", "--", "true"], "--every: '-5m' is not a duration"),
     "an interval in words": ([*ADD, "--every", "often", "--", "true"], "--every: 'often' is not a duration"),
     "two rules": ([*DAILY, "--every", "1h", "--", "true"], "--cron and --every contradict each other"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 from sdk import works
@@ -54,6 +55,8 @@ def test_a_schedule_is_replaced_paused_run_and_removed(client: Client) -> None:
         ({"cron": "61 2 * * *"}, "61 2"),
         ({"corn": "30 2 * * *"}, "There is no option 'corn'"),
         ({"every": 60}, "not a duration"),
+        ({"at": "tomorrow"}, "at: 'tomorrow' is no time; give a datetime"),
+        ({"every": "1h", "until": 5}, "until: 5 is no time; give a datetime"),
         ({"every": "1h", "overlap": "wait"}, "'wait' is not a policy; there are skip, queue"),
         ({"at": datetime(2030, 1, 1, tzinfo=UTC), "tz": "Mars/Olympus"}, "Mars/Olympus"),
     ],
@@ -68,8 +71,18 @@ def test_a_wrong_schedule_is_refused_and_nothing_is_made(
 
 
 def test_a_wrong_argument_of_a_schedule_is_refused(client: Client) -> None:
-    with pytest.raises(Invalid, match="the argument 'number'"):
-        works.double.schedule("wrong", ["four"], every="1h")
+    nothing: Any = None
+    for arguments, message in (
+        (["four"], "the argument 'number'"),
+        (nothing, "arguments of a schedule are a list, such as .*, not None"),
+        ("four", "arguments of a schedule are a list, such as .*, not 'four'"),
+    ):
+        with pytest.raises(Invalid, match=message):
+            works.double.schedule("wrong", arguments, every="1h")
+    with pytest.raises(Invalid, match=r"keywords of a schedule are a dict, such as .*, not 5"):
+        works.double.schedule("wrong", [4], cast(Any, 5), every="1h")
+    with pytest.raises(Invalid, match=r"5 is not .*it should be a text"):
+        works.double.schedule(cast(Any, 5), [4], every="1h")
 
     assert client.schedules.all() == []
 
@@ -83,6 +96,39 @@ def test_limits_are_set_listed_and_removed(client: Client) -> None:
     assert client.limits.all() == []
     with pytest.raises(NotFound):
         client.limits.remove("repo/acme")
+
+
+@pytest.mark.parametrize(
+    ("key", "most", "rate", "message"),
+    [
+        ("repo", "many", None, "whole number"),
+        ("repo", 1.5, None, "whole number"),
+        ("repo", -1, None, "from 0 to 1000000000|greater than or equal to 0"),
+        ("repo", 1, 5, "rate"),
+        (None, 1, None, "None is not .*it should be a text"),
+        (5, 1, None, "5 is not .*it should be a text"),
+    ],
+)
+def test_a_wrong_limit_is_refused_with_its_value(client: Client, key: Any, most: Any, rate: Any, message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        client.limits.set(key, most, rate=rate)
+
+    assert client.limits.all() == []
+
+
+def test_names_that_are_no_texts_are_refused(client: Client) -> None:
+    nothing: Any = None
+    for verb in (
+        client.limits.remove,
+        client.queues.pause,
+        client.queues.drain,
+        client.queues.purge,
+        client.schedules.get,
+        client.schedules.run,
+        client.schedules.remove,
+    ):
+        with pytest.raises(Invalid, match=r"None is not .*it should be a text"):
+            verb(nothing)
 
 
 def test_a_queue_is_paused_moved_and_purged(client: Client) -> None:

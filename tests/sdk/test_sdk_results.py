@@ -296,6 +296,15 @@ def test_what_is_no_run_cannot_be_gathered(client: Client) -> None:
         gather([run])  # type: ignore[call-overload]
 
 
+def test_what_is_no_list_of_runs_cannot_be_waited_for(client: Client) -> None:
+    run = client.submit(works.add, 1, 2)
+
+    with pytest.raises(Invalid, match="as_completed takes a list of runs, not <run"):
+        list(as_completed(run))  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match=r"\[\] is not a duration"):
+        run.wait([])  # type: ignore[arg-type]
+
+
 def test_an_argument_too_many_is_told_by_its_place(client: Client) -> None:
     with pytest.raises(Invalid, match="cannot be called so: argument 3: unexpected positional argument, not 3"):
         client.submit("sdk.works:add", 1, 2, 3)

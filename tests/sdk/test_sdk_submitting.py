@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import islice
+from typing import Any
 
 import pytest
 from sdk import works
@@ -81,6 +82,41 @@ def test_nothing_is_sent_if_one_of_many_is_wrong(client: Client) -> None:
         client.submit_many(task, [5])
 
     assert list(beside(client).records.page(RunFilter(queue="none")).runs) == []
+
+
+@pytest.mark.parametrize("calls", [None, 5, "ab", {"number": 1}])
+def test_calls_that_are_no_list_are_refused(client: Client, calls: Any) -> None:
+    with pytest.raises(Invalid, match=r"submit_many takes a list of calls, such as .*, not"):
+        client.submit_many(works.double, calls)
+
+
+@pytest.mark.parametrize("func", [None, 5, [], {}])
+def test_what_is_no_function_is_refused(client: Client, func: Any) -> None:
+    with pytest.raises(Invalid, match="is not a function that a worker could import"):
+        client.submit(func)
+
+
+@pytest.mark.parametrize("run_id", [None, 5, b"run", "run_1"])
+def test_what_is_no_id_of_a_run_is_refused(client: Client, run_id: Any) -> None:
+    with pytest.raises(Invalid, match="is not the id of a run; one looks like run_"):
+        client.run(run_id)
+    with pytest.raises(Invalid, match="is not the id of a run; one looks like run_"):
+        client.result_value(run_id)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": 5}, "labels: "),
+        ({"limits": ["repo"]}, "limits: "),
+        ({"after": 5}, "'after' takes runs or their ids, not 5"),
+        ({"after": [None]}, "'after' takes runs or their ids, not None"),
+        ({"due_at": "tomorrow"}, "due_at: 'tomorrow' is no time; give a datetime"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        works.double.options(**options)
 
 
 def test_a_refusal_of_the_server_is_raised(client: Client) -> None:

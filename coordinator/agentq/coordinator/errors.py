@@ -238,3 +238,9 @@ def refusal_error(reply: str, subject: str) -> AgentqError | None:
         return None
     kind, sentence = REFUSALS[word]
     return kind(sentence.format(subject=subject, detail=detail or "another one"))
+
+
+def quote_input(value: object) -> str:
+    """What was given, as far as it fits into a sentence."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -19,7 +19,7 @@ from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.model.workspace import WorkspaceSpec
 from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
 from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance
-from agentq.planning.expand.graph import TaskGraph, TaskLookup, build_graph
+from agentq.planning.expand.graph import TaskGraph, TaskLookup, build_graph, look_up_tasks
 from agentq.planning.expand.templates import OUTPUT_NAMES, OUTPUT_PATTERN
 from agentq.planning.model import CommandStep, TaskDefinition, WorktreeOptions
 from agentq.planning.read.source_tree import find_position
@@ -79,13 +79,12 @@ def compile_plan(
     expanded: ExpandedPlan, plan: str, site: PlanRepository | None = None, live: Sequence[str] = ()
 ) -> CompiledPlan:
     """The runs of a plan with that id. `live`: the ids of tasks that the plan has already."""
-    graph = build_graph(expanded, live)
-    compiler = _Compiler(
-        expanded, plan, site, graph, TaskLookup(expanded.tasks, {*expanded.done, *live}, expanded.empty)
-    )
+    lookup = look_up_tasks(expanded, live)
+    graph, faults = build_graph(expanded, lookup)
+    compiler = _Compiler(expanded, plan, site, graph, lookup)
     made = {each.task.id: compiler.planned(each) for each in expanded.tasks}
-    if compiler.faults:
-        raise InvalidPlan(compiler.faults)
+    if faults := [*expanded.faults, *faults, *compiler.faults]:
+        raise InvalidPlan(faults)
     said = expanded.plan
     tasks = tuple(planned for task in graph.order() if (planned := made[task]) is not None)
     on_failed = ON_FAILED_VALUES[said.on_failed or "skip"]
@@ -247,7 +246,7 @@ class _Compiler:
             refuse(f"there is no task {quote_value(words)}", self._lookup.nearest(words))
         elif len(ids) != 1:
             refuse(f"{quote_value(words)} is {len(ids)} tasks", f"Say which, such as {ids[0]!r}" if ids else "")
-        elif ids[0] not in above:
+        elif ids[0] not in above and not self._graph.uncertain & {each.task.id, *above}:
             refuse(f"{each.task.id} does not wait for {ids[0]}", f"Add {ids[0]!r} to its `needs`")
         else:
             return ids[0]

@@ -71,7 +71,9 @@ def needs_worktrees(whole: ExpandedPlan) -> bool:
     if plan.workspace is False:
         return False
     spoken = any(said is not None for said in (plan.base, plan.target, plan.merge, plan.check, plan.setup))
-    return spoken or plan.workspace is not None or any(_needs_worktree(each.task) for each in whole.tasks)
+    if spoken or plan.workspace is not None or any(_needs_worktree(each.task) for each in whole.tasks):
+        return True
+    return any({"agent", "workspace"} & each.table.keys() for each in whole.broken)
 
 
 def _needs_worktree(task: TaskDefinition) -> bool:

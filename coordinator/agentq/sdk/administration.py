@@ -5,15 +5,15 @@ Records are dicts as the HTTP API has them, and as `agentq … --json` prints th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.public_json import limit_json, queue_json, schedule_json
 from agentq.coordinator.schedules.verbs import OverlapPolicy, Schedules, make_schedule_rule
-from agentq.sdk.options import Duration, to_duration_ms
+from agentq.sdk.options import Duration, to_duration_ms, to_time_ms
 
 if TYPE_CHECKING:
     from agentq.coordinator.queues.controls import QueueControls
@@ -55,8 +55,16 @@ def build_schedule_rule(timing: ScheduleTiming) -> tuple[ScheduleRule, OverlapPo
     if overlap not in list(OverlapPolicy):
         raise Invalid(f"overlap: {overlap!r} is not a policy; there are {', '.join(OverlapPolicy)}.")
     fields = {f"{name}_ms": to_duration_ms(given.pop(name)) for name in _DURATION_OPTIONS if name in given}
-    fields |= {f"{name}_ms": round(given.pop(name).timestamp() * 1000) for name in _TIME_OPTIONS if name in given}
+    fields |= {f"{name}_ms": to_time_ms(name, given.pop(name)) for name in _TIME_OPTIONS if name in given}
     return make_schedule_rule(**fields, **given), OverlapPolicy(overlap)
+
+
+def check_schedule_arguments(args: object, kwargs: object) -> None:
+    """Refuse arguments of a scheduled call that are no list, and keywords that are no dict."""
+    if isinstance(args, str) or not isinstance(args, Sequence):
+        raise Invalid(f"The arguments of a schedule are a list, such as [1], not {quote_input(args)}.")
+    if not isinstance(kwargs, Mapping | None):
+        raise Invalid(f"The keywords of a schedule are a dict, such as {{'number': 1}}, not {quote_input(kwargs)}.")
 
 
 class ScheduleVerbs(Protocol):
@@ -176,7 +184,7 @@ class _RedisLimits:
 
         if when_full not in list(controls.LimitFullPolicy):
             raise Invalid(f"when_full: {when_full!r} is not a choice; there are {', '.join(controls.LimitFullPolicy)}.")
-        bucket = None if rate is None else controls.LimitRate(**tokens.parse_rate(rate)._asdict())
+        bucket = None if rate is None else controls.LimitRate(**tokens.parse_rate(str(rate))._asdict())
         self._flow.limit(key, most=most, rate=bucket, when_full=controls.LimitFullPolicy(when_full))
         return limit_json(self._flow.limits([key])[0])
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from agentq.coordinator.config.settings import DEFAULT_SOURCE, Settings, is_server_hidden, load_settings
-from agentq.coordinator.errors import Invalid, NotAllowed
+from agentq.coordinator.errors import Invalid, NotAllowed, quote_input
 from agentq.coordinator.model.ids import check_run_id, id_created_ms, make_tick_run_id, partition_of
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.runs.verbs import RunVerbs
@@ -92,7 +92,7 @@ class Client:
         A submit that the server refuses does not stop the others: `PartlyRefused` tells of it in the end.
         """
         task: Task[..., Any] = func if isinstance(func, Task) else self._task(func)
-        function, rows = task.function, list(calls)
+        function, rows = task.function, _list_calls(calls)
         texts = function.texts(rows) if rows else []
         if texts is None:
             packed = [_pack_call(function, call) for call in rows]
@@ -129,7 +129,7 @@ class Client:
         return Run(self, self.backend.submit(spec, run_id=run_id, durable=task.durable).id, task.function)
 
     def _task(self, func: Any) -> Task[..., Any]:
-        found = self._tasks.get(func)
+        found = self._tasks.get(func) if callable(func) or isinstance(func, str) else to_task(func)
         if found is None:
             found = self._tasks[func] = to_task(func)
         return found
@@ -153,8 +153,9 @@ class Client:
     ) -> JsonRecord:
         """Have a call submitted again and again, or at a time. A schedule of that name is replaced, and keeps its
         history and its pause."""
-        from agentq.sdk.administration import build_schedule_rule
+        from agentq.sdk.administration import build_schedule_rule, check_schedule_arguments
 
+        check_schedule_arguments(args, kwargs)
         rule, overlap = build_schedule_rule(timing)
         task = func if isinstance(func, Task) else self._task(func)
         spec = _build_spec(task.spec, task.function.packed(tuple(args), dict(kwargs or {})))
@@ -192,6 +193,7 @@ class Client:
 
     def result_value(self, run_id: str, *, given_to: str | None = None) -> Any:
         """The result of a completed run as JSON values; `given_to` a run that has it as an argument, if that may."""
+        check_run_id(run_id)
         return parse_result(self.backend.get(run_id, given_to=given_to))
 
     # ---- the server
@@ -354,11 +356,20 @@ def _warn_in_event_loop() -> None:
     )
 
 
+def _list_calls(calls: object) -> list[Any]:
+    if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Iterable):
+        raise Invalid(f"submit_many takes a list of calls, such as [(1,), (2,)], not {quote_input(calls)}.")
+    return list(calls)
+
+
 def _pack_call(function: Function, call: Any) -> PackedArguments:
     if isinstance(call, dict):
         return function.packed((), call)
     if not isinstance(call, tuple | list):
-        raise Invalid(f"{call!r} is no call; write a tuple of arguments, such as ({call!r},), or a dict of keywords.")
+        raise Invalid(
+            f"{quote_input(call)} is no call; write a tuple of arguments, such as ({quote_input(call)},), or a dict of "
+            "keywords."
+        )
     return function.packed(tuple(call), {})
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import ValidationError
 
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.durations import parse_duration_ms
 from agentq.coordinator.model.field_types import describe_error
 from agentq.coordinator.model.retry_policy import RetryPolicy
@@ -90,7 +90,7 @@ def build_spec_fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> d
     if retries is not None:
         fields["retry"] = _retry_policy(retries, given.get("retry"))
     if due_at is not None:
-        fields["due_at_ms"] = round(due_at.timestamp() * 1000)
+        fields["due_at_ms"] = to_time_ms("due_at", due_at)
     if after is not None:
         fields["after"] = resolve_run_ids(after)
     return fields
@@ -99,7 +99,26 @@ def build_spec_fields(options: Mapping[str, Any], known: Mapping[str, Any]) -> d
 def resolve_run_ids(runs: Any) -> tuple[str, ...]:
     """The ids of runs, or of one, given as handles or as ids."""
     several = (runs,) if isinstance(runs, str) or hasattr(runs, "__agentq_run__") else runs
-    return tuple(each if isinstance(each, str) else str(each.__agentq_run__) for each in several)
+    if not isinstance(several, Iterable):
+        raise Invalid(f"The option 'after' takes runs or their ids, not {quote_input(runs)}.")
+    return tuple(_resolve_run_id(each) for each in several)
+
+
+def _resolve_run_id(run: Any) -> str:
+    if isinstance(run, str):
+        return run
+    if not hasattr(run, "__agentq_run__"):
+        raise Invalid(f"The option 'after' takes runs or their ids, not {quote_input(run)}.")
+    return str(run.__agentq_run__)
+
+
+def to_time_ms(name: str, moment: object) -> int:
+    """A time in milliseconds since 1970; one without a zone is of the zone of this machine."""
+    if not isinstance(moment, datetime):
+        raise Invalid(
+            f"{name}: {quote_input(moment)} is no time; give a datetime, as in datetime(2030, 1, 31, 14, 30)."
+        )
+    return round(moment.timestamp() * 1000)
 
 
 def to_duration_ms(span: Duration) -> int:
@@ -115,9 +134,9 @@ def to_duration_ms(span: Duration) -> int:
 
 def to_timeout_ms(timeout: float | Duration | None) -> int | None:
     """How long to wait here: seconds, as everywhere in Python, or a duration."""
-    if timeout is None or isinstance(timeout, str | timedelta):
-        return None if timeout is None else to_duration_ms(timeout)
-    return max(0, round(timeout * 1000))
+    if timeout is None or isinstance(timeout, float | int):
+        return None if timeout is None else max(0, round(timeout * 1000))
+    return to_duration_ms(timeout)
 
 
 def _field_value(name: str, value: Any) -> Any:
@@ -126,7 +145,7 @@ def _field_value(name: str, value: Any) -> Any:
             return to_duration_ms(value)
         except Invalid as invalid:
             raise Invalid(f"The option {name!r}: {invalid}") from invalid
-    return dict(value) if name in _MAPPING_FIELDS else value
+    return dict(value) if name in _MAPPING_FIELDS and isinstance(value, Mapping) else value
 
 
 def _retry_policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentq.coordinator.errors import Invalid
-from agentq.coordinator.model.durations import parse_duration_ms
+from agentq.coordinator.model.durations import format_duration, parse_duration_ms
 from agentq.coordinator.model.field_types import DEMAND_PATTERN, PATTERN_MESSAGES, error_message
 
 
@@ -31,8 +31,16 @@ def translate_errors(options: Mapping[str, str]) -> Iterator[None]:
         elif "surrogates" in first["msg"]:
             text = "this is not valid UTF-8"
         else:
-            text = error_message(first)
+            text = _name_bound(error_message(first), name, first.get("ctx", {}))
         raise Invalid(f"{place}: {text}." if place else f"{text}.") from error
+
+
+def _name_bound(text: str, field: str, context: Mapping[str, object]) -> str:
+    """The bound of a duration as durations are typed: a field has milliseconds, and its option has none."""
+    bound = next((context[kind] for kind in ("ge", "gt", "le", "lt") if context.get(kind)), None)
+    if not field.endswith("_ms") or not isinstance(bound, int):
+        return text
+    return text.replace(str(bound), format_duration(bound).replace(" ", ""))
 
 
 def flag_name(name: str) -> str:

@@ -79,10 +79,10 @@ def check_plan(file: str, variables: Sequence[str] | None) -> CompiledPlan:
     """Read a plan for its own sake, wherever that is done. Of a repository only that its folder is one is looked at."""
     from agentq.planning.compiler import compile_plan
     from agentq.planning.errors import InvalidPlan
-    from agentq.planning.expand.expander import expand_plan
+    from agentq.planning.expand.expander import read_plan
     from agentq.planning.repository import PlanRepository, find_repository_faults, needs_worktrees
 
-    whole = expand_plan(file, parse_key_values(variables or (), "--var"))
+    whole = read_plan(file, parse_key_values(variables or (), "--var"))
     said = whole.plan
     somewhere = PlanRepository("/somewhere", True, said.base or "HEAD", said.target or f"agentq/{whole.name}")
     faults = find_repository_faults(said, whole.table, whole.folder)

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from agentq.coordinator.bounds import PARTITIONS
 from agentq.coordinator.clock import wall_ms
-from agentq.coordinator.errors import Invalid
+from agentq.coordinator.errors import Invalid, quote_input
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _DIGIT_TRIPLES = [a + b + c for a in _DIGITS for b in _DIGITS for c in _DIGITS]
@@ -101,10 +101,10 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
-def check_run_id(run_id: str) -> None:
+def check_run_id(run_id: object) -> None:
     """Refuse what is not the id of a run."""
-    if not is_run_id(run_id):
-        raise Invalid(f"{run_id[:64]!r} is not the id of a run; one looks like {new_run_id()}.")
+    if not (isinstance(run_id, str) and is_run_id(run_id)):
+        raise Invalid(f"{quote_input(run_id)} is not the id of a run; one looks like {new_run_id()}.")
 
 
 def new_nonce() -> str:

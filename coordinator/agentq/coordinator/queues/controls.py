@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agentq.coordinator.bounds import DUE_AT_MS_MAX, ERROR_CHARACTERS
-from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.errors import Invalid, NotFound, quote_input
 from agentq.coordinator.model.field_types import Label, LimitName, LimitUnits, Name, TimeoutMs, describe_error
 from agentq.coordinator.model.lifecycle import QUEUED_STATES, State
 from agentq.coordinator.storage.connection import CommandArgument
@@ -165,8 +165,10 @@ class QueueControls:
         """Say how much there is of a key from now on; who holds more than that keeps it."""
         if most is None and rate is None:
             raise Invalid("A limit needs a number of runs, or a rate.")
-        if most is not None and not 0 <= most <= 1_000_000_000:
-            raise Invalid(f"A limit is a number of runs from 0 to 1000000000, not {most}.")
+        if most is not None and not (type(most) is int and 0 <= most <= 1_000_000_000):
+            raise Invalid(
+                f"A limit is a whole number of runs from 0 to 1000000000, such as 3, not {quote_input(most)}."
+            )
         if when_full is LimitFullPolicy.CANCEL_RUNNING and not most:
             raise Invalid("A limit that cancels what runs needs a number of runs, of 1 or more.")
         bucket: tuple[CommandArgument, ...] = ("", "", "") if rate is None else (rate.units, rate.per_ms, rate.burst)
@@ -252,4 +254,4 @@ def _validate(adapter: TypeAdapter[str], text: str, what: str) -> str:
     try:
         return adapter.validate_python(text)
     except ValidationError as error:
-        raise Invalid(f"{text[:80]!r} is not the name of a {what}: {describe_error(error)}") from error
+        raise Invalid(f"{quote_input(text)} is not the name of a {what}: {describe_error(error)}") from error

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from agentq.coordinator import bounds
-from agentq.coordinator.errors import Fenced, Invalid, refusal_error
+from agentq.coordinator.errors import Fenced, Invalid, quote_input, refusal_error
 from agentq.coordinator.model.durations import format_iso
 from agentq.coordinator.model.field_types import Milliseconds, Name, Text, describe_error, limit_bytes
 from agentq.coordinator.model.ids import partition_of
@@ -212,4 +212,4 @@ def signal_arguments(name: str, data: JsonValue, by: str) -> tuple[str, bytes, s
             _sender_adapter.validate_python(by),
         )
     except ValidationError as error:
-        raise Invalid(f"The signal {name[:80]!r} cannot be sent: {describe_error(error)}") from error
+        raise Invalid(f"The signal {quote_input(name)} cannot be sent: {describe_error(error)}") from error

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from agentq.coordinator.bounds import ERROR_CHARACTERS
-from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Stale, refusal_error
+from agentq.coordinator.errors import Duplicate, Invalid, NotFound, Stale, quote_input, refusal_error
 from agentq.coordinator.model.field_types import Name, describe_error
 from agentq.coordinator.model.ids import new_run_id
 from agentq.coordinator.model.spec import RunSpec, parse_spec
@@ -170,7 +170,7 @@ class Schedules:
 
     def run(self, name: str, *, run_id: str | None = None) -> SubmitReceipt:
         """Make a run of it now, whatever its next tick, its policy and its pause say."""
-        run_id = run_id or new_run_id(self.partition(name), self.store.time_ms())
+        run_id = run_id or new_run_id(self.partition(self._checked(name)), self.store.time_ms())
         word = self._call("schedule/trigger", name, run_id)
         if word.startswith("exists "):
             return SubmitReceipt(word.removeprefix("exists "), created=False)
@@ -255,7 +255,7 @@ class Schedules:
         try:
             return _name_adapter.validate_python(name)
         except ValidationError as error:
-            raise Invalid(f"{name[:80]!r} is not the name of a schedule: {describe_error(error)}") from error
+            raise Invalid(f"{quote_input(name)} is not the name of a schedule: {describe_error(error)}") from error
 
     def _again(self, name: str, say: Callable[[], str]) -> str:
         """Say what was computed from a schedule as it was read, until it was still so."""

@@ -19,7 +19,7 @@ from zlib import crc32
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from agentq.coordinator.bounds import LIST_A_CALL
-from agentq.coordinator.errors import Invalid, NotFound, refusal_error
+from agentq.coordinator.errors import Invalid, NotFound, quote_input, refusal_error
 from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.field_types import ModelName, Name, Text, describe_error
 from agentq.coordinator.model.ids import new_nonce
@@ -222,7 +222,7 @@ def _validate(adapter: TypeAdapter[str], text: str, what: str) -> str:
     try:
         return adapter.validate_python(text)
     except ValidationError as error:
-        raise Invalid(f"{text[:80]!r} is not the name of {what}: {describe_error(error)}") from error
+        raise Invalid(f"{quote_input(text)} is not the name of {what}: {describe_error(error)}") from error
 
 
 def _parse_cursor(cursor: str) -> tuple[int, str]:

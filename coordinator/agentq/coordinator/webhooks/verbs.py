@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from agentq.coordinator.bounds import DELIVERIES_KEPT, ERROR_CHARACTERS, SECRET_OVERLAP_MS, URL_CHARACTERS
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import Invalid, NotFound, refusal_error
+from agentq.coordinator.errors import Invalid, NotFound, quote_input, refusal_error
 from agentq.coordinator.events.event_filter import EventFilter
 from agentq.coordinator.events.stream import STREAM_START, PartitionEvents
 from agentq.coordinator.model.durations import format_iso
@@ -257,4 +257,4 @@ def _validate_name(name: str) -> str:
     try:
         return _name_adapter.validate_python(name)
     except ValidationError as error:
-        raise Invalid(f"{name[:80]!r} is not the name of a webhook: {describe_error(error)}") from error
+        raise Invalid(f"{quote_input(name)} is not the name of a webhook: {describe_error(error)}") from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from agentq.planning.errors import PlanProblem
 from agentq.planning.model import PlanDefinition, TaskDefinition
 from agentq.planning.read.source_tree import SourceTable
 
@@ -16,6 +18,16 @@ class TaskInstance(NamedTuple):
     table: SourceTable
     group: str
     values: tuple[str, ...]
+
+
+class TaskNeeds(NamedTuple):
+    """A task with what it says that it needs, whether or not the rest of it makes sense."""
+
+    id: str
+    table: SourceTable
+    needs: Sequence[str]
+    group: str
+    """Which task of the file it is one of."""
 
 
 class ExpandedPlan(NamedTuple):
@@ -32,3 +44,7 @@ class ExpandedPlan(NamedTuple):
     """Ids of those that a matrix or foreach without values spreads out to nothing."""
     sample: TaskInstance | None
     """A task of which nothing is said, with what holds for all: how one works that is added later."""
+    broken: Sequence[TaskNeeds] = ()
+    """Tasks with which something is wrong."""
+    faults: Sequence[PlanProblem] = ()
+    """What is wrong, as far as reading finds it."""

@@ -16,8 +16,8 @@ from typing import Any
 from agentq.coordinator.bounds import PLAN_BYTES, PLAN_TASKS
 from agentq.coordinator.errors import Invalid
 from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
-from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance
-from agentq.planning.expand.graph import TaskLookup, TaskNeeds, list_task_needs, resolve_needs
+from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance, TaskNeeds
+from agentq.planning.expand.graph import build_graph, look_up_tasks
 from agentq.planning.expand.includes import IncludedFile, gather_files, read_prompt
 from agentq.planning.expand.matrix import MatrixCell, expand_matrix, matrix_task_id
 from agentq.planning.expand.templates import EXPRESSION_PATTERN, TemplateFiller
@@ -34,23 +34,38 @@ COMPLETED_STATE = "completed"
 
 def expand_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> ExpandedPlan:
     """Read a plan, with these values for its variables."""
+    whole = read_plan(path, given, format_=format_)
+    if whole.faults:
+        raise InvalidPlan(_list_faults(whole))
+    return whole
+
+
+def read_plan(path: str, given: Mapping[str, str] | None = None, *, format_: str | None = None) -> ExpandedPlan:
+    """The same for whoever looks for more faults: those of tasks are in what comes of it."""
     files = gather_files(path, format_)
     faults: list[PlanProblem] = []
     name = _plan_name(path)
     _check_variables(files, given or {})
     plan = _build_plan(files[0], given or {}, name, faults)
-    found = _TaskExpander(files[0], plan.name or name, given or {}, faults)
+    said = plan or PlanDefinition(tasks=[])
+    found = _TaskExpander(files[0], said.name or name, given or {}, faults)
     for file in files:
         found.read(file)
-    if faults:
-        known = (*(each.id for each in found.broken), *found.groups, *found.empty)
-        tasks = [*list_task_needs(found.tasks), *found.broken]
-        faults += resolve_needs(tasks, TaskLookup(found.tasks, known, found.empty))[1]
-        raise InvalidPlan([*faults, *find_repository_faults(plan, files[0].table, files[0].folder)])
     live = [each for each in found.tasks if each.task.state != COMPLETED_STATE]
     done = frozenset(each.task.id for each in found.tasks if each.task.state == COMPLETED_STATE)
     empty = frozenset(found.empty)
-    return ExpandedPlan(plan, files[0].table, live, files[0].folder, plan.name or name, done, empty, found.sample())
+    first, sample = files[0], found.sample()
+    named = said.name or name
+    whole = ExpandedPlan(said, first.table, live, first.folder, named, done, empty, sample, found.broken, faults)
+    if plan is None:
+        raise InvalidPlan(_list_faults(whole))
+    return whole
+
+
+def _list_faults(whole: ExpandedPlan) -> list[PlanProblem]:
+    """What is wrong with a plan that cannot be read, also with its needs and its repository."""
+    needs = build_graph(whole, look_up_tasks(whole))[1]
+    return [*whole.faults, *needs, *find_repository_faults(whole.plan, whole.table, whole.folder)]
 
 
 def _plan_name(path: str) -> str:
@@ -59,15 +74,16 @@ def _plan_name(path: str) -> str:
     return stem.strip("-._+")[:64] or "plan"
 
 
-def _build_plan(file: IncludedFile, given: Mapping[str, str], name: str, faults: list[PlanProblem]) -> PlanDefinition:
-    """All but the tasks."""
+def _build_plan(
+    file: IncludedFile, given: Mapping[str, str], name: str, faults: list[PlanProblem]
+) -> PlanDefinition | None:
+    """All but the tasks; None if it makes no sense."""
     apart = {"$schema", "tasks", "vars", "defaults"}
     said = file.table.without(apart)
     filling = TemplateFiller({"vars": _visible_variables(file, given, faults), "plan": {"name": name}}, faults)
     said = filling.table(said)
     said.put("tasks", SourceList(said.at, "tasks"), said.at, said.at)
-    plan = validate_table(PlanDefinition, said, faults)
-    return plan or PlanDefinition(tasks=[])
+    return validate_table(PlanDefinition, said, faults)
 
 
 def _check_variables(files: list[IncludedFile], given: Mapping[str, str]) -> None:
@@ -127,8 +143,6 @@ class _TaskExpander:
         self.empty: list[str] = []
         self.broken: list[TaskNeeds] = []
         """Tasks with which something is wrong."""
-        self.groups: list[str] = []
-        """Their ids, as they are written."""
 
     def sample(self) -> TaskInstance | None:
         """See `Expanded`; None if the defaults make no sense without a matrix."""
@@ -219,8 +233,9 @@ class _TaskExpander:
             filled["id"] = matrix_task_id(group, copy)
         made = validate_table(TaskDefinition, filled, self._faults)
         if made is None:
-            self.broken.append(TaskNeeds(source_text(filled.get("id", "")), filled, _declared_needs(filled)))
-            self.groups.append(group)
+            named = source_text(filled.get("id", ""))
+            self._places.setdefault(named, task.value_at("id") if "id" in task else task.at)
+            self.broken.append(TaskNeeds(named, filled, _declared_needs(filled), group))
             return
         self._bytes += len(made.prompt or "")
         if self._bytes > PLAN_BYTES:

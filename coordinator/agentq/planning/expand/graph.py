@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agentq.coordinator.bounds import PLAN_EDGES
 from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
-from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance
-from agentq.planning.read.source_tree import SourceTable, find_position
+from agentq.planning.expand.expanded_plan import ExpandedPlan, TaskInstance, TaskNeeds
+from agentq.planning.read.source_tree import find_position
 
 CYCLE_SHOWN = 12
 """Tasks of a cycle that are named."""
@@ -20,6 +20,8 @@ class TaskGraph(NamedTuple):
     """What each task needs, in the order of the tasks."""
 
     needs: dict[str, tuple[str, ...]]
+    uncertain: frozenset[str] = frozenset()
+    """Tasks of which some needs are not known, since they name no task."""
 
     def above(self, task: str) -> set[str]:
         """All that must have completed before a task can begin."""
@@ -35,14 +37,6 @@ class TaskGraph(NamedTuple):
     def order(self) -> list[str]:
         """The tasks, each after those that it needs, and else as they are written."""
         return [task for task in _topological_order(self.needs) if task in self.needs]
-
-
-class TaskNeeds(NamedTuple):
-    """A task with what it says that it needs, whether or not the rest of it makes sense."""
-
-    id: str
-    table: SourceTable
-    needs: Sequence[str]
 
 
 class TaskLookup:
@@ -76,26 +70,22 @@ class TaskLookup:
         return did_you_mean(text, [*self._ids, *self._groups, *self._known])
 
 
-def build_graph(whole: ExpandedPlan, live: Iterable[str] = ()) -> TaskGraph:
-    """The graph of a plan's tasks; those that are done need no waiting for, those that live are in the plan already."""
-    lookup = TaskLookup(whole.tasks, {*whole.done, *live}, whole.empty)
-    needs, faults = resolve_needs(list_task_needs(whole.tasks), lookup, whole.done)
-    if faults:
-        raise InvalidPlan(faults)
-    return TaskGraph(needs)
+def look_up_tasks(whole: ExpandedPlan, live: Iterable[str] = ()) -> TaskLookup:
+    """The tasks of a plan by their names. `live`: the ids of tasks that the plan has already."""
+    broken = (name for each in whole.broken for name in (each.id, each.group))
+    return TaskLookup(whole.tasks, {*whole.done, *live, *broken}, whole.empty)
 
 
-def list_task_needs(tasks: Sequence[TaskInstance]) -> list[TaskNeeds]:
-    """Tasks with nothing wrong with them."""
-    return [TaskNeeds(each.task.id, each.table, each.task.needs) for each in tasks]
+def build_graph(whole: ExpandedPlan, lookup: TaskLookup) -> tuple[TaskGraph, list[PlanProblem]]:
+    """The graph of a plan's tasks, and all that is wrong with it: needs that are no task, and a cycle.
 
-
-def resolve_needs(
-    tasks: Sequence[TaskNeeds], lookup: TaskLookup, finished: Container[str] = ()
-) -> tuple[dict[str, tuple[str, ...]], list[PlanProblem]]:
-    """What each task needs, and all that is wrong with that: needs that are no task, and a cycle."""
+    Tasks that are done need no waiting for.
+    """
+    tasks = [TaskNeeds(each.task.id, each.table, each.task.needs, each.group) for each in whole.tasks]
+    tasks += whole.broken
     faults: list[PlanProblem] = []
     needs: dict[str, tuple[str, ...]] = {}
+    uncertain = set[str]()
     edges = 0
     for each in tasks:
         found: dict[str, None] = {}
@@ -104,21 +94,21 @@ def resolve_needs(
             if ids is None:
                 place, path = find_position(each.table, ("needs", number))
                 faults.append(PlanProblem(place, path, f"there is no task {quote_value(text)}", lookup.nearest(text)))
+                uncertain.add(each.id)
             else:
-                found |= dict.fromkeys(each for each in ids if each not in finished)
+                found |= dict.fromkeys(each for each in ids if each not in whole.done)
         needs[each.id] = tuple(found)
         edges += len(found)
         if edges > PLAN_EDGES:
             raise InvalidPlan(
                 [PlanProblem(each.table.at, each.table.path, f"a plan has {PLAN_EDGES} needs at the most")]
             )
-    cycle = find_cycle(needs)
-    if cycle:
+    if cycle := find_cycle(needs):
         first = next(each for each in tasks if each.id == cycle[0])
         place, path = find_position(first.table, ("needs",))
         hint = "Take one of these needs away"
         faults.append(PlanProblem(place, path, f"these tasks wait for each other: {_format_cycle(cycle)}", hint))
-    return needs, faults
+    return TaskGraph(needs, frozenset(uncertain)), faults
 
 
 def _format_cycle(cycle: list[str]) -> str:

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from pydantic_core import ArgsKwargs, PydanticSerializationError, to_json
 
 from agentq.coordinator import bounds
-from agentq.coordinator.errors import Invalid, NotAllowed
+from agentq.coordinator.errors import Invalid, NotAllowed, quote_input
 from agentq.coordinator.model.field_types import describe_error, error_message
 from agentq.sdk.errors import ImportFailed
 from agentq.sdk.functions import pickles, references, result_store
@@ -271,7 +271,7 @@ class Function:
         place, *inner = first["loc"] or ("",)
         name = self._name_of(place) + "".join(f".{part}" for part in inner)
         more = f" (and {len(faults) - 1} more fault{'' if len(faults) == 2 else 's'})" if len(faults) > 1 else ""
-        given = "" if first["type"].startswith("missing") else f", not {_short_repr(first['input'])}"
+        given = "" if first["type"].startswith("missing") else f", not {quote_input(first['input'])}"
         what = first["msg"][:1].lower() + first["msg"][1:] if "argument" in first["type"] else error_message(first)
         which = f"the argument {name!r}"
         if first["type"] == "unexpected_positional_argument" and isinstance(place, int):
@@ -324,16 +324,11 @@ def _refuse_constant(name: str) -> None:
     raise PydanticSerializationError(f"{name} has no place in JSON")
 
 
-def _short_repr(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def _import_path(func: Any) -> str:
     if isinstance(func, MethodType) and not isinstance(func.__self__, type):
         raise Invalid(f"{func.__qualname__} is a method of one object, which a worker does not have; use a function.")
     if not isinstance(func, FunctionType | BuiltinFunctionType | MethodType):
-        raise Invalid(f"{_short_repr(func)} is not a function that a worker could import.")
+        raise Invalid(f"{quote_input(func)} is not a function that a worker could import.")
     module, name = func.__module__, func.__qualname__
     if not module:
         raise Invalid(f"{name} belongs to no module that a worker could import; use a function of yours.")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agentq.coordinator.bounds import LIST_A_CALL
+from agentq.coordinator.errors import Invalid, quote_input
 from agentq.coordinator.model.spec import RunSpec
 from agentq.coordinator.schedules.cron import ScheduleRule
 from agentq.coordinator.schedules.verbs import OverlapPolicy
@@ -47,7 +48,9 @@ class _HttpResource:
         found: list[JsonRecord] = self._wire.get(self.path)[self.path[1:]]
         return found
 
-    def _at(self, name: str, verb: str = "") -> str:
+    def _at(self, name: object, verb: str = "") -> str:
+        if not isinstance(name, str):
+            raise Invalid(f"{quote_input(name)} is not a name of {self.path[1:]}: it should be a text.")
         return f"{self.path}/{name}{verb}"
 
     def _put(self, name: str, body: object) -> Any:

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar, overload
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Invalid
+from agentq.coordinator.errors import AgentqError, Invalid, quote_input
 from agentq.coordinator.runs import run_record
 from agentq.sdk.async_client import AsyncRun
 from agentq.sdk.errors import RunFailed
@@ -127,6 +127,8 @@ def gather(*runs: Run[Any], timeout: WaitTimeout = None, return_exceptions: bool
 
 def as_completed(runs: Iterable[Run[R]], timeout: WaitTimeout = None) -> Iterator[Run[R]]:
     """The runs in the order in which they end, however they do."""
+    if not isinstance(runs, Iterable):
+        raise Invalid(f"as_completed takes a list of runs, not {quote_input(runs)}.")
     for run, _ in _iterate_ended(list(runs), timeout):
         yield run
 
@@ -271,5 +273,5 @@ def _check_runs(runs: Iterable[H], kind: type[H]) -> Iterator[H]:
     """The runs, if they are runs; most often somebody forgets the star."""
     for run in runs:
         if not isinstance(run, kind):
-            raise Invalid(f"{repr(run)[:80]} is no {kind.__name__}; several are given as in gather(*runs).")
+            raise Invalid(f"{quote_input(run)} is no {kind.__name__}; several are given as in gather(*runs).")
         yield run
