@@ -89,8 +89,8 @@ def test_a_run_whose_delivery_was_lost_is_given_again(serving: Serving, parties:
 # 2: the start hook
 
 
-def a_hook(client: Client, on_error: str = "continue") -> None:
-    hook = {"type": "agent", "agent_name": "gate", "on_error": on_error, "timeout_seconds": 60}
+def a_hook(client: Client, on_error: str = "continue", timeout_seconds: float = 60) -> None:
+    hook = {"type": "agent", "agent_name": "gate", "on_error": on_error, "timeout_seconds": timeout_seconds}
     for body in ({"name": "gate"}, {"name": "worker-bee", "hooks": {"on_run_start": hook}}):
         client.http.delete(f"/agents/{body['name']}")
         assert client.http.post("/agents", json=body).status_code == 201
@@ -145,6 +145,26 @@ def test_a_run_whose_hook_failed_says_so(parties: Parties) -> None:
     until(lambda: client.status(run) == "failed", "the run to be refused")
     error = client.http.get(f"/runs/{run}").json()["error"]
     assert error == f"Blocked by on_run_start hook: Hook failed: dependency {hook} is failed"
+
+
+@pytest.mark.full("takes 2 s")
+@pytest.mark.parametrize("on_error", ["block", "continue"])
+def test_a_hook_that_takes_too_long_is_stopped_and_waited_for_no_longer(parties: Parties, on_error: str) -> None:
+    """Its runner sends no heartbeat meanwhile: it only polls."""
+    runner, client = parties.hand(), parties.client()
+    a_hook(client, on_error, timeout_seconds=0.3)
+    run = client.start(agent_name="worker-bee")["run_id"]
+
+    hook = runner.take()
+    told = next(filter(None, (runner.poll() for _ in range(20))))
+    runner.report(hook["run_id"], "stopped", signal="SIGTERM")
+
+    assert told == {"stop_sessions": [hook["session_id"]]}
+    assert client.status(hook["run_id"]) == "failed"
+    if on_error == "block":
+        until(lambda: client.status(run) == "failed", "the run to be refused")
+    else:
+        assert runner.run()["run_id"] == run
 
 
 @pytest.mark.parametrize("answer", ["[" * 100_000, "{", '"x"', None])

@@ -40,7 +40,8 @@ from agentq.dialects.agent_orchestrator.run_translation import (
     translate_run,
 )
 from agentq.dialects.agent_orchestrator.runners.registry import ACTIVE_MS, RunnerNotRegistered, RunnerRegistry
-from agentq.dialects.agent_orchestrator.runners.snapshot import GIVEN_PREFIX, GivenRun, RunnerSnapshot
+from agentq.dialects.agent_orchestrator.runners.run_reports import RAN_TOO_LONG
+from agentq.dialects.agent_orchestrator.runners.snapshot import GIVEN_PREFIX, GivenRun, HeldRun, RunnerSnapshot
 from agentq.dialects.agent_orchestrator.sessions.child_runs import ChildRuns
 from agentq.dialects.agent_orchestrator.sessions.store import RUN_FACT, DialectSessionStore
 from agentq.server.http.problems import Denied
@@ -102,9 +103,12 @@ class PollDecider:
         if not look.registered or self.roster.is_worn(look):
             self.roster.beat(look)
             look = self.roster.look(look.runner)
+        look, left_ms = self._expired(look)
         found = self._found(look)
         if poll_ms and isinstance(found, EmptyPollAnswer):
             self.roster.note(look.runner, **self.roster.polls_until(look.now_ms + poll_ms))
+        if left_ms is not None and isinstance(found, EmptyPollAnswer):
+            found = EmptyPollAnswer(left_ms if found.again_ms is None else min(left_ms, found.again_ms))
         return found
 
     def next_of_all(self, asks: Sequence[PollRequest]) -> list[PollResult]:
@@ -180,6 +184,25 @@ class PollDecider:
         return EmptyPollAnswer(wait_ms) if wait_ms > 0 else self._claimed(look)
 
     # ---- stopping
+
+    def _expired(self, look: RunnerSnapshot) -> tuple[RunnerSnapshot, int | None]:
+        """End what runs longer than it may; the runner as it is then, and when the next of its runs will do that."""
+        timeouts = self.roster.timeouts_of(look.runner)
+        timed = [hold for hold in look.holds if hold.state == State.RUNNING and hold.claim.id in timeouts]
+        left = [self._left_ms(hold, timeouts[hold.claim.id], look.now_ms) for hold in timed if not hold.stopping]
+        if any(left_ms <= 0 for left_ms in left):
+            look = self.roster.look(look.runner)
+        return look, min((left_ms for left_ms in left if left_ms > 0), default=None)
+
+    def _left_ms(self, hold: HeldRun, timeout_ms: int, now_ms: int) -> int:
+        """How long a run may go on; one that may not is ended."""
+        left_ms = hold.claimed_at_ms + timeout_ms - now_ms
+        if left_ms > 0:
+            return left_ms
+        left_ms += (self.records.get(hold.claim.id).started_at_ms or now_ms) - hold.claimed_at_ms
+        if left_ms <= 0:
+            self._quietly(hold.claim, RAN_TOO_LONG)
+        return left_ms
 
     def _doomed(self, look: RunnerSnapshot) -> list[GivenRun]:
         """What the runner was given and holds no longer; what was to be stopped before it began ends here."""
@@ -269,7 +292,7 @@ class PollDecider:
     ) -> tuple[PollBody, dict[str, str]]:
         """A run as its runner gets it, and what is to be noted of the runner."""
         session, active = get_session_id(run), self.roster.polls_until(look.now_ms + ACTIVE_MS)
-        self.roster.remember(look.runner, claim, session)
+        self.roster.remember(look.runner, claim, session, run.spec.timeout_ms)
         facts = {**active, f"{GIVEN_PREFIX}{run.id}": f"{session} 0 0"}
         return self._body(run, DialectNotes.of(run.spec), session, parameters), facts
 

@@ -87,6 +87,8 @@ class _CachedRunner:
     body: str
     claims: dict[str, tuple[Claim, str]] = field(default_factory=dict)
     """Runs that it was given here, each with its session."""
+    timeouts_ms: dict[str, int] = field(default_factory=dict)
+    """For how long those of them may run that have a limit."""
 
 
 class RunnerRegistry:
@@ -353,14 +355,25 @@ class RunnerRegistry:
                 found.append(refused)
         return found
 
-    def remember(self, runner: str, claim: Claim, session: str) -> None:
-        """Keep a claim at hand for what the runner is about to say of it."""
+    def remember(self, runner: str, claim: Claim, session: str, timeout_ms: int | None = None) -> None:
+        """Keep a claim at hand for what the runner is about to say of it, and for how long the run may run."""
         kept = self._kept.get(runner)
-        if kept is not None:
-            kept.claims[claim.id] = (claim, session)
+        if kept is None:
+            return
+        kept.claims[claim.id] = (claim, session)
+        if timeout_ms is not None:
+            kept.timeouts_ms[claim.id] = timeout_ms
+
+    def timeouts_of(self, runner: str) -> Mapping[str, int]:
+        """For how long the runs may run that the runner was given here, of those that have a limit."""
+        kept = self._kept.get(runner)
+        return dict(kept.timeouts_ms) if kept is not None else {}
 
     def forget(self, runner: str, run: str) -> str | None:
         """It is at hand no longer; its session, if it was."""
         kept = self._kept.get(runner)
-        found = kept.claims.pop(run, None) if kept is not None else None
+        if kept is None:
+            return None
+        kept.timeouts_ms.pop(run, None)
+        found = kept.claims.pop(run, None)
         return found[1] if found is not None else None

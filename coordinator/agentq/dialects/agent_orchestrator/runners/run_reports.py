@@ -29,6 +29,7 @@ from agentq.dialects.agent_orchestrator.sessions.store import DialectSessionStor
 
 UNREPORTED_END_MS = 60_000
 """How long a runner may take to report a run that its executor has said to be over."""
+RAN_TOO_LONG = Outcome(class_=OutcomeClass.TIMEOUT, error="It ran longer than it may.")
 SHUTDOWN_SIGNAL = "shutdown"
 """The signal of a runner that ends its sessions because it leaves."""
 
@@ -148,8 +149,7 @@ class RunReports:
             if hold.state != State.RUNNING:
                 continue
             if self._is_overdue(hold, look.now_ms):
-                told = Outcome(class_=OutcomeClass.TIMEOUT, error="It ran longer than it may.")
-                self._say(look.runner, hold.claim, lambda held, told=told: self.queue.fail(held, told))  # type: ignore[misc]
+                self._say(look.runner, hold.claim, lambda held: self.queue.fail(held, RAN_TOO_LONG))
             elif self._is_over(hold, look.now_ms):
                 self.completed(look.runner, hold.claim.id, None)
 
