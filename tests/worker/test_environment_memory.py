@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from support.crew import Crew
+from support.http_servers import Serving
 from support.servers import Server
 
 from agentq.coordinator.runs.logs import Logs
@@ -77,6 +78,17 @@ def test_a_run_cannot_read_the_memory_of_its_worker(valkey: Server, make_crew: C
 
     shown = "".join(entry.text for entry in Logs(crew.queue.store).read(run))
     assert [line.rpartition(": ")[2] for line in shown.splitlines()] == ["Permission denied", "Input/output error"]
+
+
+@LINUX
+def test_the_memory_of_a_server_cannot_be_read_by_others_of_its_user(serving: Serving) -> None:
+    assert serving.process is not None
+    reader = ["head", "-c", "1", f"/proc/{serving.process.pid}/mem"]
+    within = ["setpriv", "--bounding-set", "-sys_ptrace"] if os.geteuid() == 0 else []
+
+    done = subprocess.run([*within, *reader], capture_output=True, text=True)
+
+    assert done.stderr.rpartition(": ")[2].strip() == "Permission denied"
 
 
 @LINUX

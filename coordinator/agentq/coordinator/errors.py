@@ -27,6 +27,9 @@ docstring is its message when none is given.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class AgentqError(Exception):
     """Something went wrong in agentq."""
@@ -53,6 +56,15 @@ class NotFound(AgentqError):
 
 class Damaged(AgentqError):
     """What is stored cannot be read."""
+
+
+@contextmanager
+def reading_record(what: str) -> Iterator[None]:
+    """What is read within was stored by scripts: where it has another form, somebody else has written it."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Damaged(f"The record of {what} is damaged ({type(error).__name__}).") from error
 
 
 class Unreachable(AgentqError):

@@ -9,11 +9,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.coordinator.errors import Invalid, Refused
+from agentq.coordinator.security.git_directory import (
+    PASSED_VARIABLES,
+    OwnGitDirectories,
+    build_variables,
+    find_real_checkout,
+)
 from agentq.planning.errors import InvalidPlan, PlanProblem, did_you_mean, quote_value
 from agentq.planning.expand.expanded_plan import ExpandedPlan
 from agentq.planning.model import PlanDefinition, TaskDefinition, WorktreeOptions
@@ -21,19 +26,10 @@ from agentq.planning.read.source_tree import SourceTable, find_position
 
 NO_REPOSITORY = "none"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|[^\s/:]+@?[^\s/:]*:\S+")
-GIT_VARIABLES = {
-    *(
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_COMMON_DIR",
-        "GIT_INDEX_FILE",
-        "GIT_PREFIX",
-        "GIT_NAMESPACE",
-        "GIT_SHALLOW_FILE",
-    ),
-    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS"),
-}
-"""Variables that mean another repository, as within one of its hooks."""
+_KEPT_VARIABLES = frozenset((*PASSED_VARIABLES, "GIT_SSH_COMMAND", "GIT_SSH", "GIT_ASKPASS", "GIT_SSL_CAINFO"))
+"""Of git's variables; others may mean another repository, as within one of its hooks."""
+_IDENTITY_VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
+_own_directories = OwnGitDirectories()
 RUN_BRANCH = "agentq/RUN"
 """What the branch that a run works on is called."""
 GIT_TIMEOUT_S = 30
@@ -137,13 +133,11 @@ def _workspace_flag(whole: ExpandedPlan, name: str) -> bool:
 
 def _find_toplevel(folder: Path) -> Path | None:
     """The checkout that a folder lies in, or the bare repository that it is."""
-    code, out = run_git(folder, "rev-parse", "--is-bare-repository", "--show-toplevel")
-    lines = out.split("\n", 1)
-    if code == 0 and lines[0] == "false" and len(lines) > 1:
-        return Path(lines[1].removesuffix("\n"))
-    code, out = run_git(folder, "rev-parse", "--is-bare-repository", "--absolute-git-dir")
-    lines = out.split("\n", 1)
-    return Path(lines[1].removesuffix("\n")) if code == 0 and lines[0] == "true" else None
+    place = _own_directories.locate(folder)
+    if place is None:
+        run_git(None, "version")
+        return None
+    return place.own if place.is_bare else place.top
 
 
 class _LocalRepository:
@@ -245,7 +239,7 @@ class _LocalRepository:
         for block in out.split("\n\n"):
             said = dict(line.partition(" ")[::2] for line in block.splitlines())
             if "branch" in said:
-                found[said["branch"]] = said["worktree"]
+                found[said["branch"]] = str(find_real_checkout(Path(said["worktree"])))
         return found
 
 
@@ -263,7 +257,7 @@ def _refuses_dirty(whole: ExpandedPlan) -> bool:
 def _remote_repository(whole: ExpandedPlan, address: str, wishes: RepositoryOptions) -> PlanRepository:
     """A repository that git fetches from: what it has is asked of it, if this host can reach it."""
     base = wishes.base or whole.plan.base
-    code, out = run_git(whole.folder, "ls-remote", "--symref", "--", address, "HEAD", *([base] if base else []))
+    code, out = run_git(None, "ls-remote", "--symref", "--", address, "HEAD", *([base] if base else []))
     if code == 0:
         refs = [line.split("\t") for line in out.splitlines()]
         if base is None:
@@ -281,17 +275,31 @@ def has_branch(repository: str, name: str) -> bool:
     return run_git(Path(repository), "show-ref", "--verify", "--quiet", f"refs/heads/{name}")[0] == 0
 
 
-def run_git(folder: Path, *words: str, timeout_s: int = GIT_TIMEOUT_S) -> tuple[int, str]:
-    """Ask git something; its exit code and what it says."""
-    environment = {name: value for name, value in os.environ.items() if name not in GIT_VARIABLES}
-    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    argv: Sequence[str] = ("git", "-C", str(folder), *words)
+def run_git(folder: Path | None, *words: str, timeout_s: int = GIT_TIMEOUT_S) -> tuple[int, str]:
+    """Ask git something, of the repository of a folder or of none; its exit code and what it says."""
+    environment = {name: value for name, value in os.environ.items() if _is_passed(name)}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+    place = _own_directories.locate(folder) if folder is not None and folder.is_dir() else None
+    options = [f"--git-dir={os.devnull if place is None else place.own}"]
+    if place is not None:
+        environment |= build_variables(place, _own_directories.directory(place))
+        options += [f"--work-tree={place.top}"] if place.top else []
     try:
         done = subprocess.run(
-            argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+            ["git", *options, *words],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
         )
     except FileNotFoundError:
         raise Invalid("git is not installed here; a plan with worktrees needs it.") from None
     except subprocess.TimeoutExpired:
         return 124, ""
     return done.returncode, done.stdout.decode(errors="surrogateescape")
+
+
+def _is_passed(name: str) -> bool:
+    return not name.startswith("GIT_") or name in _KEPT_VARIABLES or bool(_IDENTITY_VARIABLES.fullmatch(name))

@@ -1,20 +1,35 @@
 """Nothing that a repository says runs, nothing leads out of it, and nobody is asked anything."""
 
+# Over 400 lines: each way in which a repository could have its will with git, against one trap.
+
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 import shutil
 import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.hostile_repository import HOOKS, configured, list_hostile_keys, list_hostile_settings
 from support.repositories import Depot
 from support.servers import until
-from support.workspaces import Workshop
+from support.workspaces import Job, Workshop
 
 from agentq.coordinator.errors import AgentqError, Invalid, NotFound, Refused
+from agentq.coordinator.security.git_directory import ALLOWED_SETTINGS, GitPlace, OwnGitDirectories, format_settings
+from agentq.planning.repository import _LocalRepository as PlanCheckout
+from agentq.worker.agents.tree_fingerprint import Fingerprint
 from agentq.worker.process import procfs
 from agentq.worker.workspace.git.git_command import LOCAL_TIMEOUT_MS, Git, GitCancellation, GitFailed
-from agentq.worker.workspace.git.safe_config import HARMLESS_VALUES, SafeGitConfig, override_programs
+from agentq.worker.workspace.git.preserved_refs import push_preserved
+from agentq.worker.workspace.git.safe_config import SafeGitConfig
+from agentq.worker.workspace.merge.checkout_update import CheckoutUpdate
+from agentq.worker.workspace.merge.target_branch import TargetBranch
+from agentq.worker.workspace.repair import merge_target
 from agentq.worker.workspace.worktree.retention import list_worktrees
 from agentq.worker.workspace.worktree.worktree import preserve_worktree
 
@@ -33,56 +48,120 @@ def ran(trap: Path) -> str:
     return trace.read_text() if trace.exists() else ""
 
 
-def configured(depot: Depot, trap: Path) -> None:
-    """All that git would run, of which most has an occasion below."""
-    for key in (
-        *("filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "merge.evil.driver", "diff.evil.textconv"),
-        *("diff.evil.command", "diff.external", "core.editor", "core.pager", "core.sshCommand", "core.askPass"),
-        *("sequence.editor", "gpg.program", "credential.helper", "trailer.evil.command", "core.alternateRefsCommand"),
-        *("core.fsmonitor", "remote.origin.uploadpack", "remote.origin.receivepack", "uploadpack.packObjectsHook"),
-    ):
-        depot.git("config", key, str(trap))
-    depot.git("config", "filter.evil.required", "true")
-    depot.git("config", "commit.gpgSign", "true")
-    depot.git("config", "core.hooksPath", str(depot.path / "hooks"))
-    (depot.path / ".git/info/attributes").write_text("*.txt filter=evil merge=evil diff=evil\n")
-    for folder in (depot.path / "hooks", depot.path / ".git/hooks"):
-        folder.mkdir(exist_ok=True)
-        for hook in (
-            "post-checkout",
-            "pre-commit",
-            "commit-msg",
-            "reference-transaction",
-            "post-index-change",
-            "pre-push",
-        ):
-            shutil.copy(trap, folder / hook)
+@pytest.fixture
+def programs(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that git makes programs of."""
+    folder = trap.with_name("programs")
+    folder.mkdir()
+    for name in ("git-merge-evil", "git-remote-evil", "git-evil", "git-credential-evil"):
+        shutil.copy(trap, folder / name)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_nothing_of_a_hostile_repository_runs(depot: Depot, shop: Workshop, trap: Path) -> None:
-    depot.git("clone", "-q", "--bare", ".", "../origin.git")
-    depot.git("remote", "add", "origin", str(depot.path.parent / "origin.git"))
-    depot.git("fetch", "-q", "origin")
-    configured(depot, trap)
+def found(trap: Path) -> tuple[str, list[str]]:
+    """What ran, and what was written where settings point to."""
+    own = {"config", "info", "hooks", *HOOKS}
+    return ran(trap), sorted(path.name for path in trap.with_name("elsewhere").iterdir() if path.name not in own)
 
-    job = shop.begin(depot.path, base="origin/main")
+
+def use_git(job: Job, depot: Depot) -> None:
+    """What a worker does with a worktree, and some more."""
     (job.path / "a.txt").write_text("changed\n")
+    (job.path / "page.md").write_text("x\n")
+    (job.path / "x.dat").write_text("x\n")
     first = job.commit()
-    beside = job.prepared.worktree.git(
-        "commit-tree", f"{first.base}^{{tree}}", "-p", first.base, input="beside\n"
-    ).strip()
     git = job.prepared.worktree.git
+    beside = git("commit-tree", f"{first.base}^{{tree}}", "-p", first.base, input="beside\n").strip()
     git("merge", "-q", "--no-ff", "--no-edit", beside)
     git("log", "-p", "-1")
     git("diff", first.base, "HEAD")
+    git("status", "--porcelain")
+    git("stash", "list")
+    git("cat-file", "--filters", "HEAD:a.txt")
+    target = TargetBranch(job.prepared.worktree.repository.git, "work", "origin", address=None)
+    target.move(target.tip(), first.commit)
+    target.catch_up(target.tip())
     git("push", "-q", "origin", "HEAD:refs/heads/pushed", far=True)
+    git("fetch", "-q", "origin", far=True)
+    CheckoutUpdate(job.prepared.worktree.repository.git, depot.path).follow(
+        depot.head("main"), first.commit, lambda: None
+    )
     (job.path / "b.txt").write_text("more\n")
+    merge_target(job.prepared.worktree, beside)
     preserve_worktree(job.prepared.worktree)
-    job.close()
-    shop.begin(depot.path, "run_2")
+    push_preserved(job.prepared.worktree.repository, job.run)
+    asyncio.run(Fingerprint.of(job.path))
+    asyncio.run(Fingerprint.of(depot.path))
 
-    assert ran(trap) == ""
-    assert depot.git("-c", "core.fsmonitor=false", "cat-file", "blob", f"{first.commit}:a.txt") == "changed"
+
+def test_no_setting_of_git_that_is_named_like_a_program_or_a_file_is_allowed() -> None:
+    listed = subprocess.run(["git", "help", "--config"], capture_output=True, text=True, check=True).stdout.split()
+    words = re.compile(r"(cmd|command|program|helper|tool|editor|pager|driver|hook|file|path|dir|proxy|target|pack)$")
+
+    assert len(listed) > 500
+    assert [key for key in map(str.lower, listed) if ALLOWED_SETTINGS.fullmatch(key) and words.search(key)] == []
+
+
+@pytest.mark.parametrize("key", sorted(list_hostile_keys() - {"extensions.partialClone", "remote.origin.promisor"}))
+def test_a_hostile_setting_is_not_read(depot: Depot, trap: Path, key: str) -> None:
+    """But for addresses, which are compared before anything is pushed, and reached by known protocols only."""
+    name, value = key.format(trap=trap), list_hostile_settings(trap)[key.format(trap=trap)]
+    (depot.path / ".git/config").write_text(format_settings([(name, value)]))
+
+    directory = OwnGitDirectories().directory(GitPlace(depot.path / ".git", depot.path / ".git", depot.path))
+
+    kept = ("url.", "remote.evil.url")
+    assert ((directory / "config").read_text() != "") == key.startswith(kept)
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("who", ["the owner", "an agent"])
+def test_nothing_of_a_hostile_repository_runs(depot: Depot, shop: Workshop, trap: Path, who: str) -> None:
+    depot.git("clone", "-q", "--bare", ".", "../origin.git")
+    depot.git("remote", "add", "origin", str(depot.path.parent / "origin.git"))
+    depot.git("fetch", "-q", "origin")
+    if who == "the owner":
+        configured(depot, trap)
+    job = shop.begin(depot.path, base="origin/main")
+    if who == "an agent":
+        configured(depot, trap, worktree="run_1")
+
+    use_git(job, depot)
+    job.close()
+    shop.begin(depot.path, "run_2", sparse=("x",)).close()
+    with suppress(Invalid, Refused):
+        PlanCheckout(depot.path).check_target("main", update=True)
+    for name in ("main", "nothing"):
+        PlanCheckout(depot.path).commit(name)
+
+    assert found(trap) == ("", [])
+
+
+@pytest.mark.full("takes 5 s")
+def test_a_configuration_that_changes_all_the_time_runs_nothing(depot: Depot, trap: Path) -> None:
+    """An agent of another run of the repository may write at any moment: also after it was looked at, before git is."""
+    configured(depot, trap)
+    file, new = depot.path / ".git/config", depot.path / ".git/config-new"
+    texts = (file.read_text(), file.read_text().partition("[alias]")[0])
+    over = threading.Event()
+
+    def change() -> None:
+        while not over.wait(0.0015):
+            for text in texts:
+                new.write_text(text)
+                new.replace(file)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for number in range(100):
+            (depot.path / "a.txt").write_text(f"{number}\n")
+            Git(depot.path)("add", "-A")
+    finally:
+        over.set()
+        changing.join()
+
+    assert found(trap) == ("", [])
 
 
 def test_git_fetches_nothing_that_a_partial_clone_lacks(depot: Depot, shop: Workshop, trap: Path) -> None:
@@ -97,7 +176,7 @@ def test_git_fetches_nothing_that_a_partial_clone_lacks(depot: Depot, shop: Work
     with pytest.raises(GitFailed):
         Git(depot.path)("cat-file", "blob", blob)
     depot.git("config", "remote.origin.uploadpack", str(trap))
-    with pytest.raises(Refused, match=r"partial clone .* cannot be made harmless"):
+    with pytest.raises(AgentqError):
         shop.begin(depot.path, "run_2")
     assert ran(trap) == ""
     depot.git("config", "--unset", "remote.origin.uploadpack")
@@ -283,28 +362,6 @@ def test_copies_and_links_do_not_lead_out(
         shop.begin(depot.path, copy_files=copies, link_files=links)
     assert list(outside.iterdir()) == []
     assert [each.kind for each in list_worktrees(shop.home)] == ["idle"], "nobody works in it"
-
-
-@pytest.mark.parametrize("pattern", [pattern.pattern for pattern, _ in HARMLESS_VALUES])
-def test_each_setting_that_names_a_program_is_overridden_by_what_the_user_says_or_by_what_does_no_harm(
-    pattern: str,
-) -> None:
-    key = pattern.replace(r".*\.", "x.").replace("\\", "").replace("(x.)?", "")
-    while "(" in key:
-        before, _, rest = key.partition("(")
-        key = f"{before}{rest.partition('|')[0].partition(')')[0]}{rest.partition(')')[2]}"
-    harmless = dict(override_programs([("local", key, "evil")]))[key]
-
-    assert harmless != "evil"
-    assert ("credential.helper", "") in override_programs([("local", "credential.helper", "evil")])
-    if not key.startswith("credential"):
-        assert dict(override_programs([("global", key, "mine"), ("local", key, "evil")]))[key] == "mine"
-        assert key not in dict(override_programs([("local", key, "evil")], trust=True))
-
-
-def test_a_setting_that_cannot_be_overridden_is_refused() -> None:
-    with pytest.raises(Refused, match="cannot be made harmless"):
-        override_programs([("local", "filter.a=b.clean", "evil")])
 
 
 def test_git_is_given_nothing_of_the_workers_and_asks_nobody(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:

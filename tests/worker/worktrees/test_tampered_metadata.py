@@ -12,6 +12,7 @@ from support.repositories import Depot
 from support.workspaces import Workshop
 
 from agentq.coordinator.errors import AgentqError
+from agentq.worker.workspace.git.git_command import Git
 from agentq.worker.workspace.git.git_files import read_text, remove_path, remove_tree
 from agentq.worker.workspace.git.safe_config import SafeGitConfig
 
@@ -121,16 +122,23 @@ def test_a_pipe_as_commondir_holds_nobody_up(depot: Depot) -> None:
     (git_dir / "commondir").unlink()
     os.mkfifo(git_dir / "commondir")
 
-    assert SafeGitConfig()._files(depot.path, git_dir)[0] == git_dir / "config"
+    place = SafeGitConfig().locate(depot.path, git_dir, None)
+
+    assert place is not None
+    assert place.files()[0] == git_dir / "config"
     shutil.rmtree(git_dir)
 
 
-def test_a_configuration_that_cannot_be_read_is_refused_in_a_sentence(
-    depot: Depot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agentq.worker.workspace.git.safe_config.CONFIG_TIMEOUT_S", 0.05)
-    (depot.path / ".git/config").unlink()
-    os.mkfifo(depot.path / ".git/config")
+@pytest.mark.parametrize("name", ["pipe", "folder", "broken"])
+def test_a_configuration_that_cannot_be_read_is_refused_in_a_sentence(depot: Depot, name: str) -> None:
+    path = depot.path / ".git/config"
+    path.unlink()
+    makes: dict[str, Callable[[], object]] = {
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "broken": lambda: path.write_text("[core\n"),
+    }
+    makes[name]()
 
     with pytest.raises(AgentqError, match="cannot be read"):
-        SafeGitConfig().settings(depot.path, depot.path / ".git")
+        Git(depot.path, depot.path / ".git")("status")

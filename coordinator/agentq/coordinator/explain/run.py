@@ -6,6 +6,7 @@ not a proof; a sentence that the next look contradicts was true a moment ago.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from agentq.coordinator.config.settings import Settings
@@ -18,6 +19,7 @@ from agentq.coordinator.explain.agent import (
 )
 from agentq.coordinator.explain.plan import explain_merge_turn, explain_plan_task, explain_skip, format_task
 from agentq.coordinator.model.durations import format_duration, format_iso
+from agentq.coordinator.model.field_types import ENTRY_ID_PATTERN
 from agentq.coordinator.model.ids import id_created_ms, partition_of
 from agentq.coordinator.model.lifecycle import (
     CLASS_BUDGETS,
@@ -186,7 +188,7 @@ class RunExplanation:
         lane = self.store.key(partition, "lane", run.spec.lane)
         ahead = (
             len(self.store.connection.command("XRANGE", lane, first, f"({entry}", "COUNT", RUNS_COUNTED))
-            if entry
+            if re.fullmatch(ENTRY_ID_PATTERN, entry or "")
             else 0
         )
         more = "at least " if ahead == RUNS_COUNTED else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from agentq.coordinator.model.lane import parse_lane
 from agentq.coordinator.model.lifecycle import LIVE_STATES, OutcomeClass, State
 from agentq.coordinator.model.spec import AgentSpending
 from agentq.coordinator.runs.run_record import parse_spending
+from agentq.coordinator.storage.socket_link import parse_script_json
 from agentq.coordinator.storage.store import NamespaceStore
 
 OnFailedPolicy = Literal["skip", "run", "fail-plan"]
@@ -169,7 +169,7 @@ def check_plan_name(name: str, what: str = "a plan") -> str:
 
 
 def _parse_plan(plan: str, told: str, tasks: int, counts: str) -> PlanRecord:
-    fields: dict[str, Any] = json.loads(told)
+    fields: dict[str, Any] = parse_script_json(told)
     by_state = (each.split("=") for each in counts.split())
     return PlanRecord(
         id=plan,

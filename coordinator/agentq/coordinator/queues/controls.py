@@ -7,7 +7,6 @@ room wait in the order of priority and age, and are let in by whoever makes room
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -21,7 +20,7 @@ from agentq.coordinator.errors import Invalid, NotFound, quote_input
 from agentq.coordinator.model.field_types import Label, LimitName, LimitUnits, Name, TimeoutMs, describe_error
 from agentq.coordinator.model.lifecycle import QUEUED_STATES, State
 from agentq.coordinator.storage.connection import CommandArgument
-from agentq.coordinator.storage.socket_link import pairs_to_dict
+from agentq.coordinator.storage.socket_link import pairs_to_dict, parse_script_json
 from agentq.coordinator.storage.store import NamespaceStore
 
 ALL_QUEUES = "*"
@@ -137,8 +136,7 @@ class QueueControls:
         for partition in self.store.partitions():
             flat = self.store.connection.command("HGETALL", self.store.key(partition, key))
             for queue, told in pairs_to_dict(flat).items():
-                at_ms, _, why = told.partition(" ")
-                found[queue] = QueuePause(queue, int(at_ms), why)
+                found[queue] = _parse_pause(queue, told)
         return found
 
     def weigh(self, queue: str, fair_key: str, weight: float) -> None:
@@ -195,7 +193,9 @@ class QueueControls:
             flat = self.store.call("limit/list", partition, *names)
             for at in range(0, len(flat), 4):
                 key, fields, held, waiting = flat[at : at + 4]
-                told = found.setdefault(key, {"key": key, "held": 0, "waiting": 0, **_parse_rate(json.loads(fields))})
+                told = found.setdefault(
+                    key, {"key": key, "held": 0, "waiting": 0, **_parse_rate(parse_script_json(fields))}
+                )
                 told["held"], told["waiting"] = told["held"] + held, told["waiting"] + waiting
         return [_parse_limit(found[key]) for key in sorted(found)]
 
@@ -227,6 +227,14 @@ def warn_unset_limits(flow: QueueControls, keys: Iterable[str]) -> list[str]:
 def _suggest_limit(key: str, known: Iterable[str]) -> str:
     near = get_close_matches(key, list(known), n=1)
     return f"did you mean {near[0]}?" if near else f"`agentq limit set {key} 1` sets it."
+
+
+def _parse_pause(queue: str, told: str) -> QueuePause:
+    """One that is damaged holds all the same."""
+    at_ms, _, why = told.partition(" ")
+    if not at_ms.isdecimal():
+        return QueuePause(queue, 0, "its record is damaged; resume the queue")
+    return QueuePause(queue, int(at_ms), why)
 
 
 def _parse_limit(told: dict[str, Any]) -> LimitRecord:

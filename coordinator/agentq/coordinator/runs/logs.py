@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from agentq.coordinator.bounds import LOG_BYTES
-from agentq.coordinator.errors import NotFound, TryLater, Unreachable
+from agentq.coordinator.errors import NotFound, TryLater, Unreachable, reading_record
 from agentq.coordinator.events.stream import STREAM_START
 from agentq.coordinator.model.ids import partition_of
 from agentq.coordinator.model.lifecycle import TERMINAL_STATES, State
@@ -188,7 +188,8 @@ class Logs:
         state = self.store.connection.command("HGET", self.store.key(partition_of(run_id), "run", run_id), "state")
         if state is None:
             raise NotFound(f"There is no run {run_id}; it may have been forgotten after its time.")
-        return State(state)
+        with reading_record(f"the run {run_id}"):
+            return State(state)
 
     def _key(self, run_id: str) -> str:
         return self.store.key(partition_of(run_id), "log", run_id)

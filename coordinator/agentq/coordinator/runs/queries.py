@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from agentq.coordinator.bounds import LIST_A_CALL, QUEUES_A_CALL, WORKERS_LISTED_A_CALL
-from agentq.coordinator.errors import Damaged, Invalid, NotFound, refusal_error
+from agentq.coordinator.errors import Invalid, NotFound, reading_record, refusal_error
 from agentq.coordinator.model.durations import format_duration
 from agentq.coordinator.model.ids import id_created_ms, partition_of, run_id_prefix
 from agentq.coordinator.model.lifecycle import OutcomeClass, State
@@ -252,10 +252,8 @@ class RunQueries:
 
 
 def _parse_run(run_id: str, fields: dict[str, str]) -> RunRecord:
-    try:
+    with reading_record(f"the run {run_id}"):
         return RunRecord.from_hash(run_id, fields)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"The record of the run {run_id} is damaged ({type(error).__name__}).") from error
 
 
 def _optional_argument(at_ms: int | None) -> CommandArgument:

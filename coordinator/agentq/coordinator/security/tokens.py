@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from agentq.coordinator.bounds import DELAY_MS_MAX, NAME_LENGTH
-from agentq.coordinator.errors import Invalid, NotFound, refusal_error
+from agentq.coordinator.errors import Damaged, Invalid, NotFound, reading_record, refusal_error
 from agentq.coordinator.model.durations import parse_duration_ms
 from agentq.coordinator.model.field_types import Name, describe_error
 from agentq.coordinator.storage.socket_link import pairs_to_dict
@@ -156,7 +156,7 @@ class Tokens:
                 self.store.connection.command("HGETALL", self.store.key(HOME_PARTITION, "token", token))
             )
             if fields:
-                found.append(_parse_record(token, fields))
+                found.append(_parse_listed(token, fields))
         return found
 
     def revoke(self, token: str) -> None:
@@ -221,7 +221,22 @@ def _validate_spec(fields: dict[str, object]) -> TokenSpec:
         raise Invalid(f"The token is not valid: {describe_error(error)}") from error
 
 
+def _parse_listed(token: str, fields: dict[str, str]) -> TokenRecord:
+    """One whose record is damaged is there to be revoked, and good for nothing."""
+    try:
+        return _parse_record(token, fields)
+    except Damaged:
+        nothing: dict[str, Any] = dict.fromkeys(("rate", "expires_at_ms", "used_at_ms"))
+        told = "its record is damaged; revoke it"
+        return TokenRecord(id=token, name=told, kind="client", scopes=(), queues=(), created_at_ms=0, **nothing)
+
+
 def _parse_record(token: str, fields: dict[str, str]) -> TokenRecord:
+    with reading_record(f"the token {token}"):
+        return _read_fields(token, fields)
+
+
+def _read_fields(token: str, fields: dict[str, str]) -> TokenRecord:
     units = fields.get("units")
     return TokenRecord.model_validate(
         {

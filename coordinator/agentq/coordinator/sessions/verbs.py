@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import count
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from zlib import crc32
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from agentq.coordinator.bounds import LIST_A_CALL
-from agentq.coordinator.errors import Invalid, NotFound, quote_input, refusal_error
+from agentq.coordinator.errors import Damaged, Invalid, NotFound, quote_input, reading_record, refusal_error
 from agentq.coordinator.model.agent_options import AgentBudgets
 from agentq.coordinator.model.field_types import ModelName, Name, Text, describe_error
 from agentq.coordinator.model.ids import new_nonce
@@ -27,6 +27,7 @@ from agentq.coordinator.model.spec import AgentSpending
 from agentq.coordinator.runs.queries import RunFilter, RunListPage, RunQueries
 from agentq.coordinator.runs.run_record import parse_spending
 from agentq.coordinator.storage.connection import CommandArgument
+from agentq.coordinator.storage.socket_link import parse_script_json
 from agentq.coordinator.storage.store import NamespaceStore
 
 FIELDS_PER_SESSION = 4
@@ -80,6 +81,8 @@ class SessionListPage:
 
     sessions: list[SessionRecord]
     cursor: str | None
+    damaged: list[str] = field(default_factory=list)
+    """Names of those whose records cannot be read."""
 
 
 class Sessions:
@@ -135,7 +138,7 @@ class Sessions:
         if len(found) > limit:
             found = found[:limit]
             floor = f"{found[-1].used_at_ms} {found[-1].name}"
-        return SessionListPage(found, floor)
+        return SessionListPage(found, floor, sorted(name for shelf in shelves for name in shelf.damaged))
 
     def all(self) -> Iterator[SessionRecord]:
         """Every session, the last used first."""
@@ -193,8 +196,16 @@ class Sessions:
 
     def _read(self, partition: int, before: str, limit: int, *names: str) -> SessionListPage:
         cursor, *flat = self.store.call("session/list", partition, before, limit, *names)
-        found = [_parse_session(*flat[at : at + FIELDS_PER_SESSION]) for at in range(0, len(flat), FIELDS_PER_SESSION)]
-        return SessionListPage(found, cursor or None)
+        found, damaged = list[SessionRecord](), list[str]()
+        for at in range(0, len(flat), FIELDS_PER_SESSION):
+            try:
+                with reading_record(f"the session {flat[at]}"):
+                    found.append(_parse_session(*flat[at : at + FIELDS_PER_SESSION]))
+            except Damaged:
+                if names:
+                    raise
+                damaged.append(flat[at])
+        return SessionListPage(found, cursor or None, damaged)
 
     def _say(self, name: str, reply: str) -> None:
         refused = refusal_error(reply, f"session {name}")
@@ -235,7 +246,7 @@ def _sort_key(session: SessionRecord) -> tuple[int, str]:
 
 
 def _parse_session(name: str, told: str, live: str, turns: int) -> SessionRecord:
-    fields: dict[str, Any] = json.loads(told)
+    fields: dict[str, Any] = parse_script_json(told)
     budgets = fields.pop("budgets", None)
     return SessionRecord.model_validate(
         fields

@@ -8,6 +8,8 @@ more calls of the system for each command, each of which lets another thread of 
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import ssl
 import struct
@@ -71,6 +73,17 @@ def _read_reply(link: SocketLink) -> Any:
 def pairs_to_dict(flat: list[Any]) -> dict[Any, Any]:
     """The fields of a hash, an entry or a map, which servers tell as one flat list of names and values."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def parse_script_json(text: str) -> Any:
+    """What a script tells as JSON. Bytes in it that are no text are shown as `\\xNN`, which JSON does not know."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(_SHOWN_BYTE.sub(r"\1\\\\x", text))
+
+
+_SHOWN_BYTE = re.compile(r"(?<!\\)((?:\\\\)*)\\x")
 
 
 def send_asking(link: SocketLink, words: tuple[CommandArgument, ...]) -> Any:

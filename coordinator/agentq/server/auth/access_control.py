@@ -185,7 +185,11 @@ class AccessControl:
             self._good.popitem(last=False)
         if found.wait_ms:
             raise TooMany(int(found.wait_ms))
-        scopes, bound = frozenset(map(TokenScope, found.scopes.split())), None if found.kind == "client" else shown.id
+        told = found.scopes.split()
+        scopes, bound = (
+            frozenset(each for each in TokenScope if each in told),
+            None if found.kind == "client" else shown.id,
+        )
         return Principal(shown.id, found.name, scopes, tuple(found.queues.split()), bound)
 
     def _of_file(self, text: str) -> Principal | None:

@@ -44,6 +44,7 @@ log = logging.getLogger("agentq.server")
 STATUS_BY_ERROR: dict[type[errors.AgentqError], int] = {
     errors.Invalid: 422,
     errors.NotFound: 404,
+    errors.Damaged: 409,
     errors.NotAllowed: 403,
     errors.Undurable: 504,
     errors.WaitTimedOut: 504,

@@ -125,7 +125,7 @@ def _read_runs(service: ServerService, caller: Principal, asked: RunLookupReques
             answer["refused"][run_id] = problems.build_problem(403, str(refused), kind="denied")
         except (ValueError, KeyError, Damaged):
             told = f"The record of the run {run_id} is damaged."
-            answer["refused"][run_id] = problems.build_problem(500, told, kind="damaged")
+            answer["refused"][run_id] = problems.build_problem(409, told, kind="damaged")
     return answer
 
 

@@ -88,7 +88,11 @@ async def list_sessions(
 
     def look() -> dict[str, Any]:
         shelf = service.sessions.list(limit=limit or PAGE_SIZE, cursor=cursor)
-        return {"sessions": [service.views.session(each) for each in shelf.sessions], "next": shelf.cursor}
+        damaged = {"damaged": shelf.damaged} if shelf.damaged else {}
+        return {
+            "sessions": [service.views.session(each) for each in shelf.sessions],
+            "next": shelf.cursor,
+        } | damaged
 
     return responses.json_response(await service.ask(look))
 

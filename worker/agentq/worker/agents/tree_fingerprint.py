@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentq.worker.workspace.git.git_command import Git, GitFailed
+from agentq.coordinator.errors import AgentqError
+from agentq.coordinator.security.git_directory import OwnGitDirectories, build_variables
+from agentq.worker.workspace.git.git_command import Git
 
 TIMEOUT_S = 60.0
 """For one look at a repository."""
@@ -37,6 +39,7 @@ _SAFE_CONFIG = {
     "status.submoduleSummary": "false",
     "status.renames": "false",
 }
+_own_directories = OwnGitDirectories()
 _NO_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
 _GIT_ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
@@ -96,7 +99,7 @@ def _take_fingerprint(folder: Path, timeout_s: float) -> Fingerprint | None:
         if top is None or Git(top).version() < CONFIG_ENV_VERSION:
             return None
         return _fingerprint_tree(top, timeout_s, _NESTED_MAX)
-    except (OSError, ValueError, GitFailed, subprocess.SubprocessError):
+    except (OSError, ValueError, AgentqError, subprocess.SubprocessError):
         return None
 
 
@@ -160,7 +163,7 @@ def _fingerprint_nested(path: Path, timeout_s: float, nested: int) -> str:
         return "folder"
     try:
         within = _fingerprint_tree(path, timeout_s, nested // 2)
-    except (ValueError, subprocess.SubprocessError):
+    except (ValueError, AgentqError, subprocess.SubprocessError):
         return "broken repository"
     told = repr((within.head, sorted(within.entries.items()), within.more))
     return hashlib.blake2b(told.encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -182,7 +185,7 @@ def _diff_commits(top: Path, old: str, new: str, timeout_s: float) -> list[str]:
             listed = git("ls-tree", "-r", "-z", "--name-only", new if old == "(initial)" else old)
         else:
             listed = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, ValueError, AgentqError, subprocess.SubprocessError):
         return []
     return [path.decode("utf-8", "replace") for path in listed.split(b"\0")[:ENTRIES_MAX] if path]
 
@@ -193,13 +196,17 @@ class _SafeGit:
     def __init__(self, top: Path, timeout_s: float) -> None:
         self._top = top
         self._timeout_s = timeout_s
+        place = _own_directories.locate(top, top / ".git")
+        if place is None:
+            raise ValueError("git finds no repository there")
+        self._place = place
         self._settings = dict(_SAFE_CONFIG)
         self._settings |= {f"filter.{name}.{key}": to for name in self._filters() for key, to in _NO_FILTER.items()}
 
     def __call__(self, *words: str, missing: bool = False) -> bytes:
         """What it prints; with `missing`, nothing is an answer too."""
         done = subprocess.run(
-            ["git", f"--git-dir={self._top / '.git'}", f"--work-tree={self._top}", *words],
+            ["git", f"--git-dir={self._place.own}", f"--work-tree={self._top}", *words],
             cwd=self._top,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
@@ -213,6 +220,7 @@ class _SafeGit:
     def _environment(self) -> dict[str, str]:
         """Settings go by variables: a name with `=` in it would split an argument where it likes."""
         own = {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/"), **_GIT_ENVIRONMENT}
+        own |= build_variables(self._place, _own_directories.directory(self._place))
         own["GIT_CONFIG_COUNT"] = str(len(self._settings))
         for number, (key, value) in enumerate(self._settings.items()):
             own[f"GIT_CONFIG_KEY_{number}"], own[f"GIT_CONFIG_VALUE_{number}"] = key, value

@@ -19,11 +19,22 @@ local function consume_request(key, own, rate)
   return 0
 end
 
+-- Numbers that somebody else has written: such a token is not known, and keeps no other in its call from coming in.
+local function is_damaged(f)
+  for at = 6, 12 do
+    local is_unset = not f[at] or f[at] == '' and at ~= 7 and at < 11
+    local number = not is_unset and (tonumber(f[at]) or -1)
+    if number and not (number >= 0 and number < 2 ^ 53) then return true end
+  end
+  return f[8] and f[8] ~= '' and not ((tonumber(f[9]) or 0) > 0 and tonumber(f[10]))
+end
+
 local reply = {}
 for token, shown in next_row do
   local key = key_token(token)
   local f = call('HMGET', key, 'name', 'kind', 'digest', 'scopes', 'queues', 'expires_at_ms', 'used_at_ms', 'units',
     'per_ms', 'burst', 'room', 'room_at_ms')
+  if is_damaged(f) then f = {} end
   local wait = ''
   if f[3] == shown then
     local own = { f[8], f[9], f[10], f[11] or nil, f[12] or nil }

@@ -21,7 +21,8 @@ from types import MappingProxyType
 from typing import Self
 
 from agentq.coordinator.clock import monotonic_ms
-from agentq.coordinator.errors import AgentqError, Refused
+from agentq.coordinator.errors import AgentqError, Invalid, Refused
+from agentq.coordinator.security.git_directory import GitPlace
 from agentq.worker.output.sanitizer import sanitize_text
 from agentq.worker.workspace.git.safe_config import LOCAL_RECEIVE_PACK, SafeGitConfig, build_command_environment
 from agentq.worker.workspace.git.stale_locks import remove_stale_locks
@@ -149,6 +150,18 @@ class Git:
                 raise
             return None
 
+    def locate(self) -> GitPlace:
+        """The repository that its folder is in; raises `Invalid` where that is in none."""
+        place = self.precautions.locate(self.folder, self.git_dir, self.work_tree)
+        if place is not None:
+            return place
+        try:
+            self("rev-parse")
+        except GitFailed as failed:
+            if "not a git repository" not in failed.said:
+                raise
+        raise Invalid(f"{self.folder} is not in a git repository; begin one with `git init`, or name another.")
+
     def version(self) -> tuple[int, ...]:
         """Of the git that is installed; raises `GitFailed` where that is too old for us."""
         return _read_version(os.environ.get("PATH", os.defpath))
@@ -191,21 +204,18 @@ class Git:
         self, words: Sequence[str], also: Sequence[int], given: bytes, variables: Mapping[str, str], limit_ms: int
     ) -> bytes:
         self.leash.check()
-        code, printed, said = self._run(
-            [*self._argv(), *self.precautions.words(words)], given, variables, limit_ms, words[0]
-        )
+        self.version()
+        place = self.precautions.place(words, self.folder, self.git_dir, self.work_tree)
+        asked = self.precautions.words(words) if place.found else ["rev-parse", "--git-dir"]
+        argv = ["git", *place.options, *asked]
+        code, printed, said = self._run(argv, given, {**variables, **place.variables}, limit_ms, words[0])
+        if not place.found and not code:
+            raise GitFailed(f"git {words[0]} failed: the repository of {self.folder} was changed meanwhile.")
         if code and code not in also:
             self.leash.check()
             text = hide_credentials(said.decode("utf-8", "replace"))
             raise GitFailed(f"git {words[0]} failed: {_format_error(text, code)}", text, code)
         return printed
-
-    def _argv(self) -> list[str]:
-        self.version()
-        place = [f"--git-dir={self.git_dir}"] if self.git_dir else []
-        place += [f"--work-tree={self.work_tree}"] if self.work_tree else []
-        settings = self.precautions.settings(self.folder, self.git_dir)
-        return ["git", *place, *(word for pair in settings for word in ("-c", "=".join(pair)))]
 
     def _variables(self, *, far: bool) -> dict[str, str]:
         return {**build_command_environment(os.environ, far=far, trust=self.precautions.trust), **self.marks}

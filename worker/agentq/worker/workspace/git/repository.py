@@ -17,9 +17,10 @@ from pathlib import Path
 
 from agentq.coordinator.clock import monotonic_ms
 from agentq.coordinator.errors import Invalid, NotFound
+from agentq.coordinator.security.git_directory import read_file_state
 from agentq.worker.workspace.git.git_command import CREDENTIALS, Git, GitFailed, hide_credentials
 from agentq.worker.workspace.git.repository_lock import lock_repository
-from agentq.worker.workspace.git.safe_config import list_user_config, read_file_state
+from agentq.worker.workspace.git.safe_config import list_user_config
 
 ORIGIN_REMOTE = "origin"
 REMOTE_REFS = "refs/remotes/"
@@ -194,15 +195,9 @@ def open_repository(git: Git, path: Path, remote: str = ORIGIN_REMOTE) -> GitRep
 
 def _locate_repository(git: Git, path: Path) -> tuple[Path, Path | None]:
     """The git directory that a path belongs to, and the checkout that it is in."""
-    try:
-        told = git.within(path)("rev-parse", "--is-bare-repository", "--git-common-dir")
-    except GitFailed as failed:
-        if "not a git repository" in failed.said:
-            raise Invalid(f"{path} is not in a git repository; begin one with `git init`, or name another.") from failed
-        raise
-    bare, common = told.splitlines()[:2]
-    folder = (path / common).resolve()
-    if bare == "true":
+    place = git.within(path).locate()
+    folder = place.common.resolve()
+    if place.is_bare:
         return folder, None
     top = next((each for each in (path, *path.parents) if (each / ".git").exists()), None)
     return folder, folder.parent if top is None and folder.name == ".git" else top

@@ -1,20 +1,26 @@
 """What git is not to do, whatever a repository says: run programs, ask questions, sign, or look after itself.
 
-A repository's own configuration is not believed where it names a program: hooks, monitors, filters, drivers, helpers.
-In its place stands what the user's own configuration says, or what does no harm. So LFS works where the user has set it
-up for themselves, as `git lfs install` does; else its pointers stay pointers. With `trust`, the repository is believed.
+Of a repository's own configuration only harmless settings are read; see `git_directory`. What the user has configured
+counts. So LFS works where the user has set it up for themselves, as `git lfs install` does; else its pointers stay
+pointers. With `trust`, the repository is believed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentq.coordinator.errors import Refused
+from agentq.coordinator.security.git_directory import (
+    GitPlace,
+    OwnGitDirectories,
+    build_variables,
+    is_passive,
+    query_git,
+    read_file_state,
+)
 from agentq.worker.workspace.git.git_files import read_text
 
 SAFE_SETTINGS = {
@@ -77,31 +83,6 @@ LOCAL_VARIABLES = frozenset(
 )
 """What goes on to a command that stays on this machine. One that speaks with another gets all but what is agentq's."""
 
-_MERGE_DRIVER = "git merge-file --marker-size=%L %A %O %B"
-_NO_OP_COMMAND = "true"
-HARMLESS_VALUES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE | re.DOTALL), value)
-    for pattern, value in (
-        (r"filter\..*\.(clean|smudge|process)", ""),
-        (r"filter\..*\.required", "false"),
-        (r"merge\..*\.driver", _MERGE_DRIVER),
-        (r"diff\..*\.textconv", "cat"),
-        (r"diff\.(external|.*\.command)", _NO_OP_COMMAND),
-        (r"core\.(askpass|alternaterefscommand|editor)", _NO_OP_COMMAND),
-        (r"core\.sshcommand", SSH_COMMAND),
-        (r"sequence\.editor", _NO_OP_COMMAND),
-        (r"gpg\.(.*\.)?(program|defaultkeycommand)", _NO_OP_COMMAND),
-        (r"credential\.(.*\.)?helper", ""),
-        (r"remote\..*\.vcs", "none"),
-        (r"trailer\..*\.(command|cmd)", _NO_OP_COMMAND),
-        (r"submodule\..*\.update", "checkout"),
-        (r"hook\..*\.command", _NO_OP_COMMAND),
-        (r"protocol\..*\.allow", "never"),
-        (r"lfs\.customtransfer\..*\.path", _NO_OP_COMMAND),
-        (r"lfs\.extension\..*\.(clean|smudge)", "cat"),
-    )
-)
-"""Settings that name a program, and what stands in place of those that are a repository's; see also `SETTINGS`."""
 REMOTE_PROGRAMS = {
     **dict.fromkeys(("fetch", "ls-remote"), "--upload-pack=git-upload-pack"),
     "push": "--receive-pack=git-receive-pack",
@@ -112,18 +93,23 @@ LOCAL_RECEIVE_PACK = (
     "-c receive.denyCurrentBranch=refuse -c receive.autogc=false receive-pack"
 )
 """For a push to a path: that repository's configuration names programs, too, and no setting given here reaches it."""
-_UPLOAD_PACK_KEY = re.compile(r"remote\..*\.uploadpack", re.DOTALL)
-_PARTIAL_CLONE_KEY = re.compile(r"extensions\.partialclone|remote\..*\.promisor", re.DOTALL)
-"""Git fetches what is missing by itself there, and gives that fetch no option."""
-_CREDENTIAL_HELPER_KEY = re.compile(r"credential\.(.*\.)?helper", re.IGNORECASE | re.DOTALL)
-"""Of these there may be several, all of which count."""
-_INCLUDE_PREFIXES = ("include.", "includeif.")
+_USER_SETTING = re.compile(r"protocol\..*|core\.sshcommand", re.DOTALL)
+"""What is set for each command, unless the user says otherwise."""
+_SPARSE_COMMAND = "sparse-checkout"
+_WRITING_COMMANDS = frozenset(("submodule", _SPARSE_COMMAND))
+"""They write settings for the commands that they start."""
 
 CACHE_MAX = 1_000
-CONFIG_TIMEOUT_S = 60
 
-FileState = tuple[int, int, int, int]
-"""Of a file: enough to see that it has not changed; when its content was changed last, nobody can make up."""
+
+@dataclass(frozen=True, slots=True)
+class CommandPlace:
+    """What a command is told of where it is, beside the folder."""
+
+    options: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    found: bool = True
+    """Whether there is a repository; where there is none, git is to say so."""
 
 
 @dataclass(slots=True)
@@ -133,57 +119,56 @@ class SafeGitConfig:
     trust: bool = False
     """Whether the repository's hooks and programs may run."""
     sign: bool = False
-    _known: dict[tuple[tuple[Path, FileState], ...], list[tuple[str, str]]] = field(default_factory=dict)
-    _folders: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
+    _directories: OwnGitDirectories = field(default_factory=OwnGitDirectories)
+    _known: dict[object, list[tuple[str, str]]] = field(default_factory=dict)
 
-    def settings(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
-        """For a command in a folder, in order: of one name the last counts."""
+    def place(self, words: Sequence[str], folder: Path, git_dir: Path | None, work_tree: Path | None) -> CommandPlace:
+        """Where a command of git finds its repository, and the settings that count; of one name the last does."""
+        if self.trust or is_passive(words):
+            said = GitPlace(git_dir, git_dir, work_tree) if git_dir else None
+            return CommandPlace((*_build_options(said), *_as_options(self._fixed() + self._trusted(folder, git_dir))))
+        place = self.locate(folder, git_dir, work_tree)
+        if place is None:
+            return CommandPlace(found=False)
+        directory = self._directories.directory(
+            place, apart=words[0] in _WRITING_COMMANDS, sparse=words[0] == _SPARSE_COMMAND
+        )
+        settings = self._fixed() + self._of_user(place, build_variables(place, directory))
+        return CommandPlace((*_build_options(place), *_as_options(settings)), build_variables(place, directory))
+
+    def locate(self, folder: Path, git_dir: Path | None, work_tree: Path | None) -> GitPlace | None:
+        """The repository of a folder, or the one that is said."""
+        if git_dir is None:
+            return self._directories.locate(folder)
+        return GitPlace(git_dir, Path(os.path.normpath(_find_common_dir(git_dir))), work_tree)
+
+    def _fixed(self) -> list[tuple[str, str]]:
         settings = [
-            (key, value)
-            for key, value in (SAFE_SETTINGS | PROTOCOL_SETTINGS).items()
-            if not (self.trust and key in TRUSTED_SETTINGS)
+            (key, value) for key, value in SAFE_SETTINGS.items() if not (self.trust and key in TRUSTED_SETTINGS)
         ]
-        if self.sign:
-            settings += [(key, "true") for key in SIGNING_SETTINGS]
-        return settings + self._of_repository(folder, git_dir)
+        return settings + [(key, "true") for key in SIGNING_SETTINGS if self.sign]
+
+    def _trusted(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
+        """Of a repository that is trusted, what it says counts as if the user had said it."""
+        place = self.locate(folder, git_dir, None) if self.trust else None
+        return [] if place is None else self._of_user(place, {})
+
+    def _of_user(self, place: GitPlace, variables: Mapping[str, str]) -> list[tuple[str, str]]:
+        """What the user's own configuration has a say in; looked at again when that has changed."""
+        files = (*place.files(), *list_user_config()) if self.trust else list_user_config()
+        looks = (place.own, *variables.values(), *map(read_file_state, files))
+        if looks not in self._known:
+            words = ("config", "-z", "--show-scope", "--list")
+            told = query_git(*words, folder=place.own, git_dir=place.own, variables=variables) or b""
+            if len(self._known) >= CACHE_MAX:
+                self._known.clear()
+            self._known[looks] = choose_user_settings(_parse_entries(told), trust=self.trust)
+        return self._known[looks]
 
     def words(self, words: Sequence[str]) -> list[str]:
         """A command with the options that it needs to be harmless."""
         option = REMOTE_PROGRAMS.get(words[0])
         return list(words) if option is None or self.trust else [words[0], option, *words[1:]]
-
-    def _of_repository(self, folder: Path, git_dir: Path | None) -> list[tuple[str, str]]:
-        """What its configuration makes necessary; looked at again when that has changed."""
-        own = _read_file_states(self._files(folder, git_dir))
-        looks = (*own, *_read_file_states(list_user_config()))
-        if own and looks in self._known:
-            return self._known[looks]
-        listed = _query_git(folder, git_dir, "config", "-z", "--show-scope", "--list")
-        if listed is None:
-            return []  # no repository, or a broken one: git itself will say so
-        entries = list(_parse_entries(listed))
-        settings = override_programs(entries, trust=self.trust)
-        if own and not any(
-            name.startswith(_INCLUDE_PREFIXES) for scope, name, _ in entries if not _is_user_scope(scope)
-        ):
-            if len(self._known) >= CACHE_MAX:
-                self._known.clear()
-            self._known[looks] = settings
-        return settings
-
-    def _files(self, folder: Path, git_dir: Path | None) -> tuple[Path, ...]:
-        """Where the configuration of a repository stands; nothing where there is none."""
-        if git_dir is not None:
-            return _list_config_files(git_dir, _find_common_dir(git_dir))
-        if folder not in self._folders:
-            told = _query_git(folder, git_dir, "rev-parse", "--absolute-git-dir", "--git-common-dir")
-            if told is None:
-                return ()
-            if len(self._folders) >= CACHE_MAX:
-                self._folders.clear()
-            own, common = (folder / os.fsdecode(line) for line in told.splitlines()[:2])
-            self._folders[folder] = _list_config_files(own, common)
-        return self._folders[folder]
 
 
 def list_user_config() -> tuple[Path, ...]:
@@ -194,51 +179,30 @@ def list_user_config() -> tuple[Path, ...]:
     return home / ".gitconfig", Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "git", "config")
 
 
-def _list_config_files(git_dir: Path, common: Path) -> tuple[Path, ...]:
-    common = Path(os.path.normpath(common))
-    return common / "config", common / "config.worktree", git_dir / "config.worktree"
-
-
 def _find_common_dir(git_dir: Path) -> Path:
     """The git directory that a worktree's has in common with the others of its repository."""
     return git_dir / read_text(git_dir / "commondir").strip()
 
 
-def override_programs(entries: Iterable[tuple[str, str, str]], *, trust: bool = False) -> list[tuple[str, str]]:
-    """What overrides the programs that a repository's settings name; raises `Refused` where that cannot be done."""
-    own: dict[str, str] = {}
-    helpers: list[tuple[str, str]] = []
-    foreign: dict[str, str] = {}
-    fetched_by_itself: list[str] = []
-    for scope, key, value in entries:
-        if trust or _is_user_scope(scope):
-            own[key] = value
-            helpers += [(key, value)] if _CREDENTIAL_HELPER_KEY.fullmatch(key) else []
-        elif (harmless := _find_harmless_value(key)) is not None:
-            foreign[key] = harmless
-        elif _UPLOAD_PACK_KEY.fullmatch(key) or _PARTIAL_CLONE_KEY.fullmatch(key):
-            fetched_by_itself.append(key)
-    program = next(filter(_UPLOAD_PACK_KEY.fullmatch, fetched_by_itself), None)
-    if program is not None and any(map(_PARTIAL_CLONE_KEY.fullmatch, fetched_by_itself)):
-        raise Refused(
-            f"The repository is a partial clone and has the setting {program[:80]!r}, which cannot be made harmless; "
-            "remove that."
-        )
-    for key in foreign:
-        if "=" in key:
-            raise Refused(f"The repository has the setting {key[:80]!r}, which cannot be made harmless; remove it.")
-    settings = [
-        (key, own.get(key, harmless)) for key, harmless in foreign.items() if not _CREDENTIAL_HELPER_KEY.fullmatch(key)
-    ]
-    if any(_CREDENTIAL_HELPER_KEY.fullmatch(key) for key in foreign):
-        settings += [("credential.helper", ""), *helpers]  # a blank one ends the list, and it begins again
-    settings += [(key, own.get(key, value)) for key, value in PROTOCOL_SETTINGS.items() if key != "protocol.ext.allow"]
-    return settings if "core.sshcommand" in own else [*settings, ("core.sshCommand", SSH_COMMAND)]
+def choose_user_settings(entries: Iterable[tuple[str, str, str]], *, trust: bool = False) -> list[tuple[str, str]]:
+    """By which protocols and with which ssh another repository is reached: as the user says, or as we do."""
+    own = {
+        key: value
+        for scope, key, value in entries
+        if (trust or _is_user_scope(scope)) and _USER_SETTING.fullmatch(key) and "=" not in key
+    }
+    settings = {**PROTOCOL_SETTINGS, **own, "protocol.ext.allow": "never"}
+    return [*settings.items(), *([("core.sshCommand", SSH_COMMAND)] if "core.sshcommand" not in own else [])]
 
 
-def _find_harmless_value(key: str) -> str | None:
-    """What stands in place of a repository's setting; None where that may stay."""
-    return next((harmless for pattern, harmless in HARMLESS_VALUES if pattern.fullmatch(key)), None)
+def _build_options(place: GitPlace | None) -> tuple[str, ...]:
+    if place is None:
+        return ()
+    return (f"--git-dir={place.own}", *([f"--work-tree={place.top}"] if place.top else []))
+
+
+def _as_options(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(word for pair in settings for word in ("-c", "=".join(pair)))
 
 
 def build_command_environment(inherited: Mapping[str, str], *, far: bool, trust: bool = False) -> dict[str, str]:
@@ -261,35 +225,3 @@ def _parse_entries(listed: bytes) -> Iterable[tuple[str, str, str]]:
     for scope, entry in zip(words[::2], words[1::2], strict=False):
         key, _, value = entry.partition("\n")
         yield scope, key, value
-
-
-def _query_git(folder: Path, git_dir: Path | None, *words: str) -> bytes | None:
-    """What runs nothing and needs no precautions."""
-    place = [f"--git-dir={git_dir}"] if git_dir else []
-    try:
-        done = subprocess.run(
-            ["git", *place, *words],
-            cwd=folder,
-            env=build_command_environment(os.environ, far=False),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=CONFIG_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise Refused(f"The configuration of {git_dir or folder} cannot be read: git did not end in time.") from None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _read_file_states(files: Iterable[Path]) -> tuple[tuple[Path, FileState], ...]:
-    """Of those that there are."""
-    return tuple((file, look) for file in files if (look := read_file_state(file)) is not None)
-
-
-def read_file_state(file: Path) -> FileState | None:
-    """How a file looks; None if there is none."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

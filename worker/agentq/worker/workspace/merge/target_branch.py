@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.coordinator.errors import Refused
+from agentq.coordinator.security.git_directory import find_real_checkout
 from agentq.worker.workspace.git.git_command import Git, GitFailed
 from agentq.worker.workspace.merge.rebase import format_trailer
 
@@ -71,7 +72,8 @@ class TargetBranch:
             name, commit, checkout = line.split("\0")
             if name == self.ref:
                 # A bare repository stands on a branch, too, and has no files that could be behind it.
-                return commit, Path(checkout) if checkout and (Path(checkout) / ".git").exists() else None
+                place = find_real_checkout(Path(checkout)) if checkout else None
+                return commit, place if place is not None and (place / ".git").exists() else None
         return None, self._unborn()
 
     def _unborn(self) -> Path | None:
@@ -79,7 +81,7 @@ class TargetBranch:
         for block in self.git("worktree", "list", "--porcelain").split("\n\n"):
             lines = block.splitlines()
             if f"branch {self.ref}" in lines:
-                return Path(lines[0].removeprefix("worktree "))
+                return find_real_checkout(Path(lines[0].removeprefix("worktree ")))
         return None
 
     def _there(self) -> str | None:

@@ -201,12 +201,14 @@ def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest
     with repository.locked() as git:
         had = _preserve_branch(repository, wanted)
         try:
+            (repository.common / "worktrees").mkdir(exist_ok=True)
             git("worktree", "add", "-q", "--no-checkout", *where, str(path), wanted.commit, patient=True)
-            git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip())
+            git_dir = Path((path / ".git").read_text().removeprefix("gitdir: ").strip()).resolve()
             note = WorktreeRecord(
                 path=path, common=repository.common, git_dir=git_dir, repository=hide_credentials(wanted.asked)
             )
             worktree = Worktree(repository, note).noted(**_build_record_fields(wanted))
+            repair_git_link(worktree)
         except BaseException:
             roll_back(git, path)
             if wanted.branch and not had:
@@ -216,6 +218,7 @@ def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest
     try:
         if wanted.sparse:
             with repository.locked() as git:  # it writes the repository's configuration
+                _allow_own_settings(git)
                 inside = git.within(path, git_dir)
                 inside("sparse-checkout", "set", "--stdin", input="".join(f"{each}\n" for each in wanted.sparse))
         worktree.git("reset", "-q", "--hard", patient=True)
@@ -224,6 +227,17 @@ def _add_worktree(repository: GitRepository, path: Path, wanted: WorktreeRequest
         remove_worktree(worktree, wanted.commit)
         raise
     return worktree
+
+
+def _allow_own_settings(git: Git) -> None:
+    """Let worktrees have settings of their own. That a repository is bare becomes one of its own folder alone."""
+    shared = ("config", "--file", str(git.folder / "config"))
+    if git.answers(*shared, "--type=bool", "--get", "extensions.worktreeConfig") == "true":
+        return
+    if git.answers(*shared, "--type=bool", "--get", "core.bare") == "true":
+        git("config", "--file", str(git.folder / "config.worktree"), "core.bare", "true", patient=True)
+        git(*shared, "--unset", "core.bare", patient=True)
+    git(*shared, "extensions.worktreeConfig", "true", patient=True)
 
 
 def _build_record_fields(wanted: WorktreeRequest) -> dict[str, object]:
