@@ -35,19 +35,31 @@ def sign_pickle(value: Any, path: str) -> str:
 
 def is_signed_pickle(text: str) -> bool:
     """Whether it is the text of a pickle, which never begins otherwise."""
-    return text.startswith('{"$pickle"') and set(json.loads(text)) == PICKLE_KEYS
+    return text.startswith('{"$pickle"') and set(_parse_record(text)) == PICKLE_KEYS
+
+
+def _parse_record(text: str) -> dict[str, Any]:
+    """What stands in a text; nothing where that is no record, or one within more others than can be read."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def load_signed_pickle(text: str, path: str) -> Any:
     """The value of a signed pickle. Nothing is unpickled before its signature was found right."""
     keys = _read_keys(path)
     try:
-        record = json.loads(text)
-        body, signature = base64.b64decode(record["$pickle"], validate=True), str(record["hmac"])
+        record = _parse_record(text)
+        body, signature = (
+            base64.b64decode(record["$pickle"], validate=True),
+            str(record["hmac"]).encode(errors="surrogatepass"),
+        )
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         raise Invalid(f"What came for {path} is not a signed pickle.") from error
     # All keys are tried, so that the time tells nothing of which one fits.
-    matches = [hmac.compare_digest(_compute_signature(key, path, body), signature) for key in keys]
+    matches = [hmac.compare_digest(_compute_signature(key, path, body).encode(), signature) for key in keys]
     if not any(matches):
         raise NotAllowed(f"The pickle for {path} has no signature by a key of {KEY_VARIABLE}; it was not opened.")
     return pickle.loads(body)
