@@ -16,6 +16,7 @@ from agentq.coordinator.model.workspace import WorkspaceSpec
 from agentq.coordinator.runs.children import AttemptChildren
 from agentq.coordinator.runs.merge_progress import MergeProgress
 from agentq.coordinator.runs.verbs import Claim
+from agentq.coordinator.sessions.verbs import Sessions
 from agentq.coordinator.token_context import use_token
 
 AGENT = {"kind": "agent", "agent": "claude", "prompt": "x", "argv": ()}
@@ -161,6 +162,16 @@ def test_a_child_may_work_in_the_worktree_that_its_parent_works_in(world: World)
     bear(world, claim, cwd=f"{tree}/web")
     with pytest.raises(NotAllowed, match="cwd is in"):
         bear(world, claim, cwd="/home/me/worktrees/shop/other")
+
+
+@pytest.mark.parametrize("folder", [None, "/srv/shop"])
+def test_a_child_of_a_turn_works_in_the_folder_of_the_conversation(world: World, folder: str | None) -> None:
+    Sessions(world.store).new("chat", "claude", cwd=folder)
+    claim = held(world, session="chat")
+
+    bear(world, claim, cwd=folder)
+    with world.unchanged(), pytest.raises(NotAllowed, match="cwd is in" if folder else "no cwd"):
+        bear(world, claim, cwd="/srv/other")
 
 
 def test_generations_come_to_an_end_and_a_superseded_attempt_has_no_more_children(world: World) -> None:

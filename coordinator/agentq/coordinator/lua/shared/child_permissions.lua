@@ -124,8 +124,8 @@ local function refuse_agent_options(own, child)
   return refuse_budgets(mine.budgets or {}, turn.budgets or {})
 end
 
-local function is_within(folder, base)
-  local bare = string.gsub(base, '/+$', '')
+local function is_within(folder, outer)
+  local bare = string.gsub(outer, '/+$', '')
   if string.find('/' .. folder .. '/', '/../', 1, true) then return false end
   return folder == bare or string.sub(folder, 1, #bare + 1) == bare .. '/'
 end
@@ -144,15 +144,15 @@ local function refuse_folder(id, parent, own, child)
     return nil
   end
   if own.kind ~= 'agent' or (own.turn or {}).permissions == 'full' then return nil end
-  local base = own.cwd
+  local outer = own.cwd
   if own.workspace then
-    base = worktree_of(id, parent)
-    if not base then return 'it has the workspace of its parent' end
+    outer = worktree_of(id, parent)
+    if not outer then return 'it has the workspace of its parent' end
   elseif parent.turn then
-    base = base or non_empty(call('HGET', key_session(parent.turn), 'cwd') or '')
+    outer = outer or non_empty(call('HGET', key_session(parent.turn), 'cwd') or '')
   end
-  if base and not is_within(child.cwd or '', base) then return 'its cwd is in that of its parent, ' .. base end
-  if not base and child.cwd then return 'it has no cwd, as its parent has none' end
+  if outer and not is_within(child.cwd or '', outer) then return 'its cwd is in that of its parent, ' .. outer end
+  if not outer and child.cwd then return 'it has no cwd, as its parent has none' end
 end
 
 local function refuse_environment(own, child)
