@@ -6,7 +6,11 @@ from typing import Any
 
 from simulation.heard import Heard, door_of
 from simulation.life import Life
+from simulation.rights import fields_beyond
 from simulation.room import Room
+
+from agentq.coordinator.bounds import GENERATIONS
+from agentq.coordinator.model.spec import RunSpec
 
 WORKERS_WORDS = {
     "attempt/start",
@@ -70,6 +74,10 @@ class Answers(Room):
         """A turn was refused; see `talks`."""
         raise NotImplementedError
 
+    def bounds_of(self, life: Life) -> RunSpec:
+        """What a run has for its children; see `talks`."""
+        raise NotImplementedError
+
     def refused_task(self, door: dict[str, Any], word: str, other: str) -> None:
         """A task was refused; see `projects`."""
         raise NotImplementedError
@@ -95,9 +103,11 @@ class Answers(Room):
     # ---- submit, cancel, requeue, wake
 
     def _answer_run_submit(self, heard: Heard) -> None:
-        for (run, _, spec, text), reply in zip(heard.rows, heard.reply, strict=True):
+        for (run, lane, spec, text), reply in zip(heard.rows, heard.reply, strict=True):
             word, _, other = reply.partition(" ")
             door, life = door_of(text), self.runs.get(run)
+            if "fence" in door and (life is None or run in heard.changed):
+                self._judge_child(Life(run, lane, spec, door, "", None, None, open=False), reply)
             if word == "ok":
                 assert life is not None, f"{run} was acknowledged, and is not there"
                 assert life.spec == spec
@@ -126,6 +136,50 @@ class Answers(Room):
                 assert other == holder or (not holder and other == taken and until > heard.now), f"{run}: {reply}"
                 may_wait = door.get("if_live") in ("replace", "follow", "debounce")
                 assert not holder or not may_wait or self.runs[holder].attempt, f"{other} is not replaced by {run}"
+
+    def _judge_child(self, child: Life, reply: str) -> None:
+        """A child that is new, and that an attempt asked for: refused, or not, by the rule for children."""
+        parent, found = self.runs.get(child.door["parent"]), list[str]()
+        if parent is None or not parent.held or parent.fence != child.door["fence"]:
+            expected = "disowned"
+        elif self._is_too_deep(parent):
+            expected = "deep"
+        else:
+            kin = {life.id for life in self.runs.values() if life.door.get("parent") == parent.id}
+            found = fields_beyond(self.bounds_of(parent), child.asked, kin.__contains__)
+            expected = "beyond" if found else ""
+        word = reply.partition(" ")[0]
+        refused = word if word in ("disowned", "deep", "beyond") else ""
+        assert refused == expected, f"{child.id} of {parent and parent.line}: {reply}, not {expected!r} for {found}"
+
+    def _is_too_deep(self, life: Life | None) -> bool:
+        """Whether so many generations are above a run that it has no children."""
+        for _ in range(GENERATIONS):
+            above = life.door.get("parent") if life is not None else None
+            if above is None:
+                return False
+            life = self.runs.get(above)
+        return True
+
+    def reach_of(self, heard: Heard, door: dict[str, Any]) -> str:
+        """The queues whose results a new run may be given: those of who asks, and of its parent if an attempt does."""
+        parent = self.runs.get(door["parent"]) if "fence" in door else None
+        return (parent.reach if parent is not None else "") or heard.reach
+
+    def readable_by(self, run: str) -> list[str]:
+        """The queues whose results a run may be given; empty for all."""
+        life = self.runs.get(run)
+        return [*life.reach.split(), life.queue] if life is not None and life.reach else []
+
+    def answer_run_read_results(self, heard: Heard) -> None:
+        for (run,), told in zip(heard.rows, heard.reply, strict=True):
+            life, queues = self.runs.get(run), heard["queues"].split()
+            if life is None:
+                assert told == [], f"{told} of a run that is not there"
+            elif queues and life.queue not in queues:
+                assert told == f"out_of_reach {life.queue}", f"{life.line} is not for {queues}: {told}"
+            else:
+                assert dict(zip(told[::2], told[1::2], strict=True))["state"] == life.state, f"{life.line}: {told}"
 
     def take_key(self, heard: Heard, life: Life) -> None:
         """A new run takes its dedupe key, or its place behind the run that has begun and has the key."""

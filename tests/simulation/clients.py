@@ -80,7 +80,7 @@ class Clients:
 
     def submit(self) -> None:
         chance, queue = self.sim.chance, self.sim.queue
-        if self._crowded():
+        if self.is_crowded:
             return
         if chance.random() < 0.15:
             specs, ids = [self._spec(), self._spec()], [self.sim.run_id(), self.sim.run_id()]
@@ -91,7 +91,7 @@ class Clients:
 
     def open(self) -> None:
         """A submit in several calls, of which only the first is made now."""
-        if self._crowded():
+        if self.is_crowded:
             return
         parents = self._some_runs(3)
         run, spec = self.sim.run_id(), RunSpec(kind="command", argv=("true",), keep_ms=60_000)
@@ -162,7 +162,7 @@ class Clients:
     def task(self) -> None:
         """One more task of a plan, which needs some of those that it has."""
         chance, run = self.sim.chance, self.sim.run_id()
-        if self._crowded():
+        if self.is_crowded:
             return
         for plan in self._some_plan():
             tasks = list(self.sim.model.plans[plan].tasks.values())
@@ -184,7 +184,8 @@ class Clients:
     def begin(self) -> None:
         chance, operation = self.sim.chance, self.sim.nonce()
         name, fork = chance.choice(SESSIONS), chance.choice((None, None, "s1"))
-        self.say(lambda: self.sim.sessions.new(name, "claude", fork=fork, operation=operation))
+        folder = "web" if name == "s2" else None
+        self.say(lambda: self.sim.sessions.new(name, "claude", cwd=folder, fork=fork, operation=operation))
 
     def close(self) -> None:
         name, cancel = self.sim.chance.choice(SESSIONS), self.sim.chance.random() < 0.5
@@ -212,7 +213,8 @@ class Clients:
         weight = self.sim.chance.choice((1, 0.5, 3))
         self.say(lambda: self.sim.flow.weigh("default", "x", weight))
 
-    def _crowded(self) -> bool:
+    @property
+    def is_crowded(self) -> bool:
         runs = self.sim.model.runs
         return len(runs) >= KNOWN_MOST or sum(not life.ended for life in runs.values()) >= LIVE_MOST
 

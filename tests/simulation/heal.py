@@ -37,6 +37,7 @@ LASTING = {
     "limits",
     "limit",
     "fair_weights",
+    "made_by_token",
 }
 LASTING |= {"duty_wakeup", "duty_owner"}  # the keeper's time to live is the server's own, which does not pass here
 
@@ -77,7 +78,7 @@ def heal(sim: Simulator) -> None:
 
 def _healer(host: str) -> WorkerIdentity:
     """A worker of everything that goes to a host."""
-    labels = {"gpu": "1", "host": host, "agent.claude": "ready"}
+    labels = {"gpu": "1", "host": host, "agent.claude": "ready", "agent.codex": "ready"}
     return WorkerIdentity(id=f"{NAME}-{host}", queues=("default", "slow"), labels=labels, slots=10)
 
 

@@ -38,7 +38,10 @@ class Heard:
         header = SCRIPTS[script].header
         self.script = script
         self.reply = reply
-        self.now = int(words[0])
+        told, _, asks = str(words[0]).partition(" ")
+        self.now = int(told)
+        self.reach = asks.partition(" ")[2]
+        """The queues that the token of whoever asks is good for; empty for all."""
         self.verbs = header.verbs
         first = len(header.arguments) + 1
         self._arguments = dict(zip(header.arguments, words[1:first], strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentq.coordinator import bounds
 from agentq.coordinator.model.lifecycle import CLASS_BUDGETS, OutcomeClass
+from agentq.coordinator.model.spec import RunSpec, parse_spec
 
 TERMINAL = frozenset({"completed", "failed", "cancelled", "skipped"})
 HELD = frozenset({"claimed", "running"})
@@ -47,6 +48,8 @@ class Life:
     taken_until: int = 0
     put_off_since: int = 0
     operation: str = ""
+    reach: str = ""
+    """The queues whose results it may be given, beside its own; empty for all."""
     in_line: bool = False
     reserved: bool = False
     needs: set[str] = field(default_factory=set)
@@ -79,10 +82,19 @@ class Life:
     def line(self) -> str:
         return f"{self.id} {self.state} {self.attempt} {self.fence} {self.worker}"
 
+    @property
+    def queue(self) -> str:
+        return self.lane.partition(":")[0]
+
+    @property
+    def asked(self) -> RunSpec:
+        """Its spec, read back."""
+        return parse_spec(self.spec if isinstance(self.spec, str) else self.spec.decode(), self.lane)
+
     def keys(self, implied: Iterable[str]) -> list[str]:
         """What it needs room under, where those limits apply that nobody names."""
         own = self.door.get("limits", "").split()[::2]
-        return [*own, *(key for key in implied if key in ("global", "queue:" + self.lane.split(":")[0]))]
+        return [*own, *(key for key in implied if key in ("global", f"queue:{self.queue}"))]
 
     @property
     def family_met(self) -> bool:

@@ -136,6 +136,7 @@ class Model(Projects):
         patience = OPEN_MS if "open" in door else door.get("expires_ms")
         until = None if patience is None else heard.now + patience
         life = Life(run, lane, spec, door, event.state, due_at, until, open="open" in door, begun_at=heard.now)
+        life.reach = self.reach_of(heard, door)
         for parent in door.get("after", ()):
             self.wait_for(life, parent)
         self.take_key(heard, life)

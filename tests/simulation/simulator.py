@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from simulation.clients import Clients
+from simulation.families import Families
 from simulation.heal import heal
 from simulation.heard import Event, Heard, events_of
 from simulation.model import UNHEARD, Model
@@ -80,7 +81,7 @@ class Simulator:
         self.kept: Model | None = None
         self.known: list[str] = []
         self.delivered: set[tuple[str, str]] = set()
-        self.clients = Clients(self)
+        self.clients, self.families = Clients(self), Families(self)
         self.workers: list[Worker] = []
         self.born = 0
         self.step, self.said, self.doing = 0, 0, "begins"
@@ -143,6 +144,10 @@ class Simulator:
 
     def _do_something(self) -> None:
         """One action; where it finds nothing to do, another, a few times at the most."""
+        if self.families.wants_to_act:
+            self.doing = "families"
+            self.families.act()
+            return
         said = self.said
         for _ in range(TRIES):
             action = self.pick(STEPS)

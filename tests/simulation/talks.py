@@ -10,6 +10,8 @@ from simulation.heard import Heard
 from simulation.life import Life
 from simulation.waits import Waits
 
+from agentq.coordinator.model.spec import RunSpec
+
 SUMS = 6
 
 
@@ -23,6 +25,7 @@ class Talk:
     stays: str = ""
     carried_of: str = ""
     carried: str = ""
+    cwd: str = ""
     sums: list[int] = field(default_factory=lambda: [0] * SUMS)
     line: list[str] = field(default_factory=list)
     """The turns that have not ended, the first first."""
@@ -76,6 +79,12 @@ class Talks(Waits):
             assert talk is not None
             assert talk.state == "closed", f"{session} is open"
 
+    def bounds_of(self, life: Life) -> RunSpec:
+        """What a run has for its children: what it was asked for, in the folder of its conversation if in no other."""
+        own = life.asked
+        folder = self.sessions[life.door["session"]].cwd if "turn" in life.door and own.workspace is None else ""
+        return own.model_copy(update={"cwd": own.cwd or folder}) if folder else own
+
     # ---- the next attempt
 
     def conversation_of(self, life: Life) -> Talk:
@@ -102,7 +111,7 @@ class Talks(Waits):
         talk = self.sessions.get(heard["name"])
         if heard.reply == "ok":
             if talk is None:
-                talk = self.sessions[heard["name"]] = Talk(operation=heard["op"])
+                talk = self.sessions[heard["name"]] = Talk(operation=heard["op"], cwd=heard["cwd"])
                 self._fork(talk, heard["fork"])
             assert talk.operation == heard["op"], f"{heard['name']} was begun twice"
         elif heard.reply.startswith("no_session"):
@@ -114,6 +123,7 @@ class Talks(Waits):
     def _fork(self, talk: Talk, source: str) -> None:
         if source:
             of = self.sessions[source]
+            talk.cwd = talk.cwd or of.cwd
             talk.agent_session, talk.stays = of.agent_session, of.stays
             talk.carried_of, talk.carried = of.carried_of, of.carried
 

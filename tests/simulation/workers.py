@@ -53,7 +53,7 @@ class Worker:
         self.slots = chance.choice((1, 2, 3))
         self.host = chance.choice(HOSTS)
         labels = {"host": self.host} | ({"gpu": "1"} if chance.random() < 0.5 else {})
-        labels |= {"agent.claude": "ready"} if chance.random() < 0.9 else {}
+        labels |= {"agent.claude": "ready", "agent.codex": "ready"} if chance.random() < 0.9 else {}
         queues = ("default", "slow") if chance.random() < 0.8 else ("default",)
         identity = WorkerIdentity(id=name, queues=queues, labels=labels, slots=self.slots)
         self.lease = WorkerLease(sim.store, identity, sim.settings)
