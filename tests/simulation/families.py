@@ -197,6 +197,8 @@ class Families:
             ways.append({"args": ({"deep": [{"$run": run} for run in runs]},)})
         else:
             ways.append({"inputs": {f"i{place}": run for place, run in enumerate(runs)}})
+        if runs and parent is None:
+            ways.append({"parent": runs[0]})
         return self.chance.choice(ways)
 
     def _child(self, own: RunSpec, parent: str) -> RunSpec:
