@@ -189,6 +189,13 @@ def test_only_clock_reads_a_clock() -> None:
     assert offenders(PRODUCT, words_in(clocks, apart_from=those_that_may)) == []
 
 
+def test_no_script_hides_the_base_of_its_keys() -> None:
+    """Every script begins with `local base`; a name that hides it is met only where a key is built below."""
+    hidden = re.compile(r"local (?:\w+, *)*base\b|function[^(\n]*\((?:\w+, *)*base\b")
+
+    assert offenders(tracked(".lua"), lambda path: hidden.findall(text_of(path))) == []
+
+
 def test_only_keys_builds_keys() -> None:
     assert offenders(PRODUCT, words_in(["agentq:{"], apart_from=("keys.py", "throughput.py"))) == []
 

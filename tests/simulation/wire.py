@@ -21,11 +21,15 @@ class Loss(Enum):
     ANSWER = "the answer"
 
 
+ANSWER_MS = 600_000
+"""A server that gets no processor for a while answers late. To ask it again would run the call twice, heard once."""
+
+
 class Wire(Connection):
     """A connection whose script calls can be lost, and are all overheard once the server has run them."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
+        super().__init__(url, timeout_ms=ANSWER_MS)
         self.calm = Connection(url)
         """The same server, over a link that loses nothing."""
         self.rest()
