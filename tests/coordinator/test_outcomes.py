@@ -132,6 +132,7 @@ def test_waiting_asks_the_server_nothing(alone: World) -> None:
     with running(*waiting.loops):
         until(lambda: entered(alone.outcomes, 50), "all threads to wait")
         until(lambda: commands(alone).get("hgetall", 0) >= 50, "all threads to have looked")
+        until(lambda: "blocked_clients:1" in alone.store.connection.command("INFO", "clients"), "the one read to block")
         before = commands(alone)
         until(lambda: commands(alone)["info"] >= before["info"] + 20, "a while to pass")
         more = {name: calls - before.get(name, 0) for name, calls in commands(alone).items()}
