@@ -62,11 +62,20 @@ def test_runs_that_are_asked_for_before_the_last_one_has_come_are_measured_too(v
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("part", ["coordinator", "waiting", "plans", "worker", "agents"])
 def test_an_interrupted_bench_leaves_no_key_and_no_process(
-    part: str, how: signal.Signals, valkey: Server, connection: Connection, fresh_home: dict[str, str]
+    part: str,
+    how: signal.Signals,
+    valkey: Server,
+    connection: Connection,
+    fresh_home: dict[str, str],
+    tmp_path: Path,
 ) -> None:
+    """The part of agents is over in three seconds, unless there is a claude that does not end."""
+    claude = tmp_path / "claude"
+    claude.write_text("#!/bin/sh\nexec sleep 600\n")
+    claude.chmod(0o755)
     bench = subprocess.Popen(
         [*BENCH, "--only", part],
-        env={**fresh_home, "AGENTQ_URL": valkey.url},
+        env={**fresh_home, "AGENTQ_URL": valkey.url, "PATH": f"{tmp_path}:{fresh_home['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -35,9 +36,10 @@ VERBS = ("ls", "queue ls", "limit ls", "schedule ls", "session ls", "plan ls", "
 RUN_VERBS = ("show", "logs", "why", "show --json")
 
 
-@pytest.fixture(scope="module")
-def serving(valkey: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    serving = Serving(valkey, tmp_path_factory.mktemp("damaged")).start()
+@pytest.fixture
+def serving(valkey: Server, tmp_path: Path) -> Iterator[Serving]:
+    """A namespace for each test: what one has damaged is not another's."""
+    serving = Serving(valkey, tmp_path).start()
     yield serving
     serving.stop()
     serving.check()
