@@ -7,9 +7,7 @@ from agentq.cli.commands.wait import exit_code, wait_for_runs
 from agentq.cli.connect import ServerConnection, print_note
 from agentq.cli.render import clean
 from agentq.cli.show.run_summary import describe_end
-
-RUNS_CHECKED = 20
-"""Runs whose queues are checked for workers before we wait for them."""
+from agentq.cli.unknown_names import RUNS_CHECKED
 
 
 def follow_runs(server: ServerConnection, ids: list[str], *, follow: bool, json: bool) -> int:

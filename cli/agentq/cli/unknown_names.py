@@ -10,6 +10,9 @@ from agentq.cli.connect import ServerConnection, print_note
 if TYPE_CHECKING:
     from agentq.coordinator.model.spec import RunSpec
 
+RUNS_CHECKED = 20
+"""Submitted runs whose queues are checked for workers."""
+
 
 def note_unknown_limits(server: ServerConnection, specs: Iterable[RunSpec], *, but: Collection[str] = ()) -> None:
     """Name the limits of runs that nobody has set, each once; `but` are those that are about to be set."""

@@ -8,7 +8,6 @@ import typer
 
 from agentq.cli.commands.submit import check_folder, submit
 from agentq.cli.connect import ServerConnection, connect_server, print_note
-from agentq.cli.follow import follow_runs
 from agentq.cli.options import TYPER_SETTINGS, Json, with_options_of
 from agentq.cli.parse.agent_options import FLAGS_BY_FIELD, check_agent_names, parse_budgets
 from agentq.cli.parse.option_errors import translate_errors
@@ -137,7 +136,11 @@ def send(
         print_note(f"{receipt.id} has this dedupe key; nothing new was submitted.")
     if not follow and not (wait and json):
         _print_turn(told, json=json)
-    raise typer.Exit(follow_runs(server, [told.id], follow=follow, json=json) if wait or follow else 0)
+    if not (wait or follow):
+        raise typer.Exit
+    from agentq.cli.follow import follow_runs
+
+    raise typer.Exit(follow_runs(server, [told.id], follow=follow, json=json))
 
 
 @session.command("ls")

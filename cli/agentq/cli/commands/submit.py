@@ -15,7 +15,7 @@ from agentq.cli.parse.run_spec import build_spec, parse_jsonl_specs, parse_spec_
 from agentq.cli.parse.text_input import read_text
 from agentq.cli.plans.plan_options import take_plan_options
 from agentq.cli.render import print_json
-from agentq.cli.unknown_names import note_unknown_limits
+from agentq.cli.unknown_names import RUNS_CHECKED, note_unknown_limits
 from agentq.coordinator.clock import wall_ms
 from agentq.coordinator.errors import Invalid, NotFound, Refused
 from agentq.coordinator.model.spec import RunSpec
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 Opt = typer.Option
 SUBMIT_OPTIONS = ("durable", "wait", "follow", "json")
-RUNS_CHECKED = 20
-"""Runs whose queues are checked for workers before we wait for them."""
 JSONL_BYTES = 256 << 20
 
 Demands = Annotated[
