@@ -17,9 +17,9 @@ from agentq.server.thread_pool import ThreadPool
 def hands() -> Iterator[ThreadPool]:
     before = set(threading.enumerate())
     hands = ThreadPool(2, "hand")
-    hands.begin()
+    hands.start()
     yield hands
-    hands.end()
+    hands.stop()
     assert set(threading.enumerate()) <= before, "others may have ended meanwhile"
 
 
@@ -93,12 +93,12 @@ def test_what_has_not_begun_never_does_when_they_end() -> None:
     calls: list[asyncio.Future[None]] = []
 
     async def test() -> None:
-        hands.begin()
+        hands.start()
         calls.extend((hands.call(first), hands.call(lambda: done.append("second"))))
         assert await asyncio.to_thread(begun.wait, 10)
         releasing = threading.Thread(target=release)
         releasing.start()
-        hands.end()
+        hands.stop()
         releasing.join()
         await calls[0]
         assert done == ["first"]

@@ -66,7 +66,7 @@ def test_what_is_made_together_bears_the_token_of_each(guarded: Serving) -> None
     submits = [RunSubmission(spec, new_run_id(), 0, by) for by in ("a", "b", "a", "", "b")]
     service = ServerService(guarded.settings, ServerSettings())
 
-    receipts = service.submit_now(submits)
+    receipts = service.submit_batch(submits)
 
     service.store.connection.close()
     assert [receipt.id for receipt in receipts] == [each.id for each in submits]

@@ -68,9 +68,9 @@ def test_what_happens_is_counted_and_what_stands_somewhere_is_told(serving: Serv
 def test_a_report_of_a_superseded_attempt_is_counted(world: World) -> None:
     metrics = ServerMetrics(StoreCollector(world.store))
     claim = world.held()
-    metrics.refused(world.queue.finish([(claim._replace(fence="1-other"), Outcome())]))
+    metrics.count_fenced(world.queue.finish([(claim._replace(fence="1-other"), Outcome())]))
 
-    assert value(metrics.text().decode(), "agentq_fenced_total") == 1
+    assert value(metrics.render().decode(), "agentq_fenced_total") == 1
 
 
 def test_counting_keeps_nothing_of_runs_that_come_and_never_go(world: World) -> None:
@@ -81,14 +81,14 @@ def test_counting_keeps_nothing_of_runs_that_come_and_never_go(world: World) -> 
               worker="", detail="")
         for number in range(PENDING_RUNS_MAX + 1000)
     ]  # fmt: skip
-    counting.take(submitted)
+    counting.count(submitted)
 
     assert len(counting._pending) == PENDING_RUNS_MAX
 
 
 def test_every_metric_is_documented(world: World) -> None:
     page = (ROOT / "coordinator/agentq/server/README.md").read_text(encoding="utf-8")
-    told = ServerMetrics(StoreCollector(world.store)).text().decode()
+    told = ServerMetrics(StoreCollector(world.store)).render().decode()
     families = set(re.findall(r"^# TYPE (\S+) ", told, re.MULTILINE))
 
     for name in families | list_metrics(world.store).keys():
@@ -99,10 +99,10 @@ def test_every_metric_is_documented(world: World) -> None:
 def test_names_that_submitters_make_up_do_not_grow_without_end(world: World) -> None:
     metrics = ServerMetrics(StoreCollector(world.store))
 
-    told = [metrics.named("queue", f"q-{number}") for number in range(NAMES_MAX + 5)]
+    told = [metrics.limit_label("queue", f"q-{number}") for number in range(NAMES_MAX + 5)]
 
     assert told[NAMES_MAX:] == ["other"] * 5
-    assert (told[NAMES_MAX - 1], metrics.named("queue", "q-0"), metrics.named("agent", "new")) == (
+    assert (told[NAMES_MAX - 1], metrics.limit_label("queue", "q-0"), metrics.limit_label("agent", "new")) == (
         "q-999",
         "q-0",
         "new",
@@ -115,7 +115,7 @@ def test_methods_that_clients_make_up_are_counted_as_one(world: World) -> None:
     for method in ("GET", "BREW", "WHEN"):
         metrics.observe("", method, 405, 0.1)
 
-    counted = re.findall(r'agentq_http_requests_total\{method="(\w+)".*\} (\S+)', metrics.text().decode())
+    counted = re.findall(r'agentq_http_requests_total\{method="(\w+)".*\} (\S+)', metrics.render().decode())
     assert counted == [("GET", "1.0"), ("other", "2.0")]
 
 

@@ -86,7 +86,7 @@ class Resolver:
 
 def test_a_name_is_resolved_once_and_all_of_its_addresses_count() -> None:
     async def pinned(resolver: Resolver, *networks: str) -> str:
-        return await AllowedAddresses(networks, resolver=resolver).pinned("rebind.example", 443)
+        return await AllowedAddresses(networks, resolver=resolver).resolve_allowed("rebind.example", 443)
 
     assert asyncio.run(pinned(Resolver(["8.8.8.8", "1.1.1.1"]))) == "8.8.8.8"
     for found in (["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]):
@@ -212,4 +212,4 @@ def test_who_is_not_there_and_whose_certificate_is_not_in_order_is_told_as_that(
     assert "it cannot be reached: " in gone.error
     assert receiver.got == []
     with pytest.raises(AgentqError, match="cannot be found"):
-        asyncio.run(AllowedAddresses().pinned("no-such-host.invalid", 443))
+        asyncio.run(AllowedAddresses().resolve_allowed("no-such-host.invalid", 443))

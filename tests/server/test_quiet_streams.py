@@ -23,9 +23,11 @@ def test_the_quiet_is_broken_with_the_place_that_was_come_to(valkey: Server, mon
 
     async def heard() -> list[str]:
         service.start()
-        stream = sse_streams.stream_events(service, EventFilter(events=("completed",)), await service.feed.places(None))
+        stream = sse_streams.stream_events(
+            service, EventFilter(events=("completed",)), await service.feed.positions(None)
+        )
         first = await anext(stream)
-        service.queue.submit(RunSpec(kind="command", argv=["true"]))
+        service.run_verbs.submit(RunSpec(kind="command", argv=["true"]))
         async with asyncio.timeout(60):
             # The feed may not have come to the event yet when the quiet is broken for the first time.
             while (moved := await anext(stream)) == STILL:

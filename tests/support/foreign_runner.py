@@ -76,7 +76,7 @@ def _like_its_example(answer: httpx.Response) -> None:
     at = asked_of(answer)
     if at in EXAMPLES and answer.status_code in (200, 201) and at[1] != "/runner/runs":
         answer.read()
-        shown, told = EXAMPLES[at].answered, answer.json()
+        shown, told = EXAMPLES[at].response, answer.json()
         pairs = zip(shown, told, strict=False) if isinstance(shown, list) else [(shown, told)]
         assert all(one.keys() <= other.keys() for one, other in pairs), at
 

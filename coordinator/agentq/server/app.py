@@ -71,8 +71,8 @@ class ServerApp(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         service = self.service
-        lane = FastPath(self, super().build_middleware_stack())
-        return RequestMiddleware(lane, settings=service.server, observe=service.metrics.observe)
+        fast_path = FastPath(self, super().build_middleware_stack())
+        return RequestMiddleware(fast_path, settings=service.server_settings, observe=service.metrics.observe)
 
     def openapi(self) -> dict[str, Any]:
         """Made when it is asked for, once."""
@@ -108,11 +108,11 @@ def create_app(
     With `open_to_all` nobody needs a token, wherever they are; `local` is the token of this machine, which may do
     everything."""
     server = server or ServerSettings()
-    spoken = load_dialects() if dialects is None else dialects
-    service = ServerService(settings, server, spoken, open_to_all=open_to_all, local=local)
+    dialects_used = load_dialects() if dialects is None else dialects
+    service = ServerService(settings, server, dialects_used, open_to_all=open_to_all, local=local)
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start()
         yield
         await service.stop()
@@ -121,14 +121,14 @@ def create_app(
         title="agentq",
         summary=SUMMARY,
         version=API_VERSION,
-        lifespan=life,
+        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # the envelope's spans have no queries in them
     )
     app.service = app.state.service = service
-    app.state.lines = WorkerConnections()
+    app.state.worker_connections = WorkerConnections()
     problems.install_handlers(app)
     for dialect in service.dialects:
         dialect.install(app)
@@ -145,7 +145,7 @@ def create_app(
             expose_headers=["etag", "x-request-id", "location", "retry-after"],
         )
     # Not by `include_router`, which would look for each request through one router after the other.
-    for route in list_routes(spoken):
+    for route in list_routes(dialects_used):
         order_auth_first(route)
         if isinstance(route, APIRoute):
             add_auth_before_body(route, find_required_scope(route))

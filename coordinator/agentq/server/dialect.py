@@ -36,8 +36,8 @@ JsonObject = dict[str, Any]
 class RouteExample(NamedTuple):
     """What a route of a dialect answers, and what it is asked if that has a body."""
 
-    answered: JsonObject | list[JsonObject]
-    asked: JsonObject | None = None
+    response: JsonObject | list[JsonObject]
+    body: JsonObject | None = None
 
 
 class ListPage(NamedTuple):
@@ -53,7 +53,7 @@ class ServerDialect:
     routers: ClassVar[Sequence[APIRouter]] = ()
     examples: ClassVar[Mapping[tuple[str, str], RouteExample]] = {}
     """By method and path, for the documents of the API."""
-    answers: ClassVar[Mapping[tuple[str, str], Any]] = {}
+    response_models: ClassVar[Mapping[tuple[str, str], Any]] = {}
     """Models of what it answers on paths of agentq, by method and path, for the same documents."""
     parameters: ClassVar[Mapping[tuple[str, str], Sequence[JsonObject]]] = {}
     """Query parameters that it adds to routes of agentq, by method and path, as OpenAPI describes them."""

@@ -99,123 +99,123 @@ class ServerService:
         local: str = "",
     ) -> None:
         self.settings = settings
-        self.server = server
+        self.server_settings = server
         self.id = f"server-{socket.gethostname()}-{os.getpid()}-{new_nonce()}"
-        self.queue = RunVerbs.open(settings, client_name=self.id)
-        self.store = self.queue.store
-        self.records = RunQueries(self.store)
+        self.run_verbs = RunVerbs.open(settings, client_name=self.id)
+        self.store = self.run_verbs.store
+        self.run_queries = RunQueries(self.store)
         self.sessions = Sessions(self.store)
         self.schedules = Schedules(self.store)
-        self.flow = QueueControls(self.store)
+        self.queue_controls = QueueControls(self.store)
         self.metrics = ServerMetrics(StoreCollector(self.store))
-        self.tides = EventHub(self.store)
-        self.feed = EventFeed(self.tides, self.ask)
-        self.currents = LogHub(self.store)
-        self.poster = WebhookHttpClient(
+        self.event_hub = EventHub(self.store)
+        self.feed = EventFeed(self.event_hub, self.call_in_thread)
+        self.log_hub = LogHub(self.store)
+        self.webhook_http = WebhookHttpClient(
             AllowedAddresses(server.webhook_networks),
             plain_http=server.webhook_http,
             timeout_ms=server.webhook_timeout_ms,
         )
-        self.deliveries = WebhookDispatcher(
-            self.id, self.feed, self.ask, self.poster, timeout_ms=server.webhook_timeout_ms
+        self.webhook_dispatcher = WebhookDispatcher(
+            self.id, self.feed, self.call_in_thread, self.webhook_http, timeout_ms=server.webhook_timeout_ms
         )
-        self.access = AccessControl(self.store, self.ask, server, open_to_all=open_to_all, local=local)
-        self.submit: Batcher[RunSubmission, SubmitReceipt] = Batcher(
-            self._submit, most=SUBMIT_A_CALL, heaviest=BATCH_BYTES_MAX, weigh=lambda each: each.bytes
+        self.access = AccessControl(self.store, self.call_in_thread, server, open_to_all=open_to_all, local=local)
+        self.submit_batched: Batcher[RunSubmission, SubmitReceipt] = Batcher(
+            self._submit_batch, items_max=SUBMIT_A_CALL, weight_max=BATCH_BYTES_MAX, weigh=lambda each: each.bytes
         )
-        self.ticker = Ticker(self.store, self._duties(), settings.tick_ms, owner=self.id)
-        self._hands = ThreadPool(server.threads, "agentq-store")
-        self._asked = 0
+        self.ticker = Ticker(self.store, self._build_duties(), settings.tick_ms, owner=self.id)
+        self._thread_pool = ThreadPool(server.threads, "agentq-store")
+        self._calls_waiting = 0
         self.dialects = tuple(dialect(self) for dialect in dialects)
         self.views = RecordViews(self.dialects)
-        self._counting: asyncio.Task[None] | None = None
+        self._counting_task: asyncio.Task[None] | None = None
 
-    def _duties(self) -> list[Duty]:
+    def _build_duties(self) -> list[Duty]:
         tick_ms, store = self.settings.tick_ms, self.store
         return [Promoter(store, tick_ms), Scheduler(store, tick_ms), Reaper(store, self.settings), Janitor(store)]
 
     def start(self) -> None:
         """Begin: on the loop."""
-        self._hands.begin()
-        self.tides.start()
-        self._counting = asyncio.create_task(self._count())
-        if self.server.duties:
-            self.tides.belled = self.ticker.wake
+        self._thread_pool.start()
+        self.event_hub.start()
+        self._counting_task = asyncio.create_task(self._count_events())
+        if self.server_settings.duties:
+            self.event_hub.on_duty_wakeup = self.ticker.wake
             self.ticker.start()
-            self.deliveries.start()
+            self.webhook_dispatcher.start()
         for dialect in self.dialects:
             dialect.start()
 
     def close(self) -> None:
         """Answer whoever waits, and let nobody wait any more; requests that come still are served."""
-        self.tides.close()
+        self.event_hub.close()
 
     async def stop(self) -> None:
         """End, when the last request was answered."""
         for dialect in self.dialects:
             await dialect.stop()
         self.close()
-        if self._counting is not None:
-            await self._counting
-        if self.server.duties:
-            await self.deliveries.stop()
+        if self._counting_task is not None:
+            await self._counting_task
+        if self.server_settings.duties:
+            await self.webhook_dispatcher.stop()
             await asyncio.to_thread(self.ticker.stop)
-        await asyncio.to_thread(self.currents.stop)
-        await asyncio.to_thread(self.tides.stop)
-        self._hands.end()
+        await asyncio.to_thread(self.log_hub.stop)
+        await asyncio.to_thread(self.event_hub.stop)
+        self._thread_pool.stop()
         self.store.connection.close()
 
-    async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call_in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that blocks, in a thread."""
-        if self._asked >= WAITING_CALLS_MAX:
+        if self._calls_waiting >= WAITING_CALLS_MAX:
             raise TryLater("This server has more to do than it can; try again in a moment.")
-        self._asked += 1
+        self._calls_waiting += 1
         try:
-            reply = await self._hands.call(partial(self._timed, current_token(), function, *args, **kwargs))
+            reply = await self._thread_pool.call(partial(self._call_timed, current_token(), function, *args, **kwargs))
         except Fenced as fenced:
-            self.metrics.refused(fenced)
+            self.metrics.count_fenced(fenced)
             raise
         finally:
-            self._asked -= 1
-        self.metrics.refused(reply)
+            self._calls_waiting -= 1
+        self.metrics.count_fenced(reply)
         return reply
 
-    def _timed(self, made_by: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def _call_timed(self, made_by: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         began_ns = monotonic_ns()
         set_current_token(made_by)
         try:
             return function(*args, **kwargs)
         finally:
-            self.metrics.call.observe((monotonic_ns() - began_ns) / 1e9)
+            self.metrics.store_call_seconds.observe((monotonic_ns() - began_ns) / 1e9)
 
-    async def _count(self) -> None:
+    async def _count_events(self) -> None:
         """Count what happens, for the metrics, as long as the server lives."""
-        counting = EventCounter(self.store, self.metrics)
-        with self.tides.of_everything(UNCOUNTED_EVENTS_MAX) as watch:
-            while not self.tides.closing:
-                news = await watch.next(COUNT_WAIT_S)
+        counter = EventCounter(self.store, self.metrics)
+        with self.event_hub.watch_all(UNCOUNTED_EVENTS_MAX) as watch:
+            while not self.event_hub.closing:
+                batch = await watch.next(COUNT_WAIT_S)
                 try:
-                    await self.ask(counting.take, news.events, missed=news.missed)
+                    await self.call_in_thread(counter.count, batch.events, missed=batch.missed)
                 except AgentqError as fault:
                     log.warning("events were not counted", extra={"fields": {"error": str(fault)}})
-                    self.metrics.missed.inc()
+                    self.metrics.missed_events.inc()
                 except Exception:  # the next ones are counted
                     log.exception("events were not counted")
-                    self.metrics.missed.inc()
+                    self.metrics.missed_events.inc()
                 await asyncio.sleep(COUNT_WINDOW_S)
 
     def read_metrics(self) -> bytes:
         """The metrics as Prometheus reads them; to be called in a thread."""
-        self.metrics.waiters.set(self.tides.waiting)
-        self.metrics.keeper.set(self.ticker.keeps)
+        self.metrics.waiting_requests.set(self.event_hub.watch_count)
+        self.metrics.duty_partitions.set(self.ticker.keeps)
         for duty, at_ms in self.ticker.done_at_ms.items():
-            self.metrics.done.labels(duty).set(at_ms / 1000)
-        return self.metrics.text()
+            self.metrics.duty_done_at.labels(duty).set(at_ms / 1000)
+        return self.metrics.render()
 
-    async def until(
+    async def wait_until(
         self,
         watch: EventWatch,
-        look: Callable[[], Awaitable[T | None]],
+        read: Callable[[], Awaitable[T | None]],
         timeout_s: float,
         *others: asyncio.Future[Any],
     ) -> T | None:
@@ -226,25 +226,25 @@ class ServerService:
         """
         deadline = monotonic_ms() + round(timeout_s * 1000)
         while True:
-            patience = float("inf")
+            pause_s = float("inf")
             try:
-                found = await look()
+                found = await read()
             except (Unreachable, TryLater):
-                found, patience = None, OUTAGE_PAUSE_S
+                found, pause_s = None, OUTAGE_PAUSE_S
             left = (deadline - monotonic_ms()) / 1000
-            if found is not None or left <= 0 or self.tides.closing or any(other.done() for other in others):
+            if found is not None or left <= 0 or self.event_hub.closing or any(other.done() for other in others):
                 return found
-            await watch.next(min(left, patience), *others)
+            await watch.next(min(left, pause_s), *others)
 
-    async def _submit(self, submits: list[RunSubmission]) -> list[SubmitReceipt]:
-        return await self.ask(self.submit_now, submits)
+    async def _submit_batch(self, submits: list[RunSubmission]) -> list[SubmitReceipt]:
+        return await self.call_in_thread(self.submit_batch, submits)
 
-    def submit_now(self, submits: list[RunSubmission]) -> list[SubmitReceipt]:
+    def submit_batch(self, submits: list[RunSubmission]) -> list[SubmitReceipt]:
         """Submit many; what is refused of them is told in its receipt."""
         receipts: dict[str, SubmitReceipt] = {}
         for by in dict.fromkeys(each.made_by for each in submits):
             own = [each for each in submits if each.made_by == by]
             ids = [each.id for each in own]
             with use_token(by):
-                receipts |= zip(ids, self.queue.submit_many([each.spec for each in own], run_ids=ids), strict=True)
+                receipts |= zip(ids, self.run_verbs.submit_many([each.spec for each in own], run_ids=ids), strict=True)
         return [receipts[each.id] for each in submits]

@@ -107,25 +107,25 @@ def parse_spec(body: bytes, place: str = "") -> RunSpec:
 async def submit(
     service: ServerService,
     caller: Principal,
-    what: SubmitBody,
+    submitted: SubmitBody,
     *,
     key: str | None,
     durable: bool,
     run_id: str | None = None,
 ) -> SubmitResponse:
     """Submit what was asked for; all of it is checked first."""
-    for spec in what.specs:
+    for spec in submitted.specs:
         caller.check_queue(spec.queue)
     if caller.queues:
-        await service.ask(_check_referenced_queues, service, caller, what.specs)
-        what = what._replace(specs=[_prefix_dedupe_key(spec) for spec in what.specs])
+        await service.call_in_thread(_check_referenced_queues, service, caller, submitted.specs)
+        submitted = submitted._replace(specs=[_prefix_dedupe_key(spec) for spec in submitted.specs])
     if run_id is not None:
-        _check_chosen_id(service, caller, what, run_id)
-        return await _submit_specs(service, what, [run_id], durable=durable)
+        _check_chosen_id(service, caller, submitted, run_id)
+        return await _submit_specs(service, submitted, [run_id], durable=durable)
     if key is None:
-        ids = [service.queue.address(spec, None)[0] for spec in what.specs]
-        return await _submit_specs(service, what, ids, durable=durable)
-    return await _submit_once(service, caller, what, key, durable=durable)
+        ids = [service.run_verbs.address(spec, None)[0] for spec in submitted.specs]
+        return await _submit_specs(service, submitted, ids, durable=durable)
+    return await _submit_once(service, caller, submitted, key, durable=durable)
 
 
 def _check_referenced_queues(service: ServerService, caller: Principal, specs: Sequence[RunSpec]) -> None:
@@ -139,7 +139,7 @@ def _check_referenced_queues(service: ServerService, caller: Principal, specs: S
         if len(results) > DEPENDENCIES_A_CALL:
             raise Invalid(f"The arguments name {len(results)} runs; {DEPENDENCIES_A_CALL} is the most.")
         for other in sorted(others | results):
-            caller.check_queue(service.records.get(other).spec.queue)
+            caller.check_queue(service.run_queries.get(other).spec.queue)
 
 
 def _find_result_references(value: Any) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _check_chosen_id(service: ServerService, caller: Principal, what: SubmitBody
             raise Invalid(
                 f"id: {run_id} was not made within {CHOSEN_ID_AGE_MS // 60_000} minutes from now; make a new one."
             )
-    partition, home = partition_of(run_id), service.queue.home(what.specs[0])
+    partition, home = partition_of(run_id), service.run_verbs.home(what.specs[0])
     if partition not in service.store.partitions() or home not in (None, partition):
         raise Invalid(f"id: the run {run_id} would be in partition {partition}, where this one cannot live.")
 
@@ -187,7 +187,7 @@ async def _submit_once(
     service: ServerService, caller: Principal, what: SubmitBody, key: str, *, durable: bool
 ) -> SubmitResponse:
     body = sha256(b"".join(spec.lane.encode() + spec.to_wire() + to_json(spec.to_door()) for spec in what.specs))
-    made = {"ids": [service.queue.address(spec, None)[0] for spec in what.specs]}
+    made = {"ids": [service.run_verbs.address(spec, None)[0] for spec in what.specs]}
 
     async def act(first: dict[str, Any]) -> SubmitResponse:
         return await _submit_specs(service, what, first["ids"], durable=durable)
@@ -208,18 +208,20 @@ async def execute_once(
     if not 1 <= len(key) <= KEY_LENGTH_MAX or not key.isprintable():
         raise Invalid(f"An Idempotency-Key has 1 to {KEY_LENGTH_MAX} characters, all of which can be printed.")
     digest = sha256(f"{caller.token or ''} {key}".encode()).hexdigest()
-    words = to_json(made).decode()
-    found, told = await service.ask(
-        service.store.call, "namespace/use_idempotency_key", KEYS_PARTITION, digest, body, words, IDEMPOTENCY_KEY_MS
+    proposed = to_json(made).decode()
+    found, kept = await service.call_in_thread(
+        service.store.call, "namespace/use_idempotency_key", KEYS_PARTITION, digest, body, proposed, IDEMPOTENCY_KEY_MS
     )
     if found != body:
         raise Invalid("This Idempotency-Key was used with another body; each request has a key of its own.")
-    first = json.loads(told)
+    first = json.loads(kept)
     if "answer" in first:
         return SubmitResponse(first["status"], first["answer"])
     answer = await act(first)
     ended = to_json({"status": answer.status, "answer": answer.body}).decode()
-    await service.ask(service.store.call, "namespace/use_idempotency_key", KEYS_PARTITION, digest, found, ended, "")
+    await service.call_in_thread(
+        service.store.call, "namespace/use_idempotency_key", KEYS_PARTITION, digest, found, ended, ""
+    )
     return answer
 
 
@@ -230,11 +232,11 @@ async def _submit_specs(
     if not what.many:
         (spec,), (run_id,) = specs, ids
         if durable:
-            receipt = await service.ask(service.queue.submit, spec, run_id=run_id, durable=True)
+            receipt = await service.call_in_thread(service.run_verbs.submit, spec, run_id=run_id, durable=True)
         else:
-            receipt = await service.submit(RunSubmission(spec, run_id, what.bytes, current_token()))
+            receipt = await service.submit_batched(RunSubmission(spec, run_id, what.bytes, current_token()))
         if receipt.refused is not None:
-            raise await service.ask(service.queue.advised, receipt.refused, spec)
+            raise await service.call_in_thread(service.run_verbs.advised, receipt.refused, spec)
         return SubmitResponse(
             201 if receipt.created else 200,
             _format_receipt(receipt) | {"notes": await _collect_limit_notes(service, specs)},
@@ -243,7 +245,7 @@ async def _submit_specs(
         receipts = [await _submit_durably(service, spec, run_id) for spec, run_id in zip(specs, ids, strict=True)]
     else:
         submits = [RunSubmission(spec, run_id, 0, current_token()) for spec, run_id in zip(specs, ids, strict=True)]
-        receipts = await service.ask(service.submit_now, submits)
+        receipts = await service.call_in_thread(service.submit_batch, submits)
     status = 201 if any(receipt.created for receipt in receipts) else 200
     return SubmitResponse(
         status,
@@ -257,12 +259,12 @@ async def _submit_specs(
 async def _collect_limit_notes(service: ServerService, specs: Sequence[RunSpec]) -> list[str]:
     """What is strange about runs that were taken: limits that nobody has set."""
     keys = {key for spec in specs for key in spec.limits}
-    return await service.ask(warn_unset_limits, QueueControls(service.store), sorted(keys)) if keys else []
+    return await service.call_in_thread(warn_unset_limits, QueueControls(service.store), sorted(keys)) if keys else []
 
 
 async def _submit_durably(service: ServerService, spec: RunSpec, run_id: str) -> SubmitReceipt:
     try:
-        return await service.ask(service.queue.submit, spec, run_id=run_id, durable=True)
+        return await service.call_in_thread(service.run_verbs.submit, spec, run_id=run_id, durable=True)
     except AgentqError as refused:
         return SubmitReceipt(run_id, created=False, refused=refused)
 
@@ -272,7 +274,7 @@ def _format_receipt(receipt: SubmitReceipt) -> dict[str, Any]:
     refused = receipt.refused
     if refused is None:
         return {"id": receipt.id, "created": receipt.created}
-    told = problems.build_problem(
+    problem = problems.build_problem(
         problems.choose_status(refused), str(refused), kind=problems.derive_problem_kind(refused)
     )
-    return {"id": receipt.id, "created": False, "refused": told}
+    return {"id": receipt.id, "created": False, "refused": problem}

@@ -23,15 +23,15 @@ QueuedCall = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 class ThreadPool:
     """Does calls for one loop, until it is told to end. Nobody waits for them where a process ends without that."""
 
-    def __init__(self, number: int, name: str) -> None:
-        self._number = number
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
         self._name = name
         self._calls: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """From now on."""
-        for at in range(self._number):
+        for at in range(self._size):
             thread = threading.Thread(target=self._work, name=f"{self._name}_{at}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -44,7 +44,7 @@ class ThreadPool:
         self._calls.put((function, future))
         return future
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Begin no more, and return when what is under way is done."""
         with suppress(Empty):
             while (call := self._calls.get_nowait()) is not None:
@@ -65,10 +65,10 @@ class ThreadPool:
 
 def _run_call(function: Callable[[], T], future: asyncio.Future[T]) -> None:
     try:
-        tell = partial(_resolve_future, future, function())
+        resolve = partial(_resolve_future, future, function())
     except BaseException as fault:  # noqa: BLE001 - it is told to whoever waits
-        tell = partial(_resolve_future, future, None, fault)
-    future.get_loop().call_soon_threadsafe(tell)
+        resolve = partial(_resolve_future, future, None, fault)
+    future.get_loop().call_soon_threadsafe(resolve)
 
 
 def _resolve_future(future: asyncio.Future[Any], reply: Any, fault: BaseException | None = None) -> None:

@@ -52,16 +52,16 @@ class PollScope(RequiredScope):
         is_often = isinstance(wait, TooMany)
         pause_s = wait.wait_ms / 1000 if isinstance(wait, TooMany) else OUTAGE_PAUSE_S
         # Nothing is ever heard of nobody's run, but that the server is to end.
-        with service.tides.of_run("nobody") as watch:
-            while not service.tides.closing and (left_s := (until_ms - monotonic_ms()) / 1000) > 0:
+        with service.event_hub.watch_runs("nobody") as watch:
+            while not service.event_hub.closing and (left_s := (until_ms - monotonic_ms()) / 1000) > 0:
                 await watch.next(min(pause_s, left_s))
                 if is_often or await self._is_back(service):
                     return
 
     async def _is_back(self, service: ServerService) -> bool:
         with suppress(Unreachable, TryLater):
-            await service.ask(service.store.guard)
-            await service.ask(service.store.connection.command, "PING")
+            await service.call_in_thread(service.store.guard)
+            await service.call_in_thread(service.store.connection.command, "PING")
             return True
         return False
 
@@ -79,9 +79,9 @@ async def retry_through_outage(service: ServerService, most_s: float, act: Calla
             raise
         except (Unreachable, TryLater):
             left_s = (until_ms - monotonic_ms()) / 1000
-            if left_s <= 0 or service.tides.closing:
+            if left_s <= 0 or service.event_hub.closing:
                 raise
-            with service.tides.of_run("nobody") as watch:
+            with service.event_hub.watch_runs("nobody") as watch:
                 await watch.next(min(OUTAGE_PAUSE_S, left_s))
 
 

@@ -70,7 +70,7 @@ class CompletionCallbacks(EventFollower):
         super().__init__(tides, elsewhere)
 
     async def follow(self) -> None:
-        with self.tides.of_everything(EVENT_CAPACITY) as watch:
+        with self.tides.watch_all(EVENT_CAPACITY) as watch:
             relevant = True
             while not self.tides.closing:
                 if relevant:

@@ -43,12 +43,14 @@ class AgentOrchestrator(ServerDialect):
 
     routers = (runner_routes.router, session_routes.router, blueprint_routes.router, event_routes.router)
     examples = EXAMPLES
-    answers: ClassVar = {("GET", "/sessions"): DialectSessionViewList}
+    response_models: ClassVar = {("GET", "/sessions"): DialectSessionViewList}
     parameters: ClassVar = {("GET", "/runs"): (STATUS_PARAMETER,)}
 
     def __init__(self, service: ServerService) -> None:
         super().__init__(service)
-        self._services = DialectServices(service.store, service.settings, service.tides, service.ask, service.server)
+        self._services = DialectServices(
+            service.store, service.settings, service.event_hub, service.call_in_thread, service.server_settings
+        )
 
     def install(self, app: FastAPI) -> None:
         app.state.agent_orchestrator = self._services
@@ -103,14 +105,14 @@ class AgentOrchestrator(ServerDialect):
 
         def look() -> JsonObject:
             if {*given} <= {"status"}:
-                runs, following = run_translation.list_all_runs(service.records, narrowed, status)
+                runs, following = run_translation.list_all_runs(service.run_queries, narrowed, status)
                 return {"runs": runs, "next": following}
-            found = service.records.page(narrowed, limit=page.limit, cursor=page.cursor)
+            found = service.run_queries.page(narrowed, limit=page.limit, cursor=page.cursor)
             shown = map(service.views.run_entry, found.runs)
-            runs, last = run_translation.translate_runs(service.records, shown, status)
+            runs, last = run_translation.translate_runs(service.run_queries, shown, status)
             return {"runs": runs, "next": last or found.cursor}
 
-        return responses.json_response(await service.ask(look))
+        return responses.json_response(await service.call_in_thread(look))
 
     async def create_session(self, request: Request, caller: Principal, body: object) -> Response | None:
         """An executor says with `session_id` that it has begun a session."""
@@ -136,7 +138,7 @@ class AgentOrchestrator(ServerDialect):
             return {**fields, **own, "session_id": fields["session_id"], "session": fields}
 
         try:
-            return responses.etag_response(request, await service.ask(look))
+            return responses.etag_response(request, await service.call_in_thread(look))
         except NotFound as missing:
             # The clients look for this sentence; what helps a person stands beside it.
             return problems.error_response(

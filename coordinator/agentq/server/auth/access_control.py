@@ -68,7 +68,7 @@ class Principal:
     bound: str | None = None
     """What they are bound to, for a runner's or worker's token: they may touch only what was made known under it."""
 
-    def may(self, scope: TokenScope) -> bool:
+    def has_scope(self, scope: TokenScope) -> bool:
         return scope in self.scopes or TokenScope.ADMIN in self.scopes
 
     def check_queue(self, queue: str) -> None:
@@ -76,7 +76,7 @@ class Principal:
         if self.queues and queue not in self.queues:
             raise Denied(f"This token is good for the queues {', '.join(self.queues)}, not for {queue}.")
 
-    def may_touch(self, owner: str | None) -> bool:
+    def owns(self, owner: str | None) -> bool:
         """Whether what was made known by a token with this id (or without one) is theirs to touch."""
         return self.bound is None or self.bound == (owner or "")
 
@@ -113,94 +113,100 @@ class AccessControl:
     def __init__(
         self,
         store: NamespaceStore,
-        elsewhere: CallInThread,
+        call_in_thread: CallInThread,
         settings: ServerSettings,
         *,
         open_to_all: bool = False,
         local: str = "",
     ) -> None:
-        self._store, self._elsewhere = store, elsewhere
+        self._store, self._call_in_thread = store, call_in_thread
         self._open_to_all = open_to_all
-        self._from_here = is_loopback(settings.host) and not settings.require_tokens
+        self._open_to_loopback = is_loopback(settings.host) and not settings.require_tokens
         self._open_runners = is_loopback(settings.host) and settings.open_runners
         self._rate: RequestRate | None = parse_rate(settings.rate) if settings.rate else None
         admin = frozenset({TokenScope.ADMIN})
-        self._files = dict.fromkeys(read_token_file(settings.token_file), Principal("file", "the token file", admin))
+        self._file_principals = dict.fromkeys(
+            read_token_file(settings.token_file), Principal("file", "the token file", admin)
+        )
         if local:
-            self._files[hash_secret(local)] = Principal("local", "the token of this machine", admin)
-        self._good: OrderedDict[str, str] = OrderedDict()
-        self._guesses = GuessLimit()
-        self._admit: Batcher[PresentedToken, TokenCheck] = Batcher(self._ask, most=BATCH_SIZE_MAX)
+            self._file_principals[hash_secret(local)] = Principal("local", "the token of this machine", admin)
+        self._good_tokens: OrderedDict[str, str] = OrderedDict()
+        self._guess_limit = GuessLimit()
+        self._check_batched: Batcher[PresentedToken, TokenCheck] = Batcher(self._check_tokens, items_max=BATCH_SIZE_MAX)
 
-    async def principal(self, connection: HTTPConnection) -> Principal:
+    async def authenticate(self, connection: HTTPConnection) -> Principal:
         """Who asks. Refuses a token that is not good, and whoever has none and needs one."""
-        found = await self._principal(connection)
+        found = await self._find_principal(connection)
         set_current_token(found.token or "", *found.queues)
         return found
 
-    async def _principal(self, connection: HTTPConnection) -> Principal:
+    async def _find_principal(self, connection: HTTPConnection) -> Principal:
         scheme, _, text = connection.headers.get("authorization", "").partition(" ")
         if not scheme:
-            return self._without(connection)
+            return self._find_anonymous(connection)
         if scheme.lower() != "bearer":
             raise Denied("A token is shown as Authorization: Bearer aq_….", status=401)
-        of_file = self._of_file(text.strip())
+        of_file = self._find_in_file(text.strip())
         if of_file is not None:
             return of_file
-        shown = parse_token(text.strip())
-        if shown is None:
+        presented = parse_token(text.strip())
+        if presented is None:
             raise Denied("This is not a token of agentq; it may have been cut off.", status=401)
-        return await self._of_token(shown, connection.client.host if connection.client else "")
+        return await self._find_by_token(presented, connection.client.host if connection.client else "")
 
-    def _without(self, connection: HTTPConnection) -> Principal:
+    def _find_anonymous(self, connection: HTTPConnection) -> Principal:
         """Who asks without a token, if they may."""
         is_here = _is_local(connection)
-        if self._open_to_all or (is_here and (self._from_here or _is_unix_socket(connection))):
+        if self._open_to_all or (is_here and (self._open_to_loopback or _is_unix_socket(connection))):
             return ANONYMOUS_ADMIN
         if is_here and self._open_runners:
             return ANONYMOUS_RUNNER
         raise Denied(TOKEN_REQUIRED, status=401)
 
-    async def _of_token(self, shown: PresentedToken, address: str) -> Principal:
-        is_known = self._good.get(shown.id) == shown.digest
+    async def _find_by_token(self, presented: PresentedToken, address: str) -> Principal:
+        is_known = self._good_tokens.get(presented.id) == presented.digest
         if not is_known:
-            self._guesses.take(address)
+            self._guess_limit.take(address)
         try:
-            found = await self._admit(shown)
+            found = await self._check_batched(presented)
         except (TryLater, Unreachable):
             if not is_known:
-                self._guesses.give_back(address)
+                self._guess_limit.give_back(address)
             raise
-        if not hmac.compare_digest(found.digest, shown.digest) or found.kind != shown.kind:
-            self._good.pop(shown.id, None)
+        if not hmac.compare_digest(found.digest, presented.digest) or found.kind != presented.kind:
+            self._good_tokens.pop(presented.id, None)
             raise Denied("This token is not known; it may have been revoked.", status=401)
         if found.expired:
-            self._good.pop(shown.id, None)
+            self._good_tokens.pop(presented.id, None)
             raise Denied("This token has expired; `agentq token new` makes another.", status=401)
         if not is_known:
-            self._guesses.give_back(address)
-        self._good[shown.id] = shown.digest
-        self._good.move_to_end(shown.id)
-        if len(self._good) > KNOWN_TOKENS_MAX:
-            self._good.popitem(last=False)
+            self._guess_limit.give_back(address)
+        self._good_tokens[presented.id] = presented.digest
+        self._good_tokens.move_to_end(presented.id)
+        if len(self._good_tokens) > KNOWN_TOKENS_MAX:
+            self._good_tokens.popitem(last=False)
         if found.wait_ms:
             raise TooMany(int(found.wait_ms))
-        told = found.scopes.split()
+        scope_names = found.scopes.split()
         scopes, bound = (
-            frozenset(each for each in TokenScope if each in told),
-            None if found.kind == "client" else shown.id,
+            frozenset(each for each in TokenScope if each in scope_names),
+            None if found.kind == "client" else presented.id,
         )
-        return Principal(shown.id, found.name, scopes, tuple(found.queues.split()), bound)
+        return Principal(presented.id, found.name, scopes, tuple(found.queues.split()), bound)
 
-    def _of_file(self, text: str) -> Principal | None:
-        shown = hash_secret(text)
-        good = [principal for digest, principal in self._files.items() if hmac.compare_digest(shown, digest)]
+    def _find_in_file(self, text: str) -> Principal | None:
+        digest_shown = hash_secret(text)
+        good = [
+            principal
+            for digest, principal in self._file_principals.items()
+            if hmac.compare_digest(digest_shown, digest)
+        ]
         return good[0] if good else None
 
-    async def _ask(self, tokens: list[PresentedToken]) -> list[TokenCheck]:
+    async def _check_tokens(self, tokens: list[PresentedToken]) -> list[TokenCheck]:
         rate = self._rate or ("", "", "")
         rows = [word for each in tokens for word in (each.id, each.digest)]
-        flat = await self._elsewhere(self._store.call, "token/check", HOME_PARTITION, *rate, *rows)
+        flat = await self._call_in_thread(self._store.call, "token/check", HOME_PARTITION, *rate, *rows)
         width = len(TokenCheck._fields)
         return [TokenCheck(*flat[at : at + width]) for at in range(0, len(flat), width)]
 
@@ -217,15 +223,15 @@ class TokenRecheck:
     def __init__(self, connection: HTTPConnection, every_ms: int = RECHECK_INTERVAL_MS) -> None:
         self._connection = connection
         self._every_ms = every_ms
-        self._looked_at_ms = monotonic_ms()
+        self._checked_at_ms = monotonic_ms()
 
     async def check(self) -> None:
         """Refuse who may no longer, now and then; who cannot be told at the moment goes on."""
-        if monotonic_ms() - self._looked_at_ms < self._every_ms:
+        if monotonic_ms() - self._checked_at_ms < self._every_ms:
             return
         with suppress(TryLater, Unreachable):
-            await get_access(self._connection).principal(self._connection)
-        self._looked_at_ms = monotonic_ms()
+            await get_access(self._connection).authenticate(self._connection)
+        self._checked_at_ms = monotonic_ms()
 
 
 class RequiredScope:
@@ -241,24 +247,24 @@ class RequiredScope:
         """Whether it is a route of runners of other systems, of which some have no token."""
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
-        looked_at = connection.scope.get("state", {}).pop(PRINCIPAL_KEY, None)
-        if looked_at is not None and looked_at[0] is self:
-            known: Principal = looked_at[1]
+        early = connection.scope.get("state", {}).pop(PRINCIPAL_KEY, None)
+        if early is not None and early[0] is self:
+            known: Principal = early[1]
             return known
-        found = await get_access(connection).principal(connection)
+        found = await get_access(connection).authenticate(connection)
         connection.state.token = found.token
-        return self.admit(found)
+        return self.authorize(found)
 
-    async def look(self, connection: HTTPConnection) -> None:
+    async def authenticate_early(self, connection: HTTPConnection) -> None:
         """The same ahead of it, once."""
         found = await self(connection)
         connection.scope["state"][PRINCIPAL_KEY] = self, found
 
-    def admit(self, found: Principal) -> Principal:
+    def authorize(self, found: Principal) -> Principal:
         """Let somebody in, or refuse them."""
         if found is ANONYMOUS_RUNNER and not self.foreign:
             raise Denied(RUNNERS_ONLY_HINT, status=401)
-        if not found.may(self.scope):
+        if not found.has_scope(self.scope):
             has = ", ".join(sorted(found.scopes)) or "none"
             raise Denied(f"This needs a token with the scope {self.scope}; yours has {has}.")
         # What a runner with a token of some queues holds is of these: it registers for no other.

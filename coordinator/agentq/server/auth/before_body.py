@@ -20,7 +20,7 @@ class AuthBeforeBody:
         self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._allowed.look(Request(scope))
+        await self._allowed.authenticate_early(Request(scope))
         await self._app(scope, receive, send)
 
 

@@ -19,9 +19,9 @@ class ScopeOrRunner(RequiredScope):
         super().__init__(scope, bound=True, foreign=True)
 
     async def __call__(self, connection: HTTPConnection) -> Principal:
-        found = await get_service(connection).access.principal(connection)
+        found = await get_service(connection).access.authenticate(connection)
         connection.state.token = found.token
-        return (WORK_SCOPE if found.bound is not None else self).admit(found)
+        return (WORK_SCOPE if found.bound is not None else self).authorize(found)
 
 
 class SessionStartScope(RequiredScope):
@@ -30,9 +30,9 @@ class SessionStartScope(RequiredScope):
     async def __call__(self, connection: HTTPConnection) -> Principal:
         assert isinstance(connection, Request), "a session is begun by a request"
         service = get_service(connection)
-        found = await service.access.principal(connection)
+        found = await service.access.authenticate(connection)
         connection.state.token = found.token
         content = await connection.body()
         body = parse_json(content) if content.strip() else {}
         is_from_executor = any(dialect.is_from_executor(body) for dialect in service.dialects)
-        return (WORK_SCOPE if is_from_executor else self).admit(found)
+        return (WORK_SCOPE if is_from_executor else self).authorize(found)

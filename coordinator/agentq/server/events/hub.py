@@ -54,46 +54,46 @@ class WatchedEvents:
 class EventWatch:
     """One waiter. It is rung for what it was made for, and keeps so many events until they are taken."""
 
-    __slots__ = ("_bell", "_capacity", "_events", "_missed", "_tides")
+    __slots__ = ("_capacity", "_events", "_hub", "_missed", "_wakeup")
 
-    def __init__(self, tides: EventHub, capacity: int) -> None:
-        self._tides = tides
+    def __init__(self, hub: EventHub, capacity: int) -> None:
+        self._hub = hub
         self._capacity = capacity
         self._events: deque[Event] = deque()
         self._missed = False
-        self._bell: asyncio.Future[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
 
     async def next(self, timeout_s: float, *others: asyncio.Future[Any]) -> WatchedEvents:
         """What has rung since the last time, or rings within a time; nothing then, or when the server is to end.
 
         `others` end the wait as well: a client that goes away, say.
         """
-        if not (self._events or self._missed or self._tides.closing or any(other.done() for other in others)):
-            self._bell = asyncio.get_running_loop().create_future()
+        if not (self._events or self._missed or self._hub.closing or any(other.done() for other in others)):
+            self._wakeup = asyncio.get_running_loop().create_future()
             try:
                 await asyncio.wait(
-                    {self._bell, *others}, timeout=max(0.0, timeout_s), return_when=asyncio.FIRST_COMPLETED
+                    {self._wakeup, *others}, timeout=max(0.0, timeout_s), return_when=asyncio.FIRST_COMPLETED
                 )
             finally:
-                self._bell = None
-        news = WatchedEvents(list(self._events), self._missed)
+                self._wakeup = None
+        batch = WatchedEvents(list(self._events), self._missed)
         self._events.clear()
         self._missed = False
-        return news
+        return batch
 
-    def ring(self, event: Event | None = None) -> None:
+    def notify(self, event: Event | None = None) -> None:
         """Tell of an event; without one, that there is something to look at."""
         if event is None or len(self._events) >= self._capacity:
             self._missed = True
             self._events.clear()
         elif not self._missed:
             self._events.append(event)
-        self.rouse()
+        self.wake()
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """End a wait that goes on."""
-        if self._bell is not None and not self._bell.done():
-            self._bell.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
 
 class EventHub:
@@ -103,7 +103,7 @@ class EventHub:
         self.store = store
         self.closing = False
         """The server is to end: nobody waits any longer, and whoever did answers with what there is."""
-        self.belled: Callable[[], None] = lambda: None
+        self.on_duty_wakeup: Callable[[], None] = lambda: None
         """Called, in a reader's thread, when something is due sooner than the keeper of the duties knows."""
         self._runs: dict[str, list[EventWatch]] = {}
         self._all: list[EventWatch] = []
@@ -121,8 +121,8 @@ class EventHub:
     def close(self) -> None:
         """End every wait, at once; nobody waits from now on."""
         self.closing = True
-        for watch in self._everyone():
-            watch.rouse()
+        for watch in self._list_watches():
+            watch.wake()
 
     def stop(self) -> None:
         """End the readers. It waits for them, so not on the loop."""
@@ -130,19 +130,19 @@ class EventHub:
             reader.stop()
 
     @property
-    def waiting(self) -> int:
+    def watch_count(self) -> int:
         """How many wait."""
-        return sum(1 for _ in self._everyone())
+        return sum(1 for _ in self._list_watches())
 
-    def quiet_ms(self) -> int:
+    def longest_silence_ms(self) -> int:
         """For how long the reader that was heard of least recently has not been: seconds, in a server that works."""
-        return max((monotonic_ms() - reader.heard_at_ms for reader in self._readers), default=0)
+        return max((monotonic_ms() - reader.read_at_ms for reader in self._readers), default=0)
 
     @contextmanager
-    def of_run(self, *run_ids: str, capacity: int = WATCH_CAPACITY) -> Iterator[EventWatch]:
+    def watch_runs(self, *run_ids: str, capacity: int = WATCH_CAPACITY) -> Iterator[EventWatch]:
         """Watch runs: every event of them."""
         self._check_room()
-        with self._among([self._runs.setdefault(run_id, []) for run_id in run_ids], capacity) as watch:
+        with self._add_watch([self._runs.setdefault(run_id, []) for run_id in run_ids], capacity) as watch:
             try:
                 yield watch
             finally:
@@ -151,18 +151,18 @@ class EventHub:
                     if all(each is watch for each in self._runs.get(run_id, [])):
                         self._runs.pop(run_id, None)
 
-    def of_plan(self, plan: str) -> AbstractContextManager[EventWatch]:
+    def watch_plan(self, plan: str) -> AbstractContextManager[EventWatch]:
         """Watch a plan: its end."""
-        return self.of_run(_make_plan_key(plan))
+        return self.watch_runs(_make_plan_key(plan))
 
     @contextmanager
-    def of_everything(self, capacity: int) -> Iterator[EventWatch]:
+    def watch_all(self, capacity: int) -> Iterator[EventWatch]:
         """Watch all events. Who takes them too slowly misses some, and is told so."""
-        with self._among([self._all], capacity) as watch:
+        with self._add_watch([self._all], capacity) as watch:
             yield watch
 
     @contextmanager
-    def _among(self, lists: list[list[EventWatch]], capacity: int) -> Iterator[EventWatch]:
+    def _add_watch(self, lists: list[list[EventWatch]], capacity: int) -> Iterator[EventWatch]:
         self._check_room()
         watch = EventWatch(self, capacity)
         for each in lists:
@@ -177,20 +177,20 @@ class EventHub:
         if len(self._runs) + len(self._all) >= WATCHES_MAX:
             raise TryLater("As many wait at this server as may; try again in a moment.")
 
-    def flow(self, events: list[Event]) -> None:
+    def publish(self, events: list[Event]) -> None:
         """Ring for what happened."""
         for event in events:
             for watch in self._runs.get(event.run or _make_plan_key(event.plan), ()):
-                watch.ring(event)
+                watch.notify(event)
             for watch in self._all:
-                watch.ring(event)
+                watch.notify(event)
 
-    def turn(self) -> None:
+    def publish_gap(self) -> None:
         """Ring for everybody: what happened is not known."""
-        for watch in self._everyone():
-            watch.ring()
+        for watch in self._list_watches():
+            watch.notify()
 
-    def _everyone(self) -> Iterator[EventWatch]:
+    def _list_watches(self) -> Iterator[EventWatch]:
         return chain(self._all, chain.from_iterable(self._runs.values()))
 
 
@@ -202,73 +202,73 @@ def _make_plan_key(plan: str) -> str:
 class _EventReader(threading.Thread):
     """Follows one partition."""
 
-    def __init__(self, tides: EventHub, events: PartitionEvents, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, hub: EventHub, events: PartitionEvents, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(name=f"agentq-tides-{events.partition}", daemon=True)
-        self.heard_at_ms = monotonic_ms()
-        self._tides = tides
+        self.read_at_ms = monotonic_ms()
+        self._hub = hub
         self._events = events
         self._loop = loop
-        self._bell_key = events.store.key(events.partition, "duty_wakeup")
+        self._wakeup_key = events.store.key(events.partition, "duty_wakeup")
         self._connection: Connection = events.store.connection.another()
         self._after = STREAM_START
-        self._bell_after = STREAM_START
-        self._strayed = True
+        self._wakeup_after = STREAM_START
+        self._must_restart = True
         self._stopped = threading.Event()
-        self._told = threading.Event()
+        self._handled = threading.Event()
 
     def run(self) -> None:
         while not self._stopped.is_set():
             try:
-                if self._strayed:
-                    self._come_back()
+                if self._must_restart:
+                    self._restart()
                 self._read()
-                self.heard_at_ms = monotonic_ms()
+                self.read_at_ms = monotonic_ms()
             except AgentqError:
-                self._strayed = True
+                self._must_restart = True
                 self._stopped.wait(random.uniform(0, OUTAGE_PAUSE_MS / 1000))
         self._connection.close()
 
     def stop(self) -> None:
         self._stopped.set()
-        self._told.set()
+        self._handled.set()
         self._connection.unblock()
         self.join()
 
-    def _come_back(self) -> None:
+    def _restart(self) -> None:
         """Begin anew, in the order that is safe: what was told may be gone, or the server not as far as it was."""
         self._after = self._events.last_id()
-        newest = self._events.store.connection.command("XREVRANGE", self._bell_key, "+", "-", "COUNT", 1)
-        self._bell_after = str(newest[0][0]) if newest else STREAM_START
-        self._strayed = False
-        self._tell(self._tides.turn)
+        newest = self._events.store.connection.command("XREVRANGE", self._wakeup_key, "+", "-", "COUNT", 1)
+        self._wakeup_after = str(newest[0][0]) if newest else STREAM_START
+        self._must_restart = False
+        self._call_on_loop(self._hub.publish_gap)
 
     def _read(self) -> None:
-        keys = (self._events.key, self._bell_key, self._after, self._bell_after)
+        keys = (self._events.key, self._wakeup_key, self._after, self._wakeup_after)
         words = ("XREAD", "COUNT", EVENT_ENTRIES_PER_READ, "BLOCK", BLOCK_MS, "STREAMS", *keys)
         told = self._connection.block(*words, timeout_ms=BLOCK_MS) or ()
         for key, entries in told:
-            if key == self._bell_key:
-                self._bell_after = entries[-1][0]
-                self._tides.belled()
+            if key == self._wakeup_key:
+                self._wakeup_after = entries[-1][0]
+                self._hub.on_duty_wakeup()
                 continue
             if len(entries) >= EVENT_ENTRIES_PER_READ and self._events.missed(self._after):
-                self._tell(self._tides.turn)
+                self._call_on_loop(self._hub.publish_gap)
             events = [event for entry in entries for event in self._events.of_entry(entry)]
             self._after = entries[-1][0]
-            self._tell(self._tides.flow, events)
-        if told and monotonic_ms() - self.heard_at_ms < BURST_MS:
+            self._call_on_loop(self._hub.publish, events)
+        if told and monotonic_ms() - self.read_at_ms < BURST_MS:
             self._stopped.wait(BURST_WINDOW_S)
 
-    def _tell(self, what: Callable[..., None], *words: Any) -> None:
+    def _call_on_loop(self, what: Callable[..., None], *words: Any) -> None:
         """Say it on the loop, and wait until it was heard, so that a loop that is busy is not buried."""
-        self._told.clear()
+        self._handled.clear()
 
-        def say() -> None:
+        def handle_event() -> None:
             try:
                 what(*words)
             finally:
-                self._told.set()
+                self._handled.set()
 
         if not self._stopped.is_set():
-            self._loop.call_soon_threadsafe(say)
-            self._told.wait(LOOP_ACK_TIMEOUT_S)
+            self._loop.call_soon_threadsafe(handle_event)
+            self._handled.wait(LOOP_ACK_TIMEOUT_S)

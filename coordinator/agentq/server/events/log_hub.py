@@ -29,15 +29,15 @@ class LogHub:
         self.store = store
         self._readers: dict[int, _LogReader] = {}
 
-    def bell(self, run_id: str, place: str) -> Wakeup:
+    def watch(self, run_id: str, position: str) -> Wakeup:
         """What is rung when there is more of a log than up to this place, or after an outage. Cancel it to leave."""
         loop = asyncio.get_running_loop()
         partition = partition_of(run_id)
         if partition not in self._readers:
             self._readers[partition] = _LogReader(self.store.connection.another(), loop)
-        bell: Wakeup = loop.create_future()
-        self._readers[partition].add(self.store.key(partition, "log", run_id), place, bell)
-        return bell
+        wakeup: Wakeup = loop.create_future()
+        self._readers[partition].add(self.store.key(partition, "log", run_id), position, wakeup)
+        return wakeup
 
     def stop(self) -> None:
         """End the readers. It waits for them, so not on the loop."""
@@ -53,27 +53,27 @@ class _LogReader(threading.Thread):
         self._connection = connection
         self._loop = loop
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[tuple[str, Wakeup]]] = {}
-        self._wanted = threading.Event()
+        self._wakeups: dict[str, list[tuple[str, Wakeup]]] = {}
+        self._has_watchers = threading.Event()
         self._stopped = False
         self.start()
 
-    def add(self, key: str, place: str, bell: Wakeup) -> None:
+    def add(self, key: str, position: str, wakeup: Wakeup) -> None:
         with self._lock:
-            self._waiting.setdefault(key, []).append((place, bell))
-        self._wanted.set()
+            self._wakeups.setdefault(key, []).append((position, wakeup))
+        self._has_watchers.set()
         self._connection.unblock()
 
     def stop(self) -> None:
         self._stopped = True
-        self._wanted.set()
+        self._has_watchers.set()
         self._connection.unblock()
         self.join()
 
     def run(self) -> None:
         while not self._stopped:
-            self._wanted.wait()
-            places = self._places()
+            self._has_watchers.wait()
+            positions = self._read_positions()
             try:
                 words: tuple[CommandArgument, ...] = (
                     "XREAD",
@@ -82,36 +82,36 @@ class _LogReader(threading.Thread):
                     "BLOCK",
                     BLOCK_MS,
                     "STREAMS",
-                    *places,
-                    *places.values(),
+                    *positions,
+                    *positions.values(),
                 )
-                reply = self._connection.block(*words, timeout_ms=BLOCK_MS) if places else None
+                reply = self._connection.block(*words, timeout_ms=BLOCK_MS) if positions else None
             except AgentqError:
                 # Whoever waits looks for itself, and meets the same fault, or more of the log.
-                self._ring(list(places))
+                self._wake_watchers(list(positions))
                 threading.Event().wait(random.uniform(0, OUTAGE_PAUSE_MS) / 1000)
             else:
-                self._ring([key for key, _ in reply or ()])
+                self._wake_watchers([key for key, _ in reply or ()])
         self._connection.close()
 
-    def _places(self) -> dict[str, str]:
+    def _read_positions(self) -> dict[str, str]:
         """What to look at, each after the first place that somebody is at; those who have left are dropped."""
         with self._lock:
-            left = {key: [each for each in bells if not each[1].done()] for key, bells in self._waiting.items()}
-            self._waiting = {key: bells for key, bells in left.items() if bells}
-            if not self._waiting and not self._stopped:
-                self._wanted.clear()
-            return {key: min((place for place, _ in bells), key=event_sort_key) for key, bells in self._waiting.items()}
+            left = {key: [each for each in bells if not each[1].done()] for key, bells in self._wakeups.items()}
+            self._wakeups = {key: bells for key, bells in left.items() if bells}
+            if not self._wakeups and not self._stopped:
+                self._has_watchers.clear()
+            return {key: min((place for place, _ in bells), key=event_sort_key) for key, bells in self._wakeups.items()}
 
-    def _ring(self, keys: list[str]) -> None:
+    def _wake_watchers(self, keys: list[str]) -> None:
         with self._lock:
-            bells = [bell for key in keys for _, bell in self._waiting.pop(key, [])]
+            wakeups = [bell for key in keys for _, bell in self._wakeups.pop(key, [])]
         # A loop that is closed has nobody in it who waits.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_wake_all, bells)
+            self._loop.call_soon_threadsafe(_wake_all, wakeups)
 
 
-def _wake_all(bells: list[Wakeup]) -> None:
-    for bell in bells:
+def _wake_all(wakeups: list[Wakeup]) -> None:
+    for bell in wakeups:
         if not bell.done():
             bell.set_result(None)

@@ -30,36 +30,38 @@ END_EVENT = "end"
 FIRST_EVENT = "submitted"
 
 
-async def stream_events(service: ServerService, interest: EventFilter, places: Positions) -> AsyncGenerator[str]:
+async def stream_events(service: ServerService, event_filter: EventFilter, positions: Positions) -> AsyncGenerator[str]:
     """Events from these places on, for ever."""
-    async for words, _ in _follow_feed(service, interest, places):
+    async for words, _ in _follow_feed(service, event_filter, positions):
         yield words
 
 
-async def stream_past_events(service: ServerService, interest: EventFilter, places: Positions) -> AsyncGenerator[str]:
+async def stream_past_events(
+    service: ServerService, event_filter: EventFilter, positions: Positions
+) -> AsyncGenerator[str]:
     """What has happened after these places already, and no more."""
-    yield sse.format_opening(format_positions(places))
-    async for place, item in read_past_events(service, interest, places):
+    yield sse.format_opening(format_positions(positions))
+    async for place, item in read_past_events(service, event_filter, positions):
         yield _format_item(place, item)
     yield sse.format_event("{}", name=END_EVENT)
 
 
 async def stream_run_events(
-    service: ServerService, run_id: str, places: Positions, *, whole: bool
+    service: ServerService, run_id: str, positions: Positions, *, whole: bool
 ) -> AsyncGenerator[str]:
     """The events of one run, until the one that ended it; `whole` if the places are those before its first."""
-    interest = EventFilter(runs=(run_id,))
+    event_filter = EventFilter(runs=(run_id,))
     ended = await _read_end_state(service, run_id)
     if ended is not None:
-        yield sse.format_opening(format_positions(places))
-        async for place, item in read_past_events(service, interest, places):
+        yield sse.format_opening(format_positions(positions))
+        async for place, item in read_past_events(service, event_filter, positions):
             if whole and item.event.event != FIRST_EVENT:
-                yield sse.format_event(json.dumps({"after": format_positions(places)}), name=GAP_EVENT)
+                yield sse.format_event(json.dumps({"after": format_positions(positions)}), name=GAP_EVENT)
             whole = False
             yield _format_item(place, item)
         yield sse.format_event(json.dumps({"state": ended}), name=END_EVENT)
         return
-    async for words, state in _follow_feed(service, interest, places, whole=whole):
+    async for words, state in _follow_feed(service, event_filter, positions, whole=whole):
         yield words
         if state in TERMINAL_STATES and await _read_end_state(service, run_id) is not None:
             yield sse.format_event(json.dumps({"state": state}), name=END_EVENT)
@@ -67,29 +69,29 @@ async def stream_run_events(
 
 
 async def read_past_events(
-    service: ServerService, interest: EventFilter, places: Positions
+    service: ServerService, event_filter: EventFilter, positions: Positions
 ) -> AsyncGenerator[tuple[str, FeedItem]]:
     """What has happened after these places already."""
-    now = dict(places)
+    now = dict(positions)
     while True:
         page = await service.feed.page(now)
         for partition, item in page.items:
             now[partition] = item.event.id
-            if interest.takes(item.event):
+            if event_filter.takes(item.event):
                 yield format_positions(now), item
-        now |= page.places
+        now |= page.positions
         if not page.items:
             return
 
 
 async def _follow_feed(
-    service: ServerService, interest: EventFilter, places: Positions, *, whole: bool = False
+    service: ServerService, event_filter: EventFilter, positions: Positions, *, whole: bool = False
 ) -> AsyncGenerator[tuple[str, str]]:
     """The words, and the state that the last event of them led to. With `whole`, there is no gap before a birth."""
-    with service.feed.reader(interest, places) as reader:
-        shown, quiet_at_ms = reader.place, monotonic_ms() + KEEPALIVE_MS
+    with service.feed.reader(event_filter, positions) as reader:
+        shown, quiet_at_ms = reader.position, monotonic_ms() + KEEPALIVE_MS
         yield sse.format_opening(shown), ""
-        while not service.tides.closing:
+        while not service.event_hub.closing:
             try:
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
             except (Unreachable, TryLater):
@@ -107,13 +109,13 @@ async def _follow_feed(
             elif not batch.gap:
                 if monotonic_ms() < quiet_at_ms:
                     continue
-                moved, shown = batch.place if batch.place != shown else "", batch.place
+                moved, shown = batch.position if batch.position != shown else "", batch.position
                 yield sse.format_keepalive(moved), ""
             quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
 
 
 def _format_item(place: str, item: FeedItem) -> str:
-    return sse.format_event(item.words, name=item.event.event, place=place)
+    return sse.format_event(item.json_text, name=item.event.event, event_id=place)
 
 
 async def stream_log(
@@ -122,12 +124,12 @@ async def stream_log(
     """What a run wrote after a place, and what it writes from now on, until it has ended; of some streams or of all."""
     yield sse.format_opening("" if after == STREAM_START else after)
     logs, place, quiet_at_ms = Logs(service.store), after, monotonic_ms() + KEEPALIVE_MS
-    with service.tides.of_run(run_id) as watch:
+    with service.event_hub.watch_runs(run_id) as watch:
         while True:
             try:
                 # Whether it is over is read first: what is read then is all that there will be.
-                over = await service.ask(logs.is_over, run_id)
-                entries = await service.ask(logs.some, run_id, place, LOG_ENTRIES_PER_STEP)
+                over = await service.call_in_thread(logs.is_over, run_id)
+                entries = await service.call_in_thread(logs.some, run_id, place, LOG_ENTRIES_PER_STEP)
             except (Unreachable, TryLater):
                 yield sse.format_keepalive()
                 await asyncio.sleep(OUTAGE_PAUSE_S)
@@ -136,8 +138,8 @@ async def stream_log(
                 place = entry.id
                 if not streams or entry.stream in streams:
                     quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
-                    yield sse.format_event(to_json(log_json(entry)).decode(), name=entry.stream, place=place)
-            if service.tides.closing:
+                    yield sse.format_event(to_json(log_json(entry)).decode(), name=entry.stream, event_id=place)
+            if service.event_hub.closing:
                 return
             if len(entries) >= LOG_ENTRIES_PER_STEP:
                 continue
@@ -147,17 +149,17 @@ async def stream_log(
             if monotonic_ms() >= quiet_at_ms:
                 quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
                 yield sse.format_keepalive(place if place != STREAM_START else "")
-            bell = service.currents.bell(run_id, place)
+            log_grown = service.log_hub.watch(run_id, place)
             try:
-                await watch.next(max(0, quiet_at_ms - monotonic_ms()) / 1000, bell)
+                await watch.next(max(0, quiet_at_ms - monotonic_ms()) / 1000, log_grown)
             finally:
-                bell.cancel()
+                log_grown.cancel()
 
 
 async def _read_end_state(service: ServerService, run_id: str) -> State | None:
     """The state that a run has ended in."""
     try:
-        run = await service.ask(service.records.get, run_id)
+        run = await service.call_in_thread(service.run_queries.get, run_id)
     except NotFound:
         # It was there before: its time is over.
         return State.CANCELLED

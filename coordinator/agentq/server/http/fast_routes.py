@@ -33,59 +33,59 @@ class FastRoute(APIRoute):
         self.is_plain = len(allowed) == 1 and not self.dependant.body_params and _needs_no_validation(self)
         """Whether it can be asked past the framework."""
         if self.is_plain:
-            self._allowed = allowed[0]
+            self._required_scope = allowed[0]
             self._defaults = _list_defaults(self)
-            self._needed = _list_required_parameters(self)
+            self._required_parameters = _list_required_parameters(self)
             heads = (each.alias.lower().encode() for each in self.dependant.header_params)
-            self._heads = frozenset((ORIGIN_HEADER, *heads))
+            self._declared_headers = frozenset((ORIGIN_HEADER, *heads))
 
-    def given(self, scope: Scope) -> dict[str, Any] | None:
+    def match_arguments(self, scope: Scope) -> dict[str, Any] | None:
         """What its function is called with, if the request is its, and brings nothing else."""
         path = self.path_regex.match(scope["path"]) if scope["method"] in (self.methods or ()) else None
-        if path is None or any(name in self._heads for name, _ in scope["headers"]):
+        if path is None or any(name in self._declared_headers for name, _ in scope["headers"]):
             return None
-        query = _parse_query(scope["query_string"], self._needed)
+        query = _parse_query(scope["query_string"], self._required_parameters)
         return None if query is None else {**self._defaults, **query, **path.groupdict()}
 
     async def answer(self, request: Request, given: dict[str, Any]) -> Response:
         """What its function answers whoever may ask."""
-        answer: Response = await self.endpoint(request=request, caller=await self._allowed(request), **given)
+        answer: Response = await self.endpoint(request=request, caller=await self._required_scope(request), **given)
         return answer
 
 
 class FastPath:
     """The way past the framework, in front of it."""
 
-    def __init__(self, app: FastAPI, whole: ASGIApp) -> None:
+    def __init__(self, app: FastAPI, framework: ASGIApp) -> None:
         self._app = app
-        self._whole = whole
+        self._framework = framework
         self._routes = [route for route in app.routes if isinstance(route, FastRoute) and route.is_plain]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope.get("root_path"):
             for route in self._routes:
-                given = route.given(scope)
+                given = route.match_arguments(scope)
                 if given is not None:
                     scope["route"] = route
-                    await self._ask(route, given, Request(scope, receive), send)
+                    await self._respond(route, given, Request(scope, receive), send)
                     return
-        await self._whole(scope, receive, send)
+        await self._framework(scope, receive, send)
 
-    async def _ask(self, route: FastRoute, given: dict[str, Any], request: Request, send: Send) -> None:
+    async def _respond(self, route: FastRoute, given: dict[str, Any], request: Request, send: Send) -> None:
         try:
             answer = await route.answer(request, given)
         except Exception as error:  # noqa: BLE001 - it is told as the app tells it
-            answer = await self._told(request, error)
+            answer = await self._handle_error(request, error)
         whole = answer if len(answer.body) < COMPRESS_BYTES_MIN else CompressionMiddleware(answer)
         await whole(request.scope, request.receive, send)
 
-    async def _told(self, request: Request, error: Exception) -> Response:
+    async def _handle_error(self, request: Request, error: Exception) -> Response:
         """What the app answers where this has gone wrong."""
         handlers = self._app.exception_handlers
         handler = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
         answer = handler(request, error)
-        told: Response = await answer if inspect.isawaitable(answer) else answer
-        return told
+        response: Response = await answer if inspect.isawaitable(answer) else answer
+        return response
 
 
 def _needs_no_validation(route: APIRoute) -> bool:

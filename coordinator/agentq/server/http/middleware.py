@@ -75,7 +75,7 @@ class RequestMiddleware:
         if is_loopback(settings.host):
             self._names |= {settings.host.strip("[]").lower()}
         self._any_name = "*" in settings.hosts or (not is_loopback(settings.host) and not settings.hosts)
-        self._bodies = _BodyBudget(max(settings.bodies_bytes, settings.body_bytes))
+        self._body_budget = _BodyBudget(max(settings.bodies_bytes, settings.body_bytes))
         self._origins = frozenset(origin.rstrip("/") for origin in settings.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,10 +88,10 @@ class RequestMiddleware:
             _default_to_json(scope, headers)
         request_id = _read_request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(scope, receive, send, request_id, self._settings, self._bodies, has_body=has_body)
+        exchange = _Exchange(scope, receive, send, request_id, self._settings, self._body_budget, has_body=has_body)
         if scope["type"] == "http" and scope["path"] not in QUIET_PATHS:
-            exchange.follow(headers)
-        refused = self._refusal(scope, headers, request_id)
+            exchange.start_span(headers)
+        refused = self._find_refusal(scope, headers, request_id)
         app: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app if refused is None else refused
         try:
             await app(scope, exchange.receive, exchange.send)
@@ -99,10 +99,10 @@ class RequestMiddleware:
             if not exchange.status:
                 raise  # else it was answered, and written down, by `problems`
         finally:
-            exchange.leave()
-            self._note(exchange)
+            exchange.release()
+            self._record(exchange)
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], request_id: str) -> Response | None:
+    def _find_refusal(self, scope: Scope, headers: dict[bytes, bytes], request_id: str) -> Response | None:
         """The answer to a request that is not let in at all."""
         if len(headers) < len(scope["headers"]):
             names = [name for name, _ in scope["headers"]]
@@ -126,7 +126,7 @@ class RequestMiddleware:
             return _build_refusal(413, detail, request_id)
         return None
 
-    def _note(self, exchange: _Exchange) -> None:
+    def _record(self, exchange: _Exchange) -> None:
         """Write down what it was."""
         scope, seconds = exchange.scope, (monotonic_ns() - exchange.began_ns) / 1e9
         route = scope.get("route")
@@ -156,14 +156,14 @@ class RequestMiddleware:
 class _BodyBudget:
     """The large bodies of requests that are under way: each is in memory several times until its answer is made."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self._taken = 0
 
     def take(self, number: int) -> None:
         """Take room for so many bytes more, or refuse the request."""
-        if self._taken + number > self._most:
-            detail = f"The bodies of the requests under way have {self._most} bytes, which is the most; try again."
+        if self._taken + number > self._bytes_max:
+            detail = f"The bodies of the requests under way have {self._bytes_max} bytes, which is the most; try again."
             raise HTTPException(503, detail, CLOSE_HEADER | {"retry-after": str(problems.RETRY_AFTER_S)})
         self._taken += number
 
@@ -177,7 +177,7 @@ class JsonItemCounter:
 
     def __init__(self) -> None:
         self._number = 0
-        self._in_text = False
+        self._is_in_text = False
         self._rest = b""
 
     def add(self, piece: bytes) -> int:
@@ -186,8 +186,8 @@ class JsonItemCounter:
         whole = piece.rstrip(b"\\")  # what it escapes is in the next one
         self._rest = b"\\" * ((len(piece) - len(whole)) % 2)
         parts = whole.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        self._number += sum(part.count(b",") + 2 * part.count(b":") for part in parts[self._in_text :: 2])
-        self._in_text ^= len(parts) % 2 == 0
+        self._number += sum(part.count(b",") + 2 * part.count(b":") for part in parts[self._is_in_text :: 2])
+        self._is_in_text ^= len(parts) % 2 == 0
         return self._number
 
 
@@ -201,7 +201,7 @@ class _Exchange:
         send: Send,
         request_id: str,
         settings: ServerSettings,
-        bodies: _BodyBudget,
+        body_budget: _BodyBudget,
         *,
         has_body: bool,
     ) -> None:
@@ -213,17 +213,17 @@ class _Exchange:
         self.began_ns = monotonic_ns()
         self._receive = receive
         self._send = send
-        self._most = settings.body_bytes
-        self._patience_ns = settings.body_timeout_ms * 1_000_000
-        self._taken = 0
-        self._bodies = bodies
+        self._body_bytes_max = settings.body_bytes
+        self._body_timeout_ns = settings.body_timeout_ms * 1_000_000
+        self._received_bytes = 0
+        self._body_budget = body_budget
         self._items = JsonItemCounter()
-        self._counted = 0
+        self._budgeted_bytes = 0
         """What of its body it has taken room for."""
-        self._whole = scope["type"] != "http" or not has_body
+        self._is_body_complete = scope["type"] != "http" or not has_body
         self.span: Span | None = None
 
-    def follow(self, headers: dict[bytes, bytes]) -> None:
+    def start_span(self, headers: dict[bytes, bytes]) -> None:
         """Have a span of it, if traces go anywhere; what is submitted by it is submitted within."""
         traceparent = headers.get(b"traceparent", b"").decode("latin-1")
         self.span = tracing.start_request_span(
@@ -234,30 +234,32 @@ class _Exchange:
 
     async def receive(self) -> Message:
         """The next piece of the body, if it comes in time; afterwards, that the client is gone, whenever it is."""
-        if self._whole:
+        if self._is_body_complete:
             return await self._receive()
-        message = await (self._receive() if BODY_COMPLETE_KEY in self.scope["state"] else self._in_time())
-        self._taken += len(message.get("body", b""))
-        if self._taken > self._most:
-            raise HTTPException(413, f"The body is larger than {self._most} bytes, which is the most.", CLOSE_HEADER)
-        if self._taken > SMALL_BODY_BYTES:
-            self._bodies.take(self._taken - self._counted)
-            self._counted = self._taken
+        message = await (self._receive() if BODY_COMPLETE_KEY in self.scope["state"] else self._receive_in_time())
+        self._received_bytes += len(message.get("body", b""))
+        if self._received_bytes > self._body_bytes_max:
+            raise HTTPException(
+                413, f"The body is larger than {self._body_bytes_max} bytes, which is the most.", CLOSE_HEADER
+            )
+        if self._received_bytes > SMALL_BODY_BYTES:
+            self._body_budget.take(self._received_bytes - self._budgeted_bytes)
+            self._budgeted_bytes = self._received_bytes
         if self._items.add(message.get("body", b"")) > JSON_ITEMS_MAX:
             counted = "a member of an object counting as three"
             raise HTTPException(
                 413, f"The body has more than {JSON_ITEMS_MAX} items, {counted}; send less at once.", CLOSE_HEADER
             )
-        self._whole = not message.get("more_body", False)
+        self._is_body_complete = not message.get("more_body", False)
         return message
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """It is answered, or given up: others have its room."""
-        self._bodies.give_back(self._counted)
-        self._counted = 0
+        self._body_budget.give_back(self._budgeted_bytes)
+        self._budgeted_bytes = 0
 
-    async def _in_time(self) -> Message:
-        left = (self.began_ns + self._patience_ns - monotonic_ns()) / 1e9
+    async def _receive_in_time(self) -> Message:
+        left = (self.began_ns + self._body_timeout_ns - monotonic_ns()) / 1e9
         try:
             async with asyncio.timeout(max(left, 0)):
                 return await self._receive()

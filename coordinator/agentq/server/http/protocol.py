@@ -35,17 +35,17 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._beside_bytes = 0
+        self._framing_bytes = 0
         """What has come since the last piece of a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._writing = BufferedTransport(transport, self.loop)
-        super().connection_made(self._writing)  # type: ignore[arg-type]
-        self._wait_for_head()
+        self._buffered_transport = BufferedTransport(transport, self.loop)
+        super().connection_made(self._buffered_transport)  # type: ignore[arg-type]
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
-        self._unread(None)
+        self._finish_head()
+        self._set_unread_timer(None)
         if self.cycle is not None:
             mark_disconnected(self.cycle.scope["state"])
         super().connection_lost(exc)
@@ -59,15 +59,15 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
             if self._head_bytes - len(data) > HEAD_BYTES_MAX:
                 self.transport.abort()
                 return
-        self._beside_bytes += len(data)
+        self._framing_bytes += len(data)
         super().data_received(data)
         if self._awaits_head:
-            self._wait_for_head()
-        elif self._beside_bytes > HEAD_BYTES_MAX + len(data):
+            self._start_head_timer()
+        elif self._framing_bytes > HEAD_BYTES_MAX + len(data):
             self.transport.abort()
 
     def eof_received(self) -> None:
-        self._writing.flush()  # the transport is closed next, and who will ask no more may still read
+        self._buffered_transport.flush()  # the transport is closed next, and who will ask no more may still read
 
     def handle_websocket_upgrade(self) -> None:
         """With a body it would be waited for by nobody, and for ever."""
@@ -77,12 +77,12 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
             super().handle_websocket_upgrade()
 
     def on_headers_complete(self) -> None:
-        self._head_came()
-        self._beside_bytes = 0
+        self._finish_head()
+        self._framing_bytes = 0
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._beside_bytes = 0
+        self._framing_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -93,23 +93,23 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread(self.loop.call_later(self.timeout_s, self.transport.abort))
+        self._set_unread_timer(self.loop.call_later(self.timeout_s, self.transport.abort))
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._unread(None)
+        self._set_unread_timer(None)
 
-    def _wait_for_head(self) -> None:
+    def _start_head_timer(self) -> None:
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self.timeout_s, self.transport.abort)
 
-    def _head_came(self) -> None:
+    def _finish_head(self) -> None:
         self._awaits_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _unread(self, timer: asyncio.TimerHandle | None) -> None:
+    def _set_unread_timer(self, timer: asyncio.TimerHandle | None) -> None:
         if self._unread_timer is not None:
             self._unread_timer.cancel()
         self._unread_timer = timer

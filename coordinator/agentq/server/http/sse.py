@@ -25,20 +25,20 @@ DENIED_EVENT = "denied"
 MEDIA_TYPE = "text/event-stream"
 
 
-def format_event(data: str, *, name: str = "", place: str = "") -> str:
+def format_event(data: str, *, name: str = "", event_id: str = "") -> str:
     """One event."""
     lines = [f"data: {line}" for line in data.split("\n")]
-    return "\n".join([*_format_head(name, place), *lines, "", ""])
+    return "\n".join([*_format_fields(name, event_id), *lines, "", ""])
 
 
-def format_opening(place: str = "") -> str:
+def format_opening(event_id: str = "") -> str:
     """What goes out first: when to come back, and from where."""
-    return "\n".join([f"retry: {RETRY_MS}", *_format_head("", place), "", ""])
+    return "\n".join([f"retry: {RETRY_MS}", *_format_fields("", event_id), "", ""])
 
 
-def format_keepalive(place: str = "") -> str:
+def format_keepalive(event_id: str = "") -> str:
     """That there is nothing to say; with the place, if it has moved."""
-    return "\n".join([": nothing new", *_format_head("", place), "", ""])
+    return "\n".join([": nothing new", *_format_fields("", event_id), "", ""])
 
 
 class SseResponse(StreamingResponse):
@@ -46,22 +46,22 @@ class SseResponse(StreamingResponse):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, words: AsyncGenerator[str], standing: TokenRecheck) -> None:
+    def __init__(self, events: AsyncGenerator[str], recheck: TokenRecheck) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(_stream_while_allowed(words, standing), headers=headers)
+        super().__init__(_stream_while_allowed(events, recheck), headers=headers)
 
 
-async def _stream_while_allowed(words: AsyncGenerator[str], standing: TokenRecheck) -> AsyncGenerator[str]:
+async def _stream_while_allowed(events: AsyncGenerator[str], recheck: TokenRecheck) -> AsyncGenerator[str]:
     """The words, until whoever reads them may no longer."""
-    async with aclosing(words):
-        async for each in words:
+    async with aclosing(events):
+        async for each in events:
             try:
-                await standing.check()
+                await recheck.check()
             except NotAllowed as refused:
                 yield format_event(json.dumps({"detail": str(refused)}), name=DENIED_EVENT)
                 return
             yield each
 
 
-def _format_head(name: str, place: str) -> list[str]:
-    return [f"id: {place}"] * bool(place) + [f"event: {name}"] * bool(name)
+def _format_fields(name: str, event_id: str) -> list[str]:
+    return [f"id: {event_id}"] * bool(event_id) + [f"event: {name}"] * bool(name)

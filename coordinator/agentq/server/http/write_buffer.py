@@ -14,23 +14,23 @@ BUFFER_BYTES_MAX = 64 << 10
 class BufferedTransport:
     """A transport that sends what was written to it when the loop gets to it next."""
 
-    __slots__ = ("_held", "_held_bytes", "_loop", "_transport")
+    __slots__ = ("_loop", "_pieces", "_pieces_bytes", "_transport")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if not self._held:
+        if not self._pieces:
             self._loop.call_soon(self.flush)
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes >= BUFFER_BYTES_MAX:
+        self._pieces.append(data)
+        self._pieces_bytes += len(data)
+        if self._pieces_bytes >= BUFFER_BYTES_MAX:
             self.flush()
 
     def close(self) -> None:
@@ -39,6 +39,6 @@ class BufferedTransport:
 
     def flush(self) -> None:
         """Send it now."""
-        held, self._held, self._held_bytes = self._held, [], 0
-        if held and not self._transport.is_closing():
-            self._transport.write(b"".join(held))
+        pieces, self._pieces, self._pieces_bytes = self._pieces, [], 0
+        if pieces and not self._transport.is_closing():
+            self._transport.write(b"".join(pieces))

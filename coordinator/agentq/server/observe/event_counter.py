@@ -34,14 +34,14 @@ class EventCounter:
         self._metrics = metrics
         self._pending: OrderedDict[str, int] = OrderedDict()
 
-    def take(self, events: list[Event], *, missed: bool = False) -> None:
+    def count(self, events: list[Event], *, missed: bool = False) -> None:
         """Count these."""
         if missed:
-            self._metrics.missed.inc()
+            self._metrics.missed_events.inc()
         ended: list[str] = []
         for event in events:
             self._metrics.events.labels(event.event).inc()
-            self._place(event)
+            self._track_pending(event)
             if event.event == "retried":
                 self._metrics.retries.labels(event.detail.removeprefix(RETRY_PREFIX) or "unknown").inc()
             elif event.event == "lost":
@@ -49,9 +49,9 @@ class EventCounter:
             if event.run and event.state in TERMINAL_STATES:
                 ended.append(event.run)
         for partition, runs in groupby(sorted(ended, key=partition_of), partition_of):
-            self._measure(partition, list(runs), {event.run: event.state for event in events})
+            self._count_ended(partition, list(runs), {event.run: event.state for event in events})
 
-    def _place(self, event: Event) -> None:
+    def _track_pending(self, event: Event) -> None:
         """Since when it is pending; and for how long it was, when it is claimed."""
         if event.state == State.PENDING and event.event != "signalled":
             self._pending[event.run] = event.at_ms
@@ -62,19 +62,21 @@ class EventCounter:
         if since_ms is not None and event.event == "claimed":
             self._metrics.dispatch.observe(max(0, event.at_ms - since_ms) / 1000)
 
-    def _measure(self, partition: int, runs: list[str], states: dict[str, Any]) -> None:
+    def _count_ended(self, partition: int, runs: list[str], states: dict[str, Any]) -> None:
         for first in range(0, len(runs), RUNS_PER_CALL):
             some = runs[first : first + RUNS_PER_CALL]
             flat = self._store.call("run/get_metrics", partition, *some)
             for place, run in enumerate(some):
-                self._count(str(states[run]), *flat[place * FIELDS_PER_RUN : (place + 1) * FIELDS_PER_RUN])
+                self._count_ended_run(str(states[run]), *flat[place * FIELDS_PER_RUN : (place + 1) * FIELDS_PER_RUN])
 
-    def _count(self, state: str, lane: str, started: str, finished: str, class_: str, model: str, spent: str) -> None:
+    def _count_ended_run(
+        self, state: str, lane: str, started: str, finished: str, class_: str, model: str, spent: str
+    ) -> None:
         if not lane:
             return
         parts = parse_lane(lane)
         agents = [name.removeprefix(AGENT_LABEL) for name in parts["demands"] if name.startswith(AGENT_LABEL)]
-        named = self._metrics.named
+        named = self._metrics.limit_label
         agent, queue = named("agent", "".join(agents[:1])), named("queue", parts["queue"])
         outcome = class_ if state in (State.COMPLETED, State.FAILED) and class_ else state
         self._metrics.runs.labels(queue, agent, outcome).inc()

@@ -47,7 +47,7 @@ class ServerMetrics:
         self.retries = self._counter("agentq_retries_total", "Attempts that are tried again, by why.", "reason")
         self.lost = self._counter("agentq_leases_expired_total", "Attempts whose worker was declared lost.")
         self.fenced = self._counter("agentq_fenced_total", "Reports of superseded attempts that this server refused.")
-        self.missed = self._counter("agentq_events_missed_total", "Times that events went by uncounted.")
+        self.missed_events = self._counter("agentq_events_missed_total", "Times that events went by uncounted.")
         self.cost = self._counter("agentq_cost_usd_total", "What agents have spent, as far as known.", "agent", "model")
         self.tokens = self._counter("agentq_tokens_total", "Tokens of agents.", "agent", "model", "type")
         self.dispatch = self._histogram(
@@ -60,15 +60,21 @@ class ServerMetrics:
             "queue",
         )
         self.requests = self._counter("agentq_http_requests_total", "Requests.", "method", "route", "status")
-        self.request = self._histogram(
+        self.request_seconds = self._histogram(
             "agentq_http_request_duration_seconds", "How long requests took.", REQUEST_BUCKETS_S, "route"
         )
         self._observed: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         """What each kind of request is counted with, since finding that out takes longer than to count."""
-        self.call = self._histogram("agentq_redis_call_seconds", "Round trips to the store.", CALL_BUCKETS_S)
-        self.waiters = self._gauge("agentq_waiters", "Requests that wait for something to happen.")
-        self.keeper = self._gauge("agentq_duties_kept", "Partitions whose duties this server does at the moment.")
-        self.done = self._gauge("agentq_duty_last_success_timestamp_seconds", "When it last did a duty.", "duty")
+        self.store_call_seconds = self._histogram(
+            "agentq_redis_call_seconds", "Round trips to the store.", CALL_BUCKETS_S
+        )
+        self.waiting_requests = self._gauge("agentq_waiters", "Requests that wait for something to happen.")
+        self.duty_partitions = self._gauge(
+            "agentq_duties_kept", "Partitions whose duties this server does at the moment."
+        )
+        self.duty_done_at = self._gauge(
+            "agentq_duty_last_success_timestamp_seconds", "When it last did a duty.", "duty"
+        )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -84,12 +90,15 @@ class ServerMetrics:
         method = method if method in METHODS else OTHER_NAME
         known = self._observed.get((route, method, status))
         if known is None:
-            child = self.requests.labels(method, route or "none", str(status)), self.request.labels(route or "none")
+            child = (
+                self.requests.labels(method, route or "none", str(status)),
+                self.request_seconds.labels(route or "none"),
+            )
             known = self._observed[route, method, status] = child
         known[0].inc()
         known[1].observe(seconds)
 
-    def named(self, label: str, name: str) -> str:
+    def limit_label(self, label: str, name: str) -> str:
         """A name that somebody has made up, as the value of a label."""
         known = self._names.setdefault(label, set())
         if name not in known and len(known) >= NAMES_MAX:
@@ -97,14 +106,14 @@ class ServerMetrics:
         known.add(name)
         return name
 
-    def refused(self, reply: object) -> None:
+    def count_fenced(self, reply: object) -> None:
         """Count the attempts that a call refused because they were superseded."""
         several = reply if isinstance(reply, list | tuple) else (reply,)
         number = sum(isinstance(each, Fenced) for each in several)
         if number:
             self.fenced.inc(number)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """All of them, as Prometheus reads it. It asks the store."""
         return generate_latest(self.registry)
 

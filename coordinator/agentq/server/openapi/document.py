@@ -83,7 +83,7 @@ def _add_schema(schemas: dict[str, Any], name: str, schema: dict[str, Any]) -> N
 def list_response_models(dialects: Iterable[ServerDialect | type[ServerDialect]]) -> dict[tuple[str, str], Any]:
     """The model of each answer by method and path: one of agentq's, or one that a dialect has beside it."""
     models = dict(RESPONSE_MODELS)
-    for at, model in (each for dialect in dialects for each in dialect.answers.items()):
+    for at, model in (each for dialect in dialects for each in dialect.response_models.items()):
         models[at] |= model
     return models
 
@@ -119,10 +119,10 @@ def _complete_dialect_operation(operation: dict[str, Any], example: RouteExample
     """Bodies of the dialects are read by hand, each as what it is."""
     if example is None:
         return
-    kind = "array" if isinstance(example.answered, list) else "object"
-    _set_success_content(operation, {"schema": {"type": kind}, "example": example.answered})
-    if example.asked is not None:
-        content = {"schema": {"type": "object"}, "example": example.asked}
+    kind = "array" if isinstance(example.response, list) else "object"
+    _set_success_content(operation, {"schema": {"type": kind}, "example": example.response})
+    if example.body is not None:
+        content = {"schema": {"type": "object"}, "example": example.body}
         operation["requestBody"] = {"content": {JSON_TYPE: content}}
 
 

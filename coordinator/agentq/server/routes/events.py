@@ -69,9 +69,9 @@ async def follow_events(
     check_parameter_names(request.query_params, (*FILTER_PARTS, "after", "follow"))
     asked = dict(zip(FILTER_PARTS, (event, run, queue, plan, session, state), strict=True))
     interest = EventFilter.asked(asked).within(principal.queues or None)
-    places = await service.feed.places(last_event_id or after)
+    positions = await service.feed.positions(last_event_id or after)
     return sse.SseResponse(
-        (sse_streams.stream_events if follow else sse_streams.stream_past_events)(service, interest, places),
+        (sse_streams.stream_events if follow else sse_streams.stream_past_events)(service, interest, positions),
         TokenRecheck(request),
     )
 
@@ -93,11 +93,11 @@ async def follow_run_events(
     """All that has happened to a run and is kept, and what does until it has ended; `end` is the last event."""
     service = get_service(request)
     check_parameter_names(request.query_params, ("after", "follow"))
-    found = await service.ask(service.records.get, run_id)
+    found = await service.call_in_thread(service.run_queries.get, run_id)
     principal.check_queue(found.spec.queue)
     birth = f"{max(0, found.submitted_at_ms - 1)}-0"
     place = last_event_id or after or birth
-    places = await service.feed.places(place, [partition_of(run_id)])
+    places = await service.feed.positions(place, [partition_of(run_id)])
     if last_event_id and found.state in TERMINAL_STATES:
         unseen = sse_streams.read_past_events(service, EventFilter(runs=(run_id,)), places)
         if await anext(unseen, None) is None:
@@ -119,14 +119,14 @@ async def follow_events_ws(socket: WebSocket, principal: ReadPrincipal) -> None:
     query = socket.query_params
     check_parameter_names(query, (*FILTER_PARTS, "after"))
     interest = EventFilter.asked({part: query.getlist(part) for part in FILTER_PARTS}).within(principal.queues or None)
-    places = await service.feed.places(socket.headers.get("last-event-id") or query.get("after"))
+    places = await service.feed.positions(socket.headers.get("last-event-id") or query.get("after"))
     await socket.accept()
     await run_until_disconnect(socket, _send_events(service, socket, interest, places))
 
 
-async def run_until_disconnect(socket: WebSocket, telling: Coroutine[Any, Any, None]) -> None:
+async def run_until_disconnect(socket: WebSocket, sending: Coroutine[Any, Any, None]) -> None:
     """Run what tells a client something, until it has ended or the client has gone."""
-    tasks = [asyncio.ensure_future(each) for each in (wait_for_disconnect(socket), telling)]
+    tasks = [asyncio.ensure_future(each) for each in (wait_for_disconnect(socket), sending)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -144,29 +144,31 @@ async def wait_for_disconnect(socket: WebSocket) -> None:
 async def _send_events(
     service: ServerService, socket: WebSocket, interest: EventFilter, places: Mapping[int, str]
 ) -> None:
-    standing = TokenRecheck(socket)
+    recheck = TokenRecheck(socket)
     with service.feed.reader(interest, dict(places)) as reader:
-        await _send_message(socket, "ready", reader.place)
+        await _send_message(socket, "ready", reader.position)
         quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
-        while not service.tides.closing:
+        while not service.event_hub.closing:
             try:
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
             except (Unreachable, TryLater):
                 await asyncio.sleep(OUTAGE_PAUSE_S)
                 continue
             try:
-                await standing.check()
+                await recheck.check()
             except NotAllowed as refused:
                 await socket.close(1008, str(refused)[:120])
                 return
             if batch.gap:
-                await _send_message(socket, sse_streams.GAP_EVENT, batch.place, to_json({"after": batch.gap}).decode())
+                await _send_message(
+                    socket, sse_streams.GAP_EVENT, batch.position, to_json({"after": batch.gap}).decode()
+                )
             for place, item in batch.items:
-                await _send_message(socket, item.event.event, place, item.words)
+                await _send_message(socket, item.event.event, place, item.json_text)
             if batch.items or batch.gap:
                 quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
             elif monotonic_ms() >= quiet_at_ms:
-                await _send_message(socket, "alive", batch.place)
+                await _send_message(socket, "alive", batch.position)
                 quiet_at_ms = monotonic_ms() + sse_streams.KEEPALIVE_MS
     await socket.close(1001, "the server ends; come back")
 

@@ -40,7 +40,7 @@ async def check_health() -> Response:
 async def export_metrics(request: Request) -> Response:
     """How much waits where, how fast it goes, and how the server is."""
     service = get_service(request)
-    return Response(await service.ask(service.read_metrics), media_type=CONTENT_TYPE_LATEST)
+    return Response(await service.call_in_thread(service.read_metrics), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.head("/ready", include_in_schema=False)
@@ -49,13 +49,13 @@ async def check_readiness(request: Request) -> Response:
     """Whether the store answers and fits, its events are followed, and the duties are done. 503 if one is not so."""
     service = get_service(request)
     found = {"store": await _check_store(service)}
-    quiet_ms = service.tides.quiet_ms()
+    quiet_ms = service.event_hub.longest_silence_ms()
     found["events"] = "ok" if quiet_ms <= READER_SILENCE_MS_MAX else f"not heard of for {quiet_ms} ms"
-    undone = service.ticker.fault if service.server.duties else None
-    found["duties"] = "off" if not service.server.duties else "ok"
+    undone = service.ticker.fault if service.server_settings.duties else None
+    found["duties"] = "off" if not service.server_settings.duties else "ok"
     if undone is not None:
         found["duties"] = _log_fault("a duty is not done", undone)
-    found["server"] = "ok" if not service.tides.closing else "it is to end"
+    found["server"] = "ok" if not service.event_hub.closing else "it is to end"
     good = all(word in ("ok", "off") for word in found.values())
     return responses.json_response({"ready": good, "schema": SCHEMA_MARKER, "checks": found}, 200 if good else 503)
 
@@ -63,8 +63,8 @@ async def check_readiness(request: Request) -> Response:
 async def _check_store(service: ServerService) -> str:
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
-            await service.ask(service.store.guard)
-            await service.ask(service.store.connection.command, "PING")
+            await service.call_in_thread(service.store.guard)
+            await service.call_in_thread(service.store.connection.command, "PING")
     except TimeoutError:
         return f"it has not answered within {STORE_TIMEOUT_S} s"
     except AgentqError as fault:

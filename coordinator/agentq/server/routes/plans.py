@@ -40,7 +40,7 @@ ID_SUFFIX_LENGTH = 9
 
 def open_plans(request: Request) -> Plans:
     """The plans that a request is about."""
-    return Plans(get_service(request).queue)
+    return Plans(get_service(request).run_verbs)
 
 
 @router.post("", status_code=201, summary="Submit a plan")
@@ -59,10 +59,10 @@ async def create_plan(
         own = sha256(f"{caller.token or ''} {idempotency_key}".encode()).hexdigest()
         plan = f"{body.name[: NAME_LENGTH - ID_SUFFIX_LENGTH - 1]}-{own[:ID_SUFFIX_LENGTH]}"
     plans, service = open_plans(request), get_service(request)
-    made = await service.ask(
+    made = await service.call_in_thread(
         plans.create, body.name, tasks, plan=plan, on_failed=body.on_failed, source=to_json(body).decode()
     )
-    found = await service.ask(plans.get, made)
+    found = await service.call_in_thread(plans.get, made)
     return responses.json_response(plan_json(found), 201, {"location": f"/plans/{made}"})
 
 
@@ -75,7 +75,7 @@ async def list_plans(
     """A page of plans; the last has no `next`."""
     if cursor is not None and not (cursor.partition(" ")[0].isdecimal() and " " in cursor):
         raise Invalid("cursor: this is none that a list of plans has given.")
-    found, following = await get_service(request).ask(open_plans(request).ls, limit=limit, cursor=cursor)
+    found, following = await get_service(request).call_in_thread(open_plans(request).ls, limit=limit, cursor=cursor)
     return responses.json_response({"plans": [plan_json(each) for each in found], "next": following})
 
 
@@ -83,17 +83,17 @@ async def list_plans(
 async def get_plan(request: Request, plan: PlanIdPath, wait: WaitQuery = 0) -> Response:
     """How many of its tasks are in which state. With `wait`, as soon as it has ended."""
     service, plans = get_service(request), open_plans(request)
-    found = await service.ask(plans.get, plan)
+    found = await service.call_in_thread(plans.get, plan)
     if not wait or found.ended is not None:
         return responses.etag_response(request, plan_json(found))
-    with service.tides.of_plan(plan) as watch:
+    with service.event_hub.watch_plan(plan) as watch:
 
         async def look() -> PlanRecord | None:
             nonlocal found
-            found = await service.ask(plans.get, plan)
+            found = await service.call_in_thread(plans.get, plan)
             return found if found.ended is not None else None
 
-        await service.until(watch, look, wait, await watch_disconnect(request))
+        await service.wait_until(watch, look, wait, await watch_disconnect(request))
     return responses.etag_response(request, plan_json(found))
 
 
@@ -109,9 +109,9 @@ async def list_tasks(
     plans, service = open_plans(request), get_service(request)
     if cursor is not None:
         check_run_id(cursor)
-    found, following = await service.ask(plans.tasks, plan, *(state or ()), limit=limit, cursor=cursor)
+    found, following = await service.call_in_thread(plans.tasks, plan, *(state or ()), limit=limit, cursor=cursor)
     if not found:
-        await service.ask(plans.get, plan)  # there may be no such plan
+        await service.call_in_thread(plans.get, plan)  # there may be no such plan
     return responses.json_response({"tasks": [task_json(each) for each in found], "next": following})
 
 
@@ -119,7 +119,7 @@ async def list_tasks(
 async def add_tasks(request: Request, plan: PlanIdPath, body: requests.AddTasksRequest) -> Response:
     """They may need any task of it. A plan that had ended goes on."""
     tasks = [_build_task(at, each) for at, each in enumerate(body.tasks)]
-    runs = await get_service(request).ask(open_plans(request).add, plan, tasks)
+    runs = await get_service(request).call_in_thread(open_plans(request).add, plan, tasks)
     return responses.json_response({"runs": runs}, 201)
 
 
@@ -127,7 +127,9 @@ async def add_tasks(request: Request, plan: PlanIdPath, body: requests.AddTasksR
 async def cancel_plan(request: Request, plan: PlanIdPath, body: requests.ReasonRequest | None = None) -> Response:
     """Nothing more of it begins, and what runs is stopped."""
     why = (body and body.why) or "cancelled on request"
-    return responses.json_response(plan_json(await get_service(request).ask(open_plans(request).cancel, plan, why)))
+    return responses.json_response(
+        plan_json(await get_service(request).call_in_thread(open_plans(request).cancel, plan, why))
+    )
 
 
 @router.post("/{plan}/retry", summary="Let tasks of a plan begin again", dependencies=[SUBMIT])
@@ -140,14 +142,16 @@ async def retry_plan(
     """Those that failed, all that did not complete, or one; and with them what was skipped for them."""
     said = body or requests.RetryPlanRequest()
     plans = open_plans(request)
-    found = await get_service(request).ask(plans.retry, plan, said.which, task=said.task, operation=operation or "")
+    found = await get_service(request).call_in_thread(
+        plans.retry, plan, said.which, task=said.task, operation=operation or ""
+    )
     return responses.json_response(plan_json(found))
 
 
 @router.delete("/{plan}", status_code=204, summary="Forget an ended plan", dependencies=[require_scope("admin")])
 async def forget_plan(request: Request, plan: PlanIdPath) -> Response:
     """With its tasks."""
-    await get_service(request).ask(open_plans(request).forget, plan)
+    await get_service(request).call_in_thread(open_plans(request).forget, plan)
     return Response(status_code=204)
 
 

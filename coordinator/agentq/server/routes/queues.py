@@ -36,7 +36,7 @@ async def list_queues(
 ) -> Response:
     """Their runs by state, since when the oldest waits, how many come and end in a minute. A page, by name."""
     service = get_service(request)
-    found = await service.ask(QueueStatsReader(service.store).page, limit, cursor, caller.queues)
+    found = await service.call_in_thread(QueueStatsReader(service.store).page, limit, cursor, caller.queues)
     return responses.json_response({"queues": [queue_json(each) for each in found.queues], "next": found.cursor})
 
 
@@ -45,7 +45,7 @@ async def get_queue(request: Request, name: QueueNamePath, caller: ReadPrincipal
     """Its runs by state, since when the oldest waits, how many come and end in a minute."""
     caller.check_queue(name)
     service = get_service(request)
-    found = await service.ask(QueueStatsReader(service.store).queue, name)
+    found = await service.call_in_thread(QueueStatsReader(service.store).queue, name)
     if found is None:
         raise NotFound(f"There is no queue {name[:80]}; the first run that is submitted to it makes it.")
     return responses.json_response(queue_json(found))
@@ -53,7 +53,7 @@ async def get_queue(request: Request, name: QueueNamePath, caller: ReadPrincipal
 
 async def _control_queue(request: Request, caller: Principal, name: str, verb: Callable[..., Any], *words: Any) -> Any:
     caller.check_queue(name)
-    return await get_service(request).ask(verb, name, *words)
+    return await get_service(request).call_in_thread(verb, name, *words)
 
 
 @router.post("/{name}/pause", summary="Claim nothing from a queue")
@@ -61,14 +61,14 @@ async def pause_queue(
     request: Request, name: QueueOrAllPath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
     """Until it is resumed; what is held goes on."""
-    await _control_queue(request, caller, name, get_service(request).flow.pause, _choose_reason(caller, body))
+    await _control_queue(request, caller, name, get_service(request).queue_controls.pause, _choose_reason(caller, body))
     return responses.json_response({"queue": name, "paused": True})
 
 
 @router.post("/{name}/resume", summary="Let a queue go on")
 async def resume_queue(request: Request, name: QueueOrAllPath, caller: AdminPrincipal) -> Response:
     """That was paused or drained."""
-    await _control_queue(request, caller, name, get_service(request).flow.resume)
+    await _control_queue(request, caller, name, get_service(request).queue_controls.resume)
     return responses.json_response({"queue": name, "paused": False})
 
 
@@ -77,7 +77,7 @@ async def drain_queue(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.ReasonRequest | None = None
 ) -> Response:
     """Until it is resumed; what is there goes on."""
-    await _control_queue(request, caller, name, get_service(request).flow.drain, _choose_reason(caller, body))
+    await _control_queue(request, caller, name, get_service(request).queue_controls.drain, _choose_reason(caller, body))
     return responses.json_response({"queue": name, "drained": True})
 
 
@@ -89,7 +89,9 @@ async def purge_queue(
     states = (body or requests.PurgeQueueRequest()).states
     if not set(states) <= set(QUEUED_STATES):
         raise Invalid(f"states: only runs that are {', '.join(QUEUED_STATES)} wait in a queue.")
-    done = await _control_queue(request, caller, name, get_service(request).flow.purge, "its queue was purged", states)
+    done = await _control_queue(
+        request, caller, name, get_service(request).queue_controls.purge, "its queue was purged", states
+    )
     return responses.json_response({"queue": name, "cancelled": done})
 
 
@@ -99,7 +101,7 @@ async def move_runs(
 ) -> Response:
     """What is held goes on."""
     caller.check_queue(body.to)
-    done = await _control_queue(request, caller, name, get_service(request).flow.move, body.to)
+    done = await _control_queue(request, caller, name, get_service(request).queue_controls.move, body.to)
     return responses.json_response({"queue": name, "moved": done})
 
 
@@ -108,7 +110,7 @@ async def set_fair_weight(
     request: Request, name: QueueNamePath, caller: AdminPrincipal, body: requests.FairWeightRequest
 ) -> Response:
     """Among those that take turns in a queue; for the runs that come from now on."""
-    await _control_queue(request, caller, name, get_service(request).flow.weigh, body.fair_key, body.weight)
+    await _control_queue(request, caller, name, get_service(request).queue_controls.weigh, body.fair_key, body.weight)
     return responses.json_response({"queue": name, "fair_key": body.fair_key, "weight": body.weight})
 
 

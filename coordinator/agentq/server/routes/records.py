@@ -55,7 +55,7 @@ async def look_up_runs(
     """The hashes of these runs. `live` names those that have not ended, if only ended ones were wanted; `left` those
     that did not fit into the answer."""
     service = get_service(request)
-    return responses.json_response(await service.ask(_read_runs, service, caller, body))
+    return responses.json_response(await service.call_in_thread(_read_runs, service, caller, body))
 
 
 @router.get("/find", summary="Find the run that is meant")
@@ -69,14 +69,14 @@ async def find_run(
 ) -> Response:
     """Its whole id; of the newest run if none is named. A token for some queues finds only runs of these, by id."""
     service = get_service(request)
-    return responses.json_response(await service.ask(_resolve_reference, service, caller, run, live))
+    return responses.json_response(await service.call_in_thread(_resolve_reference, service, caller, run, live))
 
 
 @router.get("/sessions/{name}", summary="A session", dependencies=[require_scope("read")])
 async def get_session(request: Request, name: SessionNamePath) -> Response:
     """Everything that is known of it."""
     service = get_service(request)
-    return responses.json_response((await service.ask(service.sessions.get, name)).model_dump(mode="json"))
+    return responses.json_response((await service.call_in_thread(service.sessions.get, name)).model_dump(mode="json"))
 
 
 @router.get("/sessions/{name}/turns", summary="The turns of a session", dependencies=[require_scope("read")])
@@ -88,14 +88,14 @@ async def list_turns(
 ) -> Response:
     """A page of its runs, newest first."""
     service = get_service(request)
-    page = await service.ask(service.sessions.turns, name, limit=limit, cursor=cursor)
+    page = await service.call_in_thread(service.sessions.turns, name, limit=limit, cursor=cursor)
     return responses.json_response({"runs": [run.model_dump(mode="json") for run in page.runs], "cursor": page.cursor})
 
 
 def _resolve_reference(service: ServerService, caller: Principal, run: str | None, live: bool) -> dict[str, str]:
     if run is not None and "/" in run and caller.queues:
         raise Denied("This token is good for some queues only, and a plan may be in others; name the run by its id.")
-    references = IdLookup(service.records, caller.queues)
+    references = IdLookup(service.run_queries, caller.queues)
     return {"id": references.newest(live=live) if run is None else references.run(run)}
 
 
@@ -114,7 +114,7 @@ def _read_runs(service: ServerService, caller: Principal, asked: RunLookupReques
         try:
             caller.check_queue(parse_lane(lane or "")["queue"])
             if asked.given_to is not None:
-                service.records.given(asked.given_to, [run_id])
+                service.run_queries.given(asked.given_to, [run_id])
             if asked.ended and state not in TERMINAL_STATES:
                 answer["live"].append(run_id)
                 continue

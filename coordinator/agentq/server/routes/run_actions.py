@@ -30,7 +30,7 @@ async def _act_on_run(
 ) -> Response:
     service = get_service(request)
     await check_run_queue(service, caller, run_id)
-    state = await service.ask(verb, run_id, *words, **more)
+    state = await service.call_in_thread(verb, run_id, *words, **more)
     return responses.json_response({"id": run_id, "state": state.value})
 
 
@@ -41,7 +41,7 @@ async def cancel_run(
     """One that is held stays as it is until its worker confirms the stop, or `stop_ms` have passed."""
     said = body or requests.CancelRunRequest()
     return await _act_on_run(
-        request, caller, run_id, get_service(request).queue.cancel, said.reason, stop_ms=said.stop_ms
+        request, caller, run_id, get_service(request).run_verbs.cancel, said.reason, stop_ms=said.stop_ms
     )
 
 
@@ -50,7 +50,7 @@ async def retry_run(
     request: Request, run_id: RunIdPath, caller: SubmitPrincipal, operation: IdempotencyKeyHeader = None
 ) -> Response:
     """With fresh budgets. With an `Idempotency-Key`, sent again it changes nothing."""
-    return await _act_on_run(request, caller, run_id, get_service(request).queue.requeue, operation=operation)
+    return await _act_on_run(request, caller, run_id, get_service(request).run_verbs.requeue, operation=operation)
 
 
 @router.post("/signal", summary="Send a run something to know")
@@ -62,7 +62,7 @@ async def signal_run(
     operation: IdempotencyKeyHeader = None,
 ) -> Response:
     """Kept until the run has waited for it; a run that waits for it now goes on."""
-    verb = get_service(request).queue.signal
+    verb = get_service(request).run_verbs.signal
     return await _act_on_run(request, caller, run_id, verb, body.name, body.data, by=caller.name, operation=operation)
 
 
@@ -75,7 +75,7 @@ async def approve_run(
     operation: IdempotencyKeyHeader = None,
 ) -> Response:
     """It goes on with that, and with the comment."""
-    comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).queue.approve
+    comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).run_verbs.approve
     return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
 
 
@@ -88,14 +88,14 @@ async def deny_run(
     operation: IdempotencyKeyHeader = None,
 ) -> Response:
     """It goes on with that, and decides what it means."""
-    comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).queue.deny
+    comment, verb = (body or requests.ApprovalRequest()).comment, get_service(request).run_verbs.deny
     return await _act_on_run(request, caller, run_id, verb, comment, by=caller.name, operation=operation)
 
 
 @router.post("/wake", summary="Want a run awake")
 async def wake_run(request: Request, run_id: RunIdPath, caller: SubmitPrincipal) -> Response:
     """If it sleeps it goes on, if it is about to sleep it does not."""
-    return await _act_on_run(request, caller, run_id, get_service(request).queue.wake)
+    return await _act_on_run(request, caller, run_id, get_service(request).run_verbs.wake)
 
 
 @router.delete("", status_code=204, summary="Forget an ended run before its time")
@@ -105,7 +105,7 @@ async def forget_run(
     """Its record and its log are deleted."""
     service = get_service(request)
     run = await get_visible_run(service, caller, run_id)
-    (refused,) = await service.ask(service.queue.forget, [(run_id, run.state)])
+    (refused,) = await service.call_in_thread(service.run_verbs.forget, [(run_id, run.state)])
     if refused is not None:
         raise refused
     return Response(status_code=204)

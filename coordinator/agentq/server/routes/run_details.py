@@ -64,29 +64,29 @@ async def read_logs(
     service = get_service(request)
     await check_run_queue(service, caller, run_id)
     if from_byte is not None:
-        after = await service.ask(Logs(service.store).place_of, run_id, from_byte)
+        after = await service.call_in_thread(Logs(service.store).place_of, run_id, from_byte)
     if follow:
         return await _follow_log(request, run_id, last_event_id or after or "0-0", frozenset(stream or ()))
     page = _LogPage(service, run_id, after or "0-0", before, limit, tail, frozenset(stream or ()))
     deadline_ms = monotonic_ms() + round(wait * 1000)
-    with service.tides.of_run(run_id) as watch:
+    with service.event_hub.watch_runs(run_id) as watch:
         gone = await watch_disconnect(request)
-        found = await service.ask(page.read)
-        while not (found["entries"] or found["ended"] or gone.done() or service.tides.closing):
+        found = await service.call_in_thread(page.read)
+        while not (found["entries"] or found["ended"] or gone.done() or service.event_hub.closing):
             left_ms = deadline_ms - monotonic_ms()
             if left_ms <= 0:
                 break
-            bell = service.currents.bell(run_id, found["next"])
-            await watch.next(left_ms / 1000, bell, gone)
-            bell.cancel()
-            found = await service.ask(page.read)
+            log_grown = service.log_hub.watch(run_id, found["next"])
+            await watch.next(left_ms / 1000, log_grown, gone)
+            log_grown.cancel()
+            found = await service.call_in_thread(page.read)
     return responses.json_response(found)
 
 
 async def _follow_log(request: Request, run_id: str, place: str, streams: frozenset[str]) -> Response:
     service = get_service(request)
-    if await service.ask(Logs(service.store).is_over, run_id):
-        left = await service.ask(Logs(service.store).some, run_id, place, 1)
+    if await service.call_in_thread(Logs(service.store).is_over, run_id):
+        left = await service.call_in_thread(Logs(service.store).some, run_id, place, 1)
         if not left and place != "0-0":
             return Response(status_code=204)
     return sse.SseResponse(sse_streams.stream_log(service, run_id, place, streams), TokenRecheck(request))
@@ -134,7 +134,7 @@ def _parse_position(place: str) -> tuple[int, int]:
 async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal, wait: WaitQuery = 0) -> Response:
     """Its outcome, with the end of what it wrote. 409 while it has not ended; with `wait`, as soon as it has."""
     service = get_service(request)
-    with service.tides.of_run(run_id) as watch:
+    with service.event_hub.watch_runs(run_id) as watch:
         run = await get_visible_run(service, caller, run_id)
 
         async def look() -> RunRecord | None:
@@ -143,7 +143,7 @@ async def get_result(request: Request, run_id: RunIdPath, caller: ReadPrincipal,
             return run if run.state in TERMINAL_STATES else None
 
         if wait and run.state not in TERMINAL_STATES:
-            await service.until(watch, look, wait, await watch_disconnect(request))
+            await service.wait_until(watch, look, wait, await watch_disconnect(request))
     if run.state not in TERMINAL_STATES:
         raise WrongState(f"The run {run_id} has not ended; it is {run.state}.")
     return responses.etag_response(request, service.views.result(run))
@@ -161,7 +161,7 @@ async def list_children(request: Request, run_id: RunIdPath, caller: ReadPrincip
     """How many have not ended, and the oldest hundred of them."""
     service = get_service(request)
     await get_visible_run(service, caller, run_id)
-    number, ids = await service.ask(service.records.children, run_id)
+    number, ids = await service.call_in_thread(service.run_queries.children, run_id)
     return responses.json_response({"live": number, "runs": ids})
 
 
@@ -170,5 +170,5 @@ async def explain_run(request: Request, run_id: RunIdPath, caller: ReadPrincipal
     """In sentences, the most important one first."""
     service = get_service(request)
     await check_run_queue(service, caller, run_id)
-    run, sentences = await service.ask(RunExplanation(service.store, service.settings).of, run_id)
+    run, sentences = await service.call_in_thread(RunExplanation(service.store, service.settings).of, run_id)
     return responses.json_response({"id": run.id, "state": run.state.value, "because": sentences})

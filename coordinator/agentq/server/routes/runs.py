@@ -39,7 +39,7 @@ def check_run_id(service: ServerService, run_id: str) -> None:
 async def get_visible_run(service: ServerService, caller: Principal, run_id: str) -> RunRecord:
     """A run that the caller may see."""
     check_run_id(service, run_id)
-    run = await service.ask(service.records.get, run_id)
+    run = await service.call_in_thread(service.run_queries.get, run_id)
     caller.check_queue(run.spec.queue)
     return run
 
@@ -104,7 +104,7 @@ async def list_runs(
     for dialect in service.dialects:
         if (answer := await dialect.list_runs(request, which, ListPage(limit, cursor))) is not None:
             return answer
-    found = await service.ask(service.records.page, which, limit=limit, cursor=cursor)
+    found = await service.call_in_thread(service.run_queries.page, which, limit=limit, cursor=cursor)
     return responses.json_response({"runs": [service.views.run_entry(run) for run in found.runs], "next": found.cursor})
 
 
@@ -124,7 +124,7 @@ async def get_run(
     if not wait:
         return responses.etag_response(request, service.views.run(await get_visible_run(service, caller, run_id)))
     conditional = "if-none-match" in request.headers
-    with service.tides.of_run(run_id) as watch:
+    with service.event_hub.watch_runs(run_id) as watch:
         last: list[RunRecord] = [await get_visible_run(service, caller, run_id)]
 
         async def look() -> RunRecord | None:
@@ -134,5 +134,5 @@ async def get_run(
             tag = responses.compute_etag(responses.encode_json(service.views.run(last[0])))
             return None if responses.matches_etag(request, tag) else last[0]
 
-        await service.until(watch, look, wait, await watch_disconnect(request))
+        await service.wait_until(watch, look, wait, await watch_disconnect(request))
     return responses.etag_response(request, service.views.run(last[0]))

@@ -32,7 +32,7 @@ RULE_FIELDS = ("cron", "tz", "every_ms", "start_ms", "at_ms", "until_ms", "jitte
 async def list_schedules(request: Request) -> Response:
     """All of them."""
     service = get_service(request)
-    found: list[ScheduleRecord] = await service.ask(lambda: list(service.schedules.all()))
+    found: list[ScheduleRecord] = await service.call_in_thread(lambda: list(service.schedules.all()))
     return responses.json_response({"schedules": [responses.build_schedule_view(each) for each in found]})
 
 
@@ -46,7 +46,7 @@ async def get_schedule(request: Request, name: ScheduleNamePath) -> Response:
         coming = found.coming(UPCOMING_TICKS, service.store.time_ms())
         return {**responses.build_schedule_view(found), "next": [format_iso(tick) for tick in coming]}
 
-    return responses.etag_response(request, await service.ask(look))
+    return responses.etag_response(request, await service.call_in_thread(look))
 
 
 @router.put("/{name}", summary="Make a schedule, or put this one in its place", dependencies=[SUBMIT])
@@ -61,7 +61,7 @@ async def put_schedule(
     (spec,) = submission.parse_submit_body(run, body.run, one=True).specs
     rule = make_schedule_rule(**{field: getattr(body, field) for field in RULE_FIELDS})
     replace = (if_none_match or "").strip() != "*"
-    made = await service.ask(service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace)
+    made = await service.call_in_thread(service.schedules.add, name, rule, spec, overlap=body.overlap, replace=replace)
     return responses.json_response(responses.build_schedule_view(made))
 
 
@@ -69,7 +69,7 @@ async def put_schedule(
 async def remove_schedule(request: Request, name: ScheduleNamePath) -> Response:
     """With its history; the runs that it made go on."""
     service = get_service(request)
-    await service.ask(service.schedules.remove, name)
+    await service.call_in_thread(service.schedules.remove, name)
     return Response(status_code=204)
 
 
@@ -80,22 +80,26 @@ async def pause_schedule(
     """Until it is resumed; the runs that it made go on."""
     service = get_service(request)
     why = (body or requests.ReasonRequest()).why
-    return responses.json_response(responses.build_schedule_view(await service.ask(service.schedules.pause, name, why)))
+    return responses.json_response(
+        responses.build_schedule_view(await service.call_in_thread(service.schedules.pause, name, why))
+    )
 
 
 @router.post("/{name}/resume", summary="Let a schedule go on", dependencies=[SUBMIT])
 async def resume_schedule(request: Request, name: ScheduleNamePath) -> Response:
     """What it missed is run only where it catches up."""
     service = get_service(request)
-    return responses.json_response(responses.build_schedule_view(await service.ask(service.schedules.resume, name)))
+    return responses.json_response(
+        responses.build_schedule_view(await service.call_in_thread(service.schedules.resume, name))
+    )
 
 
 @router.post("/{name}/run", status_code=201, summary="Make a run of it now", dependencies=[SUBMIT])
 async def trigger_schedule(request: Request, name: ScheduleNamePath) -> Response:
     """Whatever its next tick, its policy and its pause say."""
     service = get_service(request)
-    await service.ask(service.schedules.get, name)
-    receipt = await service.ask(service.schedules.run, name)
+    await service.call_in_thread(service.schedules.get, name)
+    receipt = await service.call_in_thread(service.schedules.run, name)
     told = {"id": receipt.id, "created": receipt.created}
     return responses.json_response(told, 201 if receipt.created else 200, {"location": f"/runs/{receipt.id}"})
 
@@ -108,6 +112,6 @@ async def list_history(
 ) -> Response:
     """Runs that were made, and ticks that were skipped or missed."""
     service = get_service(request)
-    await service.ask(service.schedules.get, name)
-    told = await service.ask(service.schedules.history, name, limit)
+    await service.call_in_thread(service.schedules.get, name)
+    told = await service.call_in_thread(service.schedules.history, name, limit)
     return responses.json_response({"history": [schedule_history_json(each) for each in told]})

@@ -64,11 +64,11 @@ async def create_session(
 async def _create_from_body(service: ServerService, body: requests.CreateSessionRequest) -> Response:
     agent = body.agent
     if agent is None and body.fork is not None:
-        agent = (await service.ask(service.sessions.get, body.fork)).agent
+        agent = (await service.call_in_thread(service.sessions.get, body.fork)).agent
     if agent is None:
         raise Invalid("agent: a session is with an agent; say which.")
     more: dict[str, Any] = {"cwd": body.cwd, "model": body.model, "budgets": body.budgets, "fork": body.fork}
-    made = await service.ask(service.sessions.new, body.name, agent, **more)
+    made = await service.call_in_thread(service.sessions.new, body.name, agent, **more)
     return responses.json_response(service.views.session(made), 201, {"location": f"/sessions/{made.name}"})
 
 
@@ -94,7 +94,7 @@ async def list_sessions(
             "next": shelf.cursor,
         } | damaged
 
-    return responses.json_response(await service.ask(look))
+    return responses.json_response(await service.call_in_thread(look))
 
 
 @router.get("/{name}", summary="A session")
@@ -104,7 +104,9 @@ async def get_session(request: Request, name: SessionNamePath, caller: ReadOrRun
     for dialect in service.dialects:
         if (found := await dialect.get_session(request, caller, name)) is not None:
             return found
-    return responses.etag_response(request, service.views.session(await service.ask(service.sessions.get, name)))
+    return responses.etag_response(
+        request, service.views.session(await service.call_in_thread(service.sessions.get, name))
+    )
 
 
 @router.get("/{name}/turns", summary="The turns of a session, newest first", dependencies=[READ])
@@ -113,8 +115,8 @@ async def list_turns(
 ) -> Response:
     """A page of its runs, and the line of those that have not ended, the first first."""
     service = get_service(request)
-    found = await service.ask(service.sessions.turns, name, limit=limit, cursor=cursor)
-    line = await service.ask(service.sessions.line, name)
+    found = await service.call_in_thread(service.sessions.turns, name, limit=limit, cursor=cursor)
+    line = await service.call_in_thread(service.sessions.line, name)
     shown = [service.views.run_entry(run) for run in found.runs]
     return responses.json_response({"runs": shown, "line": line, "next": found.cursor})
 
@@ -132,7 +134,7 @@ async def add_turn(
     if given:
         raise Invalid(f"{given[0]}: this is the session's; leave it away.")
     service = get_service(request)
-    session = await service.ask(service.sessions.get, name)
+    session = await service.call_in_thread(service.sessions.get, name)
     run = to_json({**body, "kind": "agent", "agent": session.agent, "session": name})
     what = submission.parse_submit_body(run, submission.parse_json(run))
     answer = await submission.submit(service, caller, what, key=idempotency_key, durable=False)
@@ -145,8 +147,10 @@ async def fork_session(
 ) -> Response:
     """Both go on by themselves."""
     service = get_service(request)
-    agent = (await service.ask(service.sessions.get, name)).agent
-    made = await service.ask(service.sessions.new, (body or requests.ForkSessionRequest()).name, agent, fork=name)
+    agent = (await service.call_in_thread(service.sessions.get, name)).agent
+    made = await service.call_in_thread(
+        service.sessions.new, (body or requests.ForkSessionRequest()).name, agent, fork=name
+    )
     return responses.json_response(service.views.session(made), 201, {"location": f"/sessions/{made.name}"})
 
 
@@ -156,5 +160,7 @@ async def close_session(
 ) -> Response:
     """What is in its line goes on, or with `cancel` is cancelled."""
     service = get_service(request)
-    closed = await service.ask(service.sessions.close, name, cancel=(body or requests.CloseSessionRequest()).cancel)
+    closed = await service.call_in_thread(
+        service.sessions.close, name, cancel=(body or requests.CloseSessionRequest()).cancel
+    )
     return responses.json_response(service.views.session(closed))

@@ -27,7 +27,7 @@ async def list_tokens(request: Request) -> Response:
     """What each may do, until when, and when it was last used; never the secret."""
     service = get_service(request)
     return responses.json_response(
-        {"tokens": [token_json(each) for each in await service.ask(Tokens(service.store).all)]}
+        {"tokens": [token_json(each) for each in await service.call_in_thread(Tokens(service.store).all)]}
     )
 
 
@@ -35,7 +35,7 @@ async def list_tokens(request: Request) -> Response:
 async def create_token(request: Request, body: requests.CreateTokenRequest) -> Response:
     """`token` is told this once, for only its digest is kept."""
     service = get_service(request)
-    made, text = await service.ask(
+    made, text = await service.call_in_thread(
         Tokens(service.store).new,
         body.name,
         body.scopes,
@@ -64,6 +64,6 @@ async def revoke_token(
     """At once, at every server. With what it made, the answer is 200 and says what has ended."""
     service = get_service(request)
     if with_what_it_made:
-        return responses.json_response(asdict(await service.ask(revoke_token_tree, service.store, token)))
-    await service.ask(Tokens(service.store).revoke, token)
+        return responses.json_response(asdict(await service.call_in_thread(revoke_token_tree, service.store, token)))
+    await service.call_in_thread(Tokens(service.store).revoke, token)
     return Response(status_code=204)

@@ -98,10 +98,10 @@ async def create_webhook(request: Request, _: AdminPrincipal, new: CreateWebhook
     service = get_service(request)
     check_webhook_url(new.url)
     interest = EventFilter.asked(new.filter)
-    await service.poster.checked(new.url)
+    await service.webhook_http.check_url(new.url)
     add = partial(_open_webhooks(service).add, new.name, new.url, interest, secret=new.secret)
-    webhook, secret = await service.ask(add)
-    service.deliveries.rouse()
+    webhook, secret = await service.call_in_thread(add)
+    service.webhook_dispatcher.wake()
     return CreatedWebhookView(webhook=webhook, secret=secret)
 
 
@@ -109,21 +109,21 @@ async def create_webhook(request: Request, _: AdminPrincipal, new: CreateWebhook
 async def list_webhooks(request: Request, _: AdminPrincipal) -> WebhookList:
     """Every webhook, with its state and how far it has been told."""
     service = get_service(request)
-    return WebhookList(webhooks=await service.ask(_open_webhooks(service).all))
+    return WebhookList(webhooks=await service.call_in_thread(_open_webhooks(service).all))
 
 
 @router.get("/{name}", summary="Show a webhook")
 async def get_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> WebhookRecord:
     """One webhook."""
     service = get_service(request)
-    return await service.ask(_open_webhooks(service).get, name)
+    return await service.call_in_thread(_open_webhooks(service).get, name)
 
 
 @router.delete("/{name}", status_code=204, summary="Remove a webhook")
 async def remove_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> Response:
     """Tell nobody through it any more."""
     service = get_service(request)
-    await service.ask(_open_webhooks(service).remove, name)
+    await service.call_in_thread(_open_webhooks(service).remove, name)
     return Response(status_code=204)
 
 
@@ -136,15 +136,15 @@ async def pause_webhook(
 ) -> WebhookRecord:
     """What happens meanwhile is told when it is resumed, as far as the events are kept."""
     service = get_service(request)
-    return await service.ask(_open_webhooks(service).pause, name, change.why)
+    return await service.call_in_thread(_open_webhooks(service).pause, name, change.why)
 
 
 @router.post("/{name}/resume", summary="Let a webhook go on")
 async def resume_webhook(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> WebhookRecord:
     """Go on from where it was, also after it was disabled."""
     service = get_service(request)
-    webhook = await service.ask(_open_webhooks(service).resume, name)
-    service.deliveries.rouse()
+    webhook = await service.call_in_thread(_open_webhooks(service).resume, name)
+    service.webhook_dispatcher.wake()
     return webhook
 
 
@@ -158,7 +158,7 @@ async def rotate_secret(
     """For a while messages are signed with both."""
     service = get_service(request)
     call = partial(_open_webhooks(service).rotate, name, secret=rotation.secret, overlap_ms=rotation.overlap_ms)
-    return WebhookSecretView(secret=await service.ask(call))
+    return WebhookSecretView(secret=await service.call_in_thread(call))
 
 
 @router.get("/{name}/deliveries", summary="Show what became of deliveries")
@@ -170,7 +170,9 @@ async def list_deliveries(
 ) -> DeliveryList:
     """The last attempts, each with the status that the receiver answered."""
     service = get_service(request)
-    return DeliveryList(deliveries=await service.ask(partial(_open_webhooks(service).deliveries, name, limit=limit)))
+    return DeliveryList(
+        deliveries=await service.call_in_thread(partial(_open_webhooks(service).deliveries, name, limit=limit))
+    )
 
 
 @router.post("/{name}/deliveries/{message}/redeliver", status_code=202, summary="Deliver a message again")
@@ -179,7 +181,7 @@ async def redeliver_message(
 ) -> SentMessageView:
     """Once more, as it was, under the same id."""
     service = get_service(request)
-    await service.ask(_open_webhooks(service).redeliver, name, message)
+    await service.call_in_thread(_open_webhooks(service).redeliver, name, message)
     return SentMessageView(message=message)
 
 
@@ -187,7 +189,7 @@ async def redeliver_message(
 async def send_test_message(request: Request, _: AdminPrincipal, name: WebhookNamePath) -> SentMessageView:
     """A message that says nothing."""
     service = get_service(request)
-    return SentMessageView(message=await service.ask(_open_webhooks(service).test, name))
+    return SentMessageView(message=await service.call_in_thread(_open_webhooks(service).test, name))
 
 
 def _open_webhooks(service: ServerService) -> Webhooks:

@@ -26,11 +26,13 @@ AdminPrincipal = Annotated[Principal, require_scope("admin")]
 
 
 async def _read_workers(service: ServerService) -> dict[str, list[WorkerRecord]]:
-    return group_workers(await service.ask(service.records.workers))
+    return group_workers(await service.call_in_thread(service.run_queries.workers))
 
 
 async def _find_worker(service: ServerService, worker: str, *, lately: bool = False) -> list[WorkerRecord]:
-    found = await (service.ask(list_recent_workers, service.records) if lately else _read_workers(service))
+    found = await (
+        service.call_in_thread(list_recent_workers, service.run_queries) if lately else _read_workers(service)
+    )
     if worker not in found:
         raise NotFound(f"There is no worker {worker[:80]!r}; /workers shows those that there are.")
     return found[worker]
@@ -43,7 +45,7 @@ async def list_workers(
 ) -> Response:
     """What each can do, what it holds, when it was last heard of."""
     service = get_service(request)
-    found = await (service.ask(list_recent_workers, service.records) if all_ else _read_workers(service))
+    found = await (service.call_in_thread(list_recent_workers, service.run_queries) if all_ else _read_workers(service))
     return responses.json_response({"workers": [worker_json(records) for records in found.values()]})
 
 
@@ -69,10 +71,10 @@ async def _order_drain(request: Request, worker: str, caller: Principal, *, hurr
     service = get_service(request)
     first, *others = await _find_worker(service, worker)
     detail = f"asked by {caller.name}"
-    await service.ask(order_drain, service.store, first.partition, worker, detail, hurry=hurry)
+    await service.call_in_thread(order_drain, service.store, first.partition, worker, detail, hurry=hurry)
     for record in others:
         with suppress(NotFound):  # it was quick to leave
-            await service.ask(order_drain, service.store, record.partition, worker, detail, hurry=hurry)
+            await service.call_in_thread(order_drain, service.store, record.partition, worker, detail, hurry=hurry)
     return responses.json_response({"id": worker, "state": "draining"}, 202)
 
 

@@ -55,7 +55,7 @@ class AllowedAddresses:
         self._networks = [_parse_network(text) for text in networks]
         self._resolve = resolver
 
-    async def pinned(self, host: str, port: int) -> str:
+    async def resolve_allowed(self, host: str, port: int) -> str:
         """The address to connect to."""
         try:
             addresses = [ip_address(host)]

@@ -48,36 +48,36 @@ class WebhookDispatcher:
         self,
         owner: str,
         feed: EventFeed,
-        call: CallInThread,
-        poster: WebhookHttpClient,
+        call_in_thread: CallInThread,
+        http: WebhookHttpClient,
         *,
         timeout_ms: int = DELIVERY_TIMEOUT_MS,
     ) -> None:
         self._feed = feed
-        self._call = call
-        self._poster = poster
+        self._call_in_thread = call_in_thread
+        self._http = http
         self._timeout_ms = timeout_ms
         self._owner = owner
         self._webhooks = Webhooks(feed.store)
-        self._posts = asyncio.Semaphore(CONCURRENT_POSTS)
-        self._lines: dict[str, asyncio.Task[None]] = {}
+        self._post_slots = asyncio.Semaphore(CONCURRENT_POSTS)
+        self._deliveries: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._bell: asyncio.Future[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         """Begin."""
         self._task = asyncio.create_task(self._run(), name="agentq-webhooks")
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """Look at once: something was changed here."""
-        bell, self._bell = self._bell, None
-        if bell is not None and not bell.done():
-            bell.set_result(None)
+        wakeup, self._wakeup = self._wakeup, None
+        if wakeup is not None and not wakeup.done():
+            wakeup.set_result(None)
 
-    async def _nap(self, ms: int) -> None:
-        if self._bell is None:
-            self._bell = asyncio.get_running_loop().create_future()
-        await asyncio.wait({self._bell}, timeout=ms / 1000)
+    async def _sleep(self, ms: int) -> None:
+        if self._wakeup is None:
+            self._wakeup = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._wakeup}, timeout=ms / 1000)
 
     async def stop(self) -> None:
         """Lay all down; what is on its way is told again by whoever goes on."""
@@ -89,42 +89,42 @@ class WebhookDispatcher:
         try:
             while True:
                 try:
-                    hooks = await self._call(self._webhooks.all)
-                    self._compare({hook.name for hook in hooks if hook.state == "active"})
+                    hooks = await self._call_in_thread(self._webhooks.all)
+                    self._sync_deliveries({hook.name for hook in hooks if hook.state == "active"})
                 except AgentqError as fault:
                     log.warning("webhooks cannot be looked for", extra={"fields": {"why": str(fault)}})
                 except Exception:
                     log.exception("webhooks cannot be looked for")
-                await self._nap(CHECK_INTERVAL_MS)
+                await self._sleep(CHECK_INTERVAL_MS)
         finally:
-            await self._end(list(self._lines.values()))
+            await self._cancel(list(self._deliveries.values()))
 
-    def _compare(self, active: set[str]) -> None:
-        for line in self._lines.values():
+    def _sync_deliveries(self, active: set[str]) -> None:
+        for line in self._deliveries.values():
             if line.done() and not line.cancelled() and (fault := line.exception()) is not None:
                 log.error("a webhook cannot be told", exc_info=fault, extra={"fields": {"line": line.get_name()}})
-        self._lines = {name: line for name, line in self._lines.items() if not line.done()}
-        for name in active - self._lines.keys():
-            self._lines[name] = asyncio.create_task(self._line(name), name=f"agentq-webhook-{name}")
+        self._deliveries = {name: line for name, line in self._deliveries.items() if not line.done()}
+        for name in active - self._deliveries.keys():
+            self._deliveries[name] = asyncio.create_task(self._deliver(name), name=f"agentq-webhook-{name}")
 
-    async def _end(self, lines: list[asyncio.Task[None]]) -> None:
-        for line in lines:
+    async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
+        for line in tasks:
             line.cancel()
-        await asyncio.gather(*lines, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _line(self, name: str) -> None:
+    async def _deliver(self, name: str) -> None:
         """One webhook, for as long as it is there and active."""
-        telling = WebhookLease(self._feed.store, name, self._owner, self._timeout_ms)
+        lease = WebhookLease(self._feed.store, name, self._owner, self._timeout_ms)
         try:
-            while not self._feed.tides.closing:
+            while not self._feed.event_hub.closing:
                 try:
-                    errand = await self._call(telling.undertake)
-                    if errand is None:
+                    leased = await self._call_in_thread(lease.undertake)
+                    if leased is None:
                         return
-                    if isinstance(errand, LeasedWebhook):
-                        await self._tell(telling, errand)
+                    if isinstance(leased, LeasedWebhook):
+                        await self._send_messages(lease, leased)
                     else:
-                        await asyncio.sleep(min(errand, CHECK_INTERVAL_MS) * random.uniform(0.5, 1) / 1000)
+                        await asyncio.sleep(min(leased, CHECK_INTERVAL_MS) * random.uniform(0.5, 1) / 1000)
                 except (Fenced, NotFound):
                     return
                 except AgentqError as fault:
@@ -132,51 +132,51 @@ class WebhookDispatcher:
                     await asyncio.sleep(OUTAGE_PAUSE_MS * random.uniform(0.5, 1) / 1000)
         finally:
             with suppress(AgentqError):
-                await asyncio.shield(asyncio.ensure_future(self._call(telling.lay_down)))
+                await asyncio.shield(asyncio.ensure_future(self._call_in_thread(lease.lay_down)))
 
-    async def _tell(self, telling: WebhookLease, errand: LeasedWebhook) -> None:
+    async def _send_messages(self, lease: WebhookLease, webhook: LeasedWebhook) -> None:
         """Tell a webhook that is in hand, until a message fails, or it is to be looked at anew."""
-        if errand.asked is not None:
-            await self._attempt(telling, errand, errand.asked)
+        if webhook.asked is not None:
+            await self._attempt(lease, webhook, webhook.asked)
             return
-        if errand.pause_ms:
-            await self._nap(min(errand.pause_ms, CHECK_INTERVAL_MS))
+        if webhook.pause_ms:
+            await self._sleep(min(webhook.pause_ms, CHECK_INTERVAL_MS))
             return
-        going_on: LeasedWebhook | int | None = errand
-        with self._feed.reader(errand.interest, await self._feed.places(errand.at)) as reader:
-            while isinstance(going_on, LeasedWebhook) and going_on.asked is None and not going_on.pause_ms:
-                if self._feed.tides.closing or not await self._tell_for_a_while(telling, going_on, reader):
+        current: LeasedWebhook | int | None = webhook
+        with self._feed.reader(webhook.interest, await self._feed.positions(webhook.at)) as reader:
+            while isinstance(current, LeasedWebhook) and current.asked is None and not current.pause_ms:
+                if self._feed.event_hub.closing or not await self._send_until_check(lease, current, reader):
                     return
-                going_on = await self._call(partial(telling.undertake, reader.place))
+                current = await self._call_in_thread(partial(lease.undertake, reader.position))
 
-    async def _tell_for_a_while(self, telling: WebhookLease, errand: LeasedWebhook, reader: FeedReader) -> bool:
+    async def _send_until_check(self, lease: WebhookLease, webhook: LeasedWebhook, reader: FeedReader) -> bool:
         """Whether all of it was told, and taken."""
         until_ms = monotonic_ms() + CHECK_INTERVAL_MS
-        while (left_ms := until_ms - monotonic_ms()) > 0 and not self._feed.tides.closing:
+        while (left_ms := until_ms - monotonic_ms()) > 0 and not self._feed.event_hub.closing:
             batch = await reader.next(left_ms / 1000)
-            messages = [errand.message(item.event, place) for place, item in batch.items]
+            messages = [webhook.message(item.event, place) for place, item in batch.items]
             if batch.gap:
-                messages.insert(0, errand.gap(batch.gap, wall_ms()))
+                messages.insert(0, webhook.gap(batch.gap, wall_ms()))
             for message in messages:
                 # In the middle of many, too, it is looked at anew: somebody may want it to rest.
-                if monotonic_ms() >= until_ms or not await self._attempt(telling, errand, message):
+                if monotonic_ms() >= until_ms or not await self._attempt(lease, webhook, message):
                     return False
         return True
 
-    async def _attempt(self, telling: WebhookLease, errand: LeasedWebhook, message: DeliveryMessage) -> bool:
+    async def _attempt(self, lease: WebhookLease, webhook: LeasedWebhook, message: DeliveryMessage) -> bool:
         """Post a message, and note what became of it."""
-        asked_ms = monotonic_ms()
-        async with self._posts:
+        began_ms = monotonic_ms()
+        async with self._post_slots:
             # If it has waited for others for long, another server may have it in hand by now.
-            late = monotonic_ms() - asked_ms > telling.held_ms / LEASE_TIMEOUTS
-            if late and not isinstance(await self._call(telling.undertake), LeasedWebhook):
-                raise Fenced(f"The webhook {telling.name} is told by another by now.")
-            verdict = await self._post(errand, message)
-        note = partial(telling.attempted, message, verdict, new_nonce())
-        until_ms = monotonic_ms() + telling.held_ms
+            late = monotonic_ms() - began_ms > lease.held_ms / LEASE_TIMEOUTS
+            if late and not isinstance(await self._call_in_thread(lease.undertake), LeasedWebhook):
+                raise Fenced(f"The webhook {lease.name} is told by another by now.")
+            result = await self._post(webhook, message)
+        record = partial(lease.attempted, message, result, new_nonce())
+        until_ms = monotonic_ms() + lease.held_ms
         while True:
             try:
-                await self._call(note)
+                await self._call_in_thread(record)
                 break
             except (Fenced, NotFound):
                 raise
@@ -184,18 +184,18 @@ class WebhookDispatcher:
                 if monotonic_ms() >= until_ms:
                     raise
                 await asyncio.sleep(OUTAGE_PAUSE_MS / 1000)
-        if not verdict.ok:
-            fields = {"webhook": telling.name, "message": message.id, "why": verdict.error}
+        if not result.ok:
+            fields = {"webhook": lease.name, "message": message.id, "why": result.error}
             log.warning("a webhook was not taken", extra={"fields": fields})
-        return verdict.ok
+        return result.ok
 
-    async def _post(self, errand: LeasedWebhook, message: DeliveryMessage) -> DeliveryResult:
+    async def _post(self, webhook: LeasedWebhook, message: DeliveryMessage) -> DeliveryResult:
         at_s, body = wall_ms() // 1000, message.body.encode()
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "agentq",
             "webhook-id": message.id,
             "webhook-timestamp": str(at_s),
-            "webhook-signature": sign_with_all(errand.secrets, message.id, at_s, body),
+            "webhook-signature": sign_with_all(webhook.secrets, message.id, at_s, body),
         }
-        return await self._poster.post(errand.url, headers, body)
+        return await self._http.post(webhook.url, headers, body)

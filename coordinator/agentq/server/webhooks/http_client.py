@@ -36,13 +36,13 @@ class WebhookHttpClient:
 
     def __init__(
         self,
-        reach: AllowedAddresses,
+        allowed_addresses: AllowedAddresses,
         *,
         plain_http: bool = False,
         timeout_ms: int = DELIVERY_TIMEOUT_MS,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self.reach = reach
+        self._allowed_addresses = allowed_addresses
         self._plain_http = plain_http
         self._timeout_ms = timeout_ms
         self._context = context or ssl.create_default_context()
@@ -53,7 +53,7 @@ class WebhookHttpClient:
         status, wait_ms, error = None, 0, ""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                status, wait_ms = await self._posted(url, headers, body)
+                status, wait_ms = await self._send(url, headers, body)
         except TimeoutError:
             error = f"it did not answer within {self._timeout_ms} ms"
         except AgentqError as refused:
@@ -69,14 +69,14 @@ class WebhookHttpClient:
             error = f"it answered {status}" + (", and redirects are not followed" if 300 <= status < 400 else "")
         return DeliveryResult(not error, status, error, took_ms, gone=status == GONE_STATUS, wait_ms=wait_ms)
 
-    async def checked(self, url: str) -> None:
+    async def check_url(self, url: str) -> None:
         """Refuse an address that could not be told anything now."""
-        host, port, _ = self._parts(url)
-        await self.reach.pinned(host, port)
+        host, port, _ = self._split_url(url)
+        await self._allowed_addresses.resolve_allowed(host, port)
 
-    async def _posted(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, int]:
-        host, port, tls = self._parts(url)
-        address = await self.reach.pinned(host, port)
+    async def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, int]:
+        host, port, tls = self._split_url(url)
+        address = await self._allowed_addresses.resolve_allowed(host, port)
         reader, writer = await asyncio.open_connection(
             address,
             port,
@@ -92,7 +92,7 @@ class WebhookHttpClient:
             # Not closed in order: a receiver that keeps us waiting is not waited for.
             writer.transport.abort()
 
-    def _parts(self, url: str) -> tuple[str, int, bool]:
+    def _split_url(self, url: str) -> tuple[str, int, bool]:
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         if not tls and not self._plain_http:
@@ -136,8 +136,8 @@ async def _read_status(reader: asyncio.StreamReader) -> tuple[int, int]:
 def _parse_retry_after(head: bytes) -> int:
     """What `Retry-After` says, in seconds or as a date; 0 where it says nothing that can be understood."""
     fields = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-    said = next((value for name, _, value in fields if name.strip().lower() == b"retry-after"), b"")
-    text = said.decode("latin-1").strip()
+    value = next((value for name, _, value in fields if name.strip().lower() == b"retry-after"), b"")
+    text = value.decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         return min(int(text[:RETRY_AFTER_DIGITS]) * 1000, WEBHOOK_DELAY_MS_MAX)
     try:

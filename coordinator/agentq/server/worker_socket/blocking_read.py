@@ -28,13 +28,13 @@ CallInThread = Callable[..., Awaitable[Any]]
 class WorkerBlockingRead:
     """A link for one wait at a time. To be used on one loop alone."""
 
-    def __init__(self, connection: Connection, ask: CallInThread) -> None:
+    def __init__(self, connection: Connection, call_in_thread: CallInThread) -> None:
         self._connection = connection
-        self._ask = ask
+        self._call_in_thread = call_in_thread
         self._link: SocketLink | None = None
-        self._place: Endpoint | None = None
-        self._client = 0
-        self._waiting: asyncio.Future[None] | None = None
+        self._endpoint: Endpoint | None = None
+        self._client_id = 0
+        self._readable: asyncio.Future[None] | None = None
         self._closed = False
 
     async def wait(
@@ -42,18 +42,18 @@ class WorkerBlockingRead:
     ) -> tuple[Any, Any]:
         """The reply of a blocking read, and of a script that the server runs behind it, if there is one."""
         try:
-            link = await self._connected(tuple(words))
+            link = await self._connect(tuple(words))
             send_commands(link, tuple(words), *([evalsha_command(then)] if then is not None else []))
-            await self._readable(link, block_ms)
-            reply, after = await self._ask(read_replies, link, then)
+            await self._wait_readable(link, block_ms)
+            reply, after = await self._call_in_thread(read_replies, link, then)
             return reply, after
         except exceptions.RedisError as fault:
             if not isinstance(fault, exceptions.ResponseError) or server_errors.needs_rediscovery(fault):
-                self._hang_up()
+                self._disconnect()
             raise self._connection.misled(fault) from fault
         except BaseException:
             # A reply may still be on its way, and must not become the answer to something else.
-            self._hang_up()
+            self._disconnect()
             raise
 
     async def wake(self) -> None:
@@ -61,33 +61,33 @@ class WorkerBlockingRead:
 
         The first word may overtake the blocking command itself, and then finds nobody to unblock.
         """
-        if self._waiting is None or self._place is None:
+        if self._readable is None or self._endpoint is None:
             return
         try:
-            await self._ask(self._unblock, self._place, self._client)
+            await self._call_in_thread(self._unblock, self._endpoint, self._client_id)
         except exceptions.RedisError:
-            self._hang_up()
+            self._disconnect()
 
     def close(self) -> None:
         """Give the link up; the server forgets a read that goes on."""
         self._closed = True
-        self._hang_up()
+        self._disconnect()
 
-    async def _connected(self, words: tuple[CommandArgument, ...]) -> SocketLink:
-        place = self._connection.place(words)
-        if self._link is None or self._place != place:
-            self._hang_up()
-            link = self._connection.link(place, REPLY_MARGIN_MS)
-            client = await self._ask(_connect_link, link)
+    async def _connect(self, words: tuple[CommandArgument, ...]) -> SocketLink:
+        endpoint = self._connection.place(words)
+        if self._link is None or self._endpoint != endpoint:
+            self._disconnect()
+            link = self._connection.link(endpoint, REPLY_MARGIN_MS)
+            client = await self._call_in_thread(_connect_link, link)
             if self._closed:
                 link.disconnect()
                 raise exceptions.ConnectionError("the worker has gone")
-            self._link, self._place, self._client = link, place, client
+            self._link, self._endpoint, self._client_id = link, endpoint, client
         return self._link
 
-    async def _readable(self, link: SocketLink, block_ms: int) -> None:
+    async def _wait_readable(self, link: SocketLink, block_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        self._waiting = waiting = loop.create_future()
+        self._readable = waiting = loop.create_future()
         loop.add_reader(link._sock.fileno(), _resolve_future, waiting)
         try:
             async with asyncio.timeout((block_ms + REPLY_MARGIN_MS) / 1000):
@@ -97,29 +97,29 @@ class WorkerBlockingRead:
         except TimeoutError:
             raise exceptions.TimeoutError("no reply in time") from None
         finally:
-            self._rest()
+            self._stop_waiting()
 
-    def _rest(self) -> None:
+    def _stop_waiting(self) -> None:
         """There is nothing to be read now."""
-        if self._waiting is not None and self._link is not None:
+        if self._readable is not None and self._link is not None:
             asyncio.get_running_loop().remove_reader(self._link._sock.fileno())
-        waiting, self._waiting = self._waiting, None
+        waiting, self._readable = self._readable, None
         if waiting is not None:
             _resolve_future(waiting)
 
-    def _unblock(self, place: Endpoint, client: int) -> None:
-        messenger = self._connection.link(place)
+    def _unblock(self, endpoint: Endpoint, client: int) -> None:
+        link = self._connection.link(endpoint)
         try:
-            send_and_read(messenger, ("CLIENT", "UNBLOCK", client))
+            send_and_read(link, ("CLIENT", "UNBLOCK", client))
         finally:
-            messenger.disconnect()
+            link.disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         # The descriptor of a link that was closed may be another's at once.
-        self._rest()
+        self._stop_waiting()
         if self._link is not None:
             self._link.disconnect()
-        self._link = self._place = None
+        self._link = self._endpoint = None
 
 
 def _resolve_future(waiting: asyncio.Future[None]) -> None:

@@ -68,19 +68,19 @@ class WorkerConnections:
     """The connections of workers to this server."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str, str | None], WorkerConnection] = {}
+        self._connections: dict[tuple[str, str, str | None], WorkerConnection] = {}
 
-    def enter(self, line: WorkerConnection) -> None:
+    def add(self, connection: WorkerConnection) -> None:
         """It takes the place of an older one."""
-        older = self._lines.get(line.key)
-        self._lines[line.key] = line
+        older = self._connections.get(connection.key)
+        self._connections[connection.key] = connection
         if older is not None:
-            older.give_way()
+            older.replace()
 
-    def leave(self, line: WorkerConnection) -> None:
+    def remove(self, connection: WorkerConnection) -> None:
         """It is over; one that has taken its place stays."""
-        if self._lines.get(line.key) is line:
-            del self._lines[line.key]
+        if self._connections.get(connection.key) is connection:
+            del self._connections[connection.key]
 
 
 class WorkerConnection:
@@ -91,36 +91,36 @@ class WorkerConnection:
         socket: WebSocket,
         service: ServerService,
         init: InitMessage,
-        grants: WorkerPermissions,
+        permissions: WorkerPermissions,
         recheck: Callable[[], Awaitable[object]],
     ) -> None:
-        self.key = (init.worker, init.line, grants.bound)
+        self.key = (init.worker, init.line, permissions.bound)
         self._socket = socket
         self._service = service
         self._worker = init.worker
-        self._grants = grants
+        self._permissions = permissions
         self._recheck = recheck
-        self._checked_ms = monotonic_ms()
-        self._vigils: list[WorkerBlockingRead] = []
-        self._watched: int | None = None
-        self._woken = -1
-        self._room = asyncio.Semaphore(REQUESTS_MAX)
-        self._under_way: set[asyncio.Task[None]] = set()
-        self._awaited = 0
-        self._gives_way: asyncio.Task[None] | None = None
+        self._token_checked_ms = monotonic_ms()
+        self._blocking_reads: list[WorkerBlockingRead] = []
+        self._active_watch: int | None = None
+        self._woken_watch = -1
+        self._request_slots = asyncio.Semaphore(REQUESTS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._child_waits = 0
+        self._replaced: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Until it goes, or another takes its place."""
-        looking = asyncio.create_task(self._look_after_its_token())
+        token_checks = asyncio.create_task(self._check_token_periodically())
         try:
             while True:
                 message = await receive_message(self._socket)
-                if self._gives_way is not None:
+                if self._replaced is not None:
                     return
                 await self._take(message)
         finally:
-            looking.cancel()
-            self._drop()
+            token_checks.cancel()
+            self._cancel_all()
 
     async def _take(self, message: WorkerMessage) -> None:
         match message:
@@ -128,85 +128,89 @@ class WorkerConnection:
                 self._wake(number)
             case InitMessage():
                 raise Invalid("A connection begins once.")
-            case WatchMessage() | AwaitChildMessage() if len(self._under_way) < PENDING_TASKS_MAX:
+            case WatchMessage() | AwaitChildMessage() if len(self._tasks) < PENDING_TASKS_MAX:
                 # Waiting takes nobody's turn; of too many it is asked to wait with asking.
-                await self._still_good()
-                self._beside(self._answer(message))
+                await self._check_token()
+                self._spawn(self._answer(message))
             case _:
-                await self._still_good()
-                await self._room.acquire()
-                self._beside(self._answer(message)).add_done_callback(lambda _: self._room.release())
+                await self._check_token()
+                await self._request_slots.acquire()
+                self._spawn(self._answer(message)).add_done_callback(lambda _: self._request_slots.release())
 
-    def give_way(self) -> None:
+    def replace(self) -> None:
         """Nothing more is done for it. Whoever is there is told so; if it is nobody, nobody waits for that."""
-        self._drop()
-        self._gives_way = asyncio.create_task(self._hang_up())
+        self._cancel_all()
+        self._replaced = asyncio.create_task(self._close_replaced())
 
-    async def _hang_up(self) -> None:
+    async def _close_replaced(self) -> None:
         with suppress(RuntimeError, WebSocketDisconnect):
             await self._socket.close(REPLACED, "another connection of this worker has taken its place")
 
-    def _drop(self) -> None:
-        for vigil in self._vigils:
+    def _cancel_all(self) -> None:
+        for vigil in self._blocking_reads:
             vigil.close()
-        for task in self._under_way:
+        for task in self._tasks:
             task.cancel()
 
-    async def _still_good(self) -> None:
-        if monotonic_ms() - self._checked_ms >= TOKEN_RECHECK_MS:
+    async def _check_token(self) -> None:
+        if monotonic_ms() - self._token_checked_ms >= TOKEN_RECHECK_MS:
             try:
                 await self._recheck()
             except Denied:
                 raise
             except (Unreachable, TryLater, NotAllowed):
                 log.debug("a token could not be looked at")  # a store that cannot be asked cannot be changed either
-            self._checked_ms = monotonic_ms()
+            self._token_checked_ms = monotonic_ms()
 
-    async def _look_after_its_token(self) -> None:
+    async def _check_token_periodically(self) -> None:
         """A worker that waits says nothing for long, and would be given what it waits for."""
         while True:
-            await asyncio.sleep(max(1, self._checked_ms + TOKEN_RECHECK_MS - monotonic_ms()) / 1000)
+            await asyncio.sleep(max(1, self._token_checked_ms + TOKEN_RECHECK_MS - monotonic_ms()) / 1000)
             try:
-                await self._still_good()
+                await self._check_token()
             except Denied as denied:
-                self._drop()
+                self._cancel_all()
                 await close_socket(self._socket, FORBIDDEN, denied)
                 return
 
     async def _answer(self, question: WorkerQuestion) -> None:
         try:
-            said = AnswerMessage(id=question.id, reply=await self._reply(question)).to_wire()
+            text = AnswerMessage(id=question.id, reply=await self._reply(question)).to_wire()
         except AgentqError as error:
-            said = make_refusal(question.id, error).to_wire()
+            text = make_refusal(question.id, error).to_wire()
         except Exception:
             log.exception("a question of the worker %s could not be answered", self._worker)
-            said = make_refusal(question.id, AgentqError("The coordinator has failed at that; see its log.")).to_wire()
+            text = make_refusal(question.id, AgentqError("The coordinator has failed at that; see its log.")).to_wire()
         with suppress(RuntimeError, WebSocketDisconnect):
-            await self._socket.send_text(said)
+            await self._socket.send_text(text)
 
     async def _reply(self, question: WorkerQuestion) -> Any:
         match question:
             case ScriptCallMessage():
-                return await self._service.ask(self._call, question)
+                return await self._service.call_in_thread(self._call, question)
             case PendingEntriesMessage(partition=partition, lanes=lanes):
-                return await self._service.ask(self._pending, partition, lanes)
+                return await self._service.call_in_thread(self._list_pending, partition, lanes)
             case WatchMessage():
                 return await self._watch(question)
             case AwaitChildMessage():
-                return await self._ended(question)
+                return await self._wait_for_child(question)
             case _:
-                return await self._service.ask(answer_request, self._service.queue, self._grants, question)
+                return await self._service.call_in_thread(
+                    answer_request, self._service.run_verbs, self._permissions, question
+                )
 
     def _call(self, call: ScriptCallMessage) -> Any:
-        store, grants = self._service.store, self._grants
+        store, grants = self._service.store, self._permissions
         self._check_partition(call.partition)
         reply = store.call(call.script, call.partition, *grants.checked(call.script, call.words))
         return grants.heard(call.script, reply)
 
-    def _pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
+    def _list_pending(self, partition: int, lanes: Sequence[str]) -> list[tuple[str, str]]:
         self._check_partition(partition)
         return (
-            read_pending_entries(self._service.store, partition, self._worker, self._grants.lanes(lanes, former=True))
+            read_pending_entries(
+                self._service.store, partition, self._worker, self._permissions.lanes(lanes, former=True)
+            )
             if lanes
             else []
         )
@@ -217,64 +221,66 @@ class WorkerConnection:
 
     # ---- waiting
 
-    async def _ended(self, asked: AwaitChildMessage) -> bool:
+    async def _wait_for_child(self, message: AwaitChildMessage) -> bool:
         """Whether a child has ended; as soon as it has, or when the time is over."""
-        if self._awaited >= CHILD_WAITS_MAX:
+        if self._child_waits >= CHILD_WAITS_MAX:
             raise TryLater(f"This worker waits for {CHILD_WAITS_MAX} children at once, which is the most.")
 
         async def look() -> bool | None:
-            state = await self._service.ask(answer_request, self._service.queue, self._grants, asked)
+            state = await self._service.call_in_thread(
+                answer_request, self._service.run_verbs, self._permissions, message
+            )
             return True if state in TERMINAL_STATES else None
 
-        self._awaited += 1
+        self._child_waits += 1
         try:
-            with self._service.tides.of_run(asked.child) as watch:
-                return bool(await self._service.until(watch, look, asked.within_ms / 1000))
+            with self._service.event_hub.watch_runs(message.child) as watch:
+                return bool(await self._service.wait_until(watch, look, message.within_ms / 1000))
         finally:
-            self._awaited -= 1
+            self._child_waits -= 1
 
     async def _watch(self, watch: WatchMessage) -> Any:
-        if self._watched is not None:
+        if self._active_watch is not None:
             raise TryLater("This worker waits already; one wait at a time.")
-        if self._woken == watch.id:
+        if self._woken_watch == watch.id:
             return None, None
-        self._watched = watch.id
+        self._active_watch = watch.id
         try:
-            return await self._waited(watch)
+            return await self._read_streams(watch)
         finally:
-            self._watched = None
+            self._active_watch = None
 
     def _wake(self, number: int) -> None:
         """End a wait; the word may have come before the question."""
-        self._woken = number
-        if self._watched == number:
-            self._beside(self._wake_all(number))
+        self._woken_watch = number
+        if self._active_watch == number:
+            self._spawn(self._wake_all(number))
 
     async def _wake_all(self, number: int | None) -> None:
-        while self._watched == number:
-            await asyncio.gather(*(vigil.wake() for vigil in self._vigils))
+        while self._active_watch == number:
+            await asyncio.gather(*(vigil.wake() for vigil in self._blocking_reads))
             await asyncio.sleep(UNBLOCK_PAUSE_MS / 1000)
 
-    def _beside(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(act)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _waited(self, watch: WatchMessage) -> tuple[list[tuple[int, str | None, Any]], Any]:
+    async def _read_streams(self, watch: WatchMessage) -> tuple[list[tuple[int, str | None, Any]], Any]:
         store = self._service.store
-        streams, words = await self._service.ask(self._streams, watch)
-        if watch.id == self._woken:
+        streams, words = await self._service.call_in_thread(self._build_streams, watch)
+        if watch.id == self._woken_watch:
             return [], None
         groups = [streams] if not store.connection.is_spread else _group_by_partition(streams)
-        while len(self._vigils) < len(groups):
-            self._vigils.append(WorkerBlockingRead(store.connection, self._service.ask))
+        while len(self._blocking_reads) < len(groups):
+            self._blocking_reads.append(WorkerBlockingRead(store.connection, self._service.call_in_thread))
         then = None if words is None else store.worded("worker/claim", min(watch.lanes), *words)
         waits = [
             asyncio.ensure_future(
                 vigil.wait(blocking_read_command(self._worker, group, watch.block_ms), watch.block_ms, then)
             )
-            for vigil, group in zip(self._vigils, groups, strict=False)
+            for vigil, group in zip(self._blocking_reads, groups, strict=False)
         ]
         if len(waits) > 1:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -285,19 +291,19 @@ class WorkerConnection:
             for wait in waits:
                 wait.cancel()
         came = [(*streams[key], entries) for reply, _ in replies for key, entries in reply or ()]
-        return came, self._grants.heard("claim", replies[0][1])
+        return came, self._permissions.heard("claim", replies[0][1])
 
-    def _streams(self, watch: WatchMessage) -> tuple[WatchedStreams, list[CommandArgument] | None]:
+    def _build_streams(self, watch: WatchMessage) -> tuple[WatchedStreams, list[CommandArgument] | None]:
         """What to block on, and the words of the claim that follows; checked in a thread, as it may ask the server."""
         store, streams = self._service.store, WatchedStreams()
         for partition, lanes in watch.lanes.items():
             self._check_partition(partition)
             streams[store.key(partition, "worker_inbox", self._worker)] = (partition, None)
-            for lane in self._grants.lanes(lanes):
+            for lane in self._permissions.lanes(lanes):
                 streams[store.key(partition, "lane", lane)] = (partition, lane)
         if not streams or (watch.claim is not None and len(watch.lanes) > 1):
             raise Invalid("A wait is for one partition at least, and a claim after it in one.")
-        return streams, None if watch.claim is None else self._grants.checked("worker/claim", watch.claim)
+        return streams, None if watch.claim is None else self._permissions.checked("worker/claim", watch.claim)
 
 
 def _group_by_partition(streams: WatchedStreams) -> list[WatchedStreams]:

@@ -74,13 +74,13 @@ async def _serve_connection(socket: WebSocket, principal: Principal) -> None:
         )
         await socket.close(WRONG_PROTOCOL, sentence[:CLOSE_REASON_BYTES])
         return
-    grants = WorkerPermissions(service.store, service.settings, init.worker, principal.bound, principal.queues)
-    await service.ask(grants.admit)
-    lines: WorkerConnections = socket.app.state.lines
-    line = WorkerConnection(socket, service, init, grants, lambda: require_work(socket))
-    lines.enter(line)
+    permissions = WorkerPermissions(service.store, service.settings, init.worker, principal.bound, principal.queues)
+    await service.call_in_thread(permissions.admit)
+    connections: WorkerConnections = socket.app.state.worker_connections
+    connection = WorkerConnection(socket, service, init, permissions, lambda: require_work(socket))
+    connections.add(connection)
     try:
         await socket.send_text(build_welcome(service.settings).to_wire())
-        await line.serve()
+        await connection.serve()
     finally:
-        lines.leave(line)
+        connections.remove(connection)

@@ -54,7 +54,7 @@ async def list_agents(
 ) -> Response:
     wanted = [tag.strip() for tag in tags.split(",") if tag.strip()]
     offers = await workers.list_agent_offers(get_service(request))
-    found = await get_service(request).ask(_get_store(request).agents, offers, wanted, raw=raw)
+    found = await get_service(request).call_in_thread(_get_store(request).agents, offers, wanted, raw=raw)
     return responses.json_response([render_item("agents", each) for each in found])
 
 
@@ -62,7 +62,9 @@ async def list_agents(
 async def get_agent(request: Request, name: str, raw: bool = False) -> Response:
     offers = await workers.list_agent_offers(get_service(request))
     return responses.json_response(
-        render_item("agents", await get_service(request).ask(_get_store(request).agent, name, offers, raw=raw))
+        render_item(
+            "agents", await get_service(request).call_in_thread(_get_store(request).agent, name, offers, raw=raw)
+        )
     )
 
 
@@ -71,7 +73,7 @@ async def set_agent_status(request: Request, name: str) -> Response:
     wanted = (await read_fields(request)).get("status")
     if wanted not in ("active", "inactive"):
         raise Invalid('status: it is "active" or "inactive".')
-    changed = await get_service(request).ask(_get_store(request).change, "agents", name, {"status": wanted})
+    changed = await get_service(request).call_in_thread(_get_store(request).change, "agents", name, {"status": wanted})
     return responses.json_response(render_item("agents", changed))
 
 
@@ -82,7 +84,7 @@ async def set_agent_status(request: Request, name: str) -> Response:
     responses=ARCHIVE_RESPONSES,
 )
 async def download_script(request: Request, name: str) -> Response:
-    script = await get_service(request).ask(_get_store(request).get, "scripts", name)
+    script = await get_service(request).call_in_thread(_get_store(request).get, "scripts", name)
     headers = {"content-disposition": f'attachment; filename="{name}.tar.gz"'}
     return Response(archive.pack_script(name, script), headers=headers, media_type=ARCHIVE_TYPE)
 
@@ -94,7 +96,7 @@ async def download_script(request: Request, name: str) -> Response:
     responses=ARCHIVE_RESPONSES,
 )
 async def export_config(request: Request) -> Response:
-    everything = await get_service(request).ask(_get_store(request).everything)
+    everything = await get_service(request).call_in_thread(_get_store(request).everything)
     headers = {"content-disposition": 'attachment; filename="config.tar.gz"'}
     return Response(archive.pack_all(everything), headers=headers, media_type=ARCHIVE_TYPE)
 
@@ -104,7 +106,7 @@ async def import_config(request: Request) -> Response:
     """The archive as the body, or as the first file of a form. Of the kinds that it has a folder for nothing stays."""
     file = _extract_file(await request.body(), request.headers.get("content-type", ""))
     everything, kinds = await asyncio.to_thread(archive.unpack_archive, file)
-    counts = await get_service(request).ask(_get_store(request).replace, everything, kinds)
+    counts = await get_service(request).call_in_thread(_get_store(request).replace, everything, kinds)
     told = {f"{COUNT_PREFIXES[kind]}_imported": now for kind, (now, _) in counts.items()}
     told |= {f"{COUNT_PREFIXES[kind]}_replaced": before for kind, (_, before) in counts.items()}
     return responses.json_response({"ok": True, "message": "Configuration imported successfully", **told})
@@ -126,28 +128,28 @@ def _add_kind_routes(kind: Kind) -> None:
     """List, get, add, change and remove, of one kind."""
 
     async def page(request: Request) -> Response:
-        found = await get_service(request).ask(_get_store(request).all, kind)
+        found = await get_service(request).call_in_thread(_get_store(request).all, kind)
         return responses.json_response([render_list_item(kind, each) for each in found])
 
     async def get(request: Request, name: str) -> Response:
         return responses.json_response(
-            render_item(kind, await get_service(request).ask(_get_store(request).get, kind, name))
+            render_item(kind, await get_service(request).call_in_thread(_get_store(request).get, kind, name))
         )
 
     async def add(request: Request) -> Response:
         fields = await read_fields(request)
         return responses.json_response(
-            render_item(kind, await get_service(request).ask(_get_store(request).add, kind, fields)), 201
+            render_item(kind, await get_service(request).call_in_thread(_get_store(request).add, kind, fields)), 201
         )
 
     async def change(request: Request, name: str) -> Response:
         fields = await read_fields(request)
         return responses.json_response(
-            render_item(kind, await get_service(request).ask(_get_store(request).change, kind, name, fields))
+            render_item(kind, await get_service(request).call_in_thread(_get_store(request).change, kind, name, fields))
         )
 
     async def remove(request: Request, name: str) -> Response:
-        await get_service(request).ask(_get_store(request).remove, kind, name)
+        await get_service(request).call_in_thread(_get_store(request).remove, kind, name)
         return Response(status_code=204)
 
     one, many = KIND_TITLES[kind]

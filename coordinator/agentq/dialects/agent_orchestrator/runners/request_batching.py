@@ -49,7 +49,7 @@ class RunnerBatcher:
                 return [fault] * len(items)
             return found
 
-        return Batcher(together, most=BATCH_SIZE_MAX)
+        return Batcher(together, items_max=BATCH_SIZE_MAX)
 
 
 def _raise_error(answer: Any) -> Any:

@@ -78,11 +78,11 @@ def _get_text(fields: Fields, name: str, default: str = "") -> str:
 async def _check_runner_token(embassy: DialectServices, service: ServerService, caller: Principal, runner: str) -> None:
     """Refuse a runner's token that is not this runner's."""
     if caller.bound is not None:
-        check_owner(caller, await service.ask(embassy.roster.look, runner))
+        check_owner(caller, await service.call_in_thread(embassy.roster.look, runner))
 
 
 def check_owner(caller: Principal, look: RunnerSnapshot) -> None:
-    if not caller.may_touch(look.fields.get("token") or None):
+    if not caller.owns(look.fields.get("token") or None):
         raise Denied("This token is another runner's.")
 
 
@@ -113,10 +113,10 @@ async def _register_when_free(
     until_ms = monotonic_ms() + LIVENESS_TIMEOUT_MS + LIVENESS_BEAT_MS
     while True:
         try:
-            found: str = await service.ask(embassy.roster.register, registration, token)
+            found: str = await service.call_in_thread(embassy.roster.register, registration, token)
             return found
         except DuplicateRunner as occupied:
-            if occupied.here or service.tides.closing or monotonic_ms() >= until_ms:
+            if occupied.here or service.event_hub.closing or monotonic_ms() >= until_ms:
                 raise
         await asyncio.sleep(LIVENESS_BEAT_MS / 1000)
 
@@ -135,7 +135,7 @@ async def poll_runs(request: Request, caller: PollPrincipal, runner_id: str) -> 
             await _check_runner_token(embassy, get_service(request), caller, runner_id)
 
     def may_touch(token: str) -> bool:
-        return caller.may_touch(token or None)
+        return caller.owns(token or None)
 
     gone = await watch_disconnect(request)
     told = await embassy.polling.poll(runner_id, gone, may_touch, TokenRecheck(request, every_ms=0).check)
@@ -154,7 +154,7 @@ async def receive_heartbeat(request: Request, caller: RunnerPrincipal) -> Respon
         embassy.roster.beat(look)
         embassy.reports.overdue(look)
 
-    await service.ask(beat)
+    await service.call_in_thread(beat)
     return Response(OK_BODY, media_type=JSON_TYPE)
 
 
@@ -176,7 +176,7 @@ async def report_completed(request: Request, caller: ReportPrincipal, run_id: st
 
 @router.post("/runner/runs/{run_id}/failed", summary="A run's process failed")
 async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    ask, reports = get_service(request).ask, get_services(request).reports
+    ask, reports = get_service(request).call_in_thread, get_services(request).reports
     return await _take_report(
         request, caller, lambda runner, fields: ask(reports.failed, runner, run_id, _get_text(fields, "error"))
     )
@@ -184,7 +184,7 @@ async def report_failed(request: Request, caller: ReportPrincipal, run_id: str) 
 
 @router.post("/runner/runs/{run_id}/stopped", summary="A run's process was stopped")
 async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str) -> Response:
-    ask, reports = get_service(request).ask, get_services(request).reports
+    ask, reports = get_service(request).call_in_thread, get_services(request).reports
     return await _take_report(
         request,
         caller,
@@ -194,7 +194,7 @@ async def report_stopped(request: Request, caller: ReportPrincipal, run_id: str)
 
 @router.post("/runner/sessions/{session_id}/status", summary="A process that waited for a session's next turn is gone")
 async def report_exited(request: Request, caller: ReportPrincipal, session_id: str) -> Response:
-    ask, attending = get_service(request).ask, get_services(request).attending
+    ask, attending = get_service(request).call_in_thread, get_services(request).attending
     return await _take_report(request, caller, lambda _, fields: ask(attending.exited, session_id, fields))
 
 
@@ -218,7 +218,7 @@ async def _take_report(
 async def list_runners(request: Request, caller: Annotated[Principal, require_scope("read")]) -> Response:  # noqa: ARG001
     """Those that are registered and have not been declared lost."""
     embassy, service = get_services(request), get_service(request)
-    return responses.json_response({"runners": await service.ask(_describe_runners, embassy)})
+    return responses.json_response({"runners": await service.call_in_thread(_describe_runners, embassy)})
 
 
 def _describe_runners(embassy: DialectServices) -> list[Fields]:
@@ -256,13 +256,13 @@ async def deregister_runner(
     embassy, service = get_services(request), get_service(request)
     if not is_runner_id(runner_id):
         raise NotFound("Runner not found")
-    look = await service.ask(embassy.roster.known, runner_id)
+    look = await service.call_in_thread(embassy.roster.known, runner_id)
     check_owner(caller, look)
     if self_:
-        await service.ask(embassy.roster.leave, runner_id)
+        await service.call_in_thread(embassy.roster.leave, runner_id)
         told = "Runner deregistered"
     else:
-        await service.ask(embassy.roster.dismiss, runner_id)
+        await service.call_in_thread(embassy.roster.dismiss, runner_id)
         embassy.lobby.call_runner(runner_id)
         told = "Runner marked for deregistration"
     return JSONResponse(

@@ -140,7 +140,7 @@ class PollWaitQueue(EventFollower):
             del self._serves[key]
 
     async def follow(self) -> None:
-        with self.tides.of_everything(EVENT_CAPACITY) as watch:
+        with self.tides.watch_all(EVENT_CAPACITY) as watch:
             self.call_all()
             while not self.tides.closing:
                 news = await watch.next(WATCH_TIMEOUT_S)

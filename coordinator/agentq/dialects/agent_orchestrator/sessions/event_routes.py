@@ -46,7 +46,7 @@ async def list_all_events(
             return []
         return _read_all_events(embassy.conversing, embassy.attending.permitted(session_id, caller.bound))
 
-    return responses.json_response({"events": await get_service(request).ask(look)})
+    return responses.json_response({"events": await get_service(request).call_in_thread(look)})
 
 
 def _read_all_events(conversing: DialectSessionStore, session: str) -> list[Fields]:
@@ -72,7 +72,7 @@ async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Res
             embassy.attending.begin(fields, caller.bound)
         embassy.attending.tell(named, fields, caller.bound)
 
-    await get_service(request).ask(take)
+    await get_service(request).call_in_thread(take)
     return JSONResponse({"ok": True})
 
 
@@ -80,7 +80,7 @@ async def report_named_event(request: Request, caller: ExecutorPrincipal) -> Res
 async def follow_sessions_ws(socket: WebSocket, caller: Annotated[Principal, require_scope("read")]) -> None:  # noqa: ARG001
     """What happens in sessions, as messages: `{"type": …}`, the first of them `init` with all that there are."""
     service, embassy = get_service(socket), get_services(socket)
-    places = await service.feed.places(None)
+    places = await service.feed.positions(None)
     await socket.accept()
     await run_until_disconnect(socket, _send_events(service, embassy, socket, places))
 
@@ -132,12 +132,12 @@ async def _send_events(
 ) -> None:
     standing, line = TokenRecheck(socket), SessionMessages(embassy.session_list)
     with service.feed.reader(EventFilter(), places) as reader:
-        await _send_messages(socket, await service.ask(line.beginning))
-        while not service.tides.closing:
+        await _send_messages(socket, await service.call_in_thread(line.beginning))
+        while not service.event_hub.closing:
             try:
                 batch = await reader.next(KEEPALIVE_S)
-                again = await service.ask(line.beginning) if batch.gap else []
-                told = await service.ask(line.following, batch.items)
+                again = await service.call_in_thread(line.beginning) if batch.gap else []
+                told = await service.call_in_thread(line.following, batch.items)
             except (Unreachable, TryLater):
                 await asyncio.sleep(event_stream.OUTAGE_PAUSE_MS / 1000)
                 continue

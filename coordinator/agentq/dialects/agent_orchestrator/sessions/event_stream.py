@@ -64,15 +64,15 @@ async def stream_sessions(
     with service.feed.reader(EventFilter(), places) as reader:
         yield sse.format_opening()
         if init:
-            yield _format_event(await service.ask(build_init_event, listed, session), reader.place)
+            yield _format_event(await service.call_in_thread(build_init_event, listed, session), reader.position)
         quiet_at_ms = monotonic_ms() + KEEPALIVE_MS
-        while not service.tides.closing:
+        while not service.event_hub.closing:
             try:
                 batch = await reader.next(max(0, quiet_at_ms - monotonic_ms()) / 1000)
-                told = await service.ask(translate_events, conversing, batch.items, session)
+                told = await service.call_in_thread(translate_events, conversing, batch.items, session)
                 if batch.gap:
                     # What the client has missed is gone: it is told everything there is, as in the beginning.
-                    yield _format_event(await service.ask(build_init_event, listed, session), batch.place)
+                    yield _format_event(await service.call_in_thread(build_init_event, listed, session), batch.position)
             except (Unreachable, TryLater):
                 yield ": heartbeat\n\n"
                 await asyncio.sleep(OUTAGE_PAUSE_MS / 1000)
@@ -87,7 +87,7 @@ async def stream_sessions(
 
 def _format_event(telling: NamedEvent, place: str) -> str:
     name, body = telling
-    return sse.format_event(json.dumps(body), name=name, place=format_event_id(place, name) if place else "")
+    return sse.format_event(json.dumps(body), name=name, event_id=format_event_id(place, name) if place else "")
 
 
 def build_init_event(listed: SessionLister, session: str | None) -> NamedEvent:

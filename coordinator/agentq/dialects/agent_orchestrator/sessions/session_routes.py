@@ -48,7 +48,7 @@ async def get_session_by_name(request: Request, caller: ReadPrincipal, session_n
             raise NotFound("Session not found")
         return fields
 
-    return responses.json_response({"session": await get_service(request).ask(look)})
+    return responses.json_response({"session": await get_service(request).call_in_thread(look)})
 
 
 @router.get("/sessions/{session_id}/status", summary="The status of a session; `not_existent` of one that is not there")
@@ -60,7 +60,7 @@ async def get_session_status(request: Request, caller: ReadPrincipal, session_id
             embassy.attending.permitted(session_id, caller.bound)
         return embassy.conversing.status(session_id)
 
-    return JSONResponse({"status": await get_service(request).ask(look)})
+    return JSONResponse({"status": await get_service(request).call_in_thread(look)})
 
 
 @router.get("/sessions/{session_id}/result", summary="The newest result of a session")
@@ -70,7 +70,7 @@ async def get_session_result(request: Request, caller: ReadPrincipal, session_id
     def look() -> dict[str, Any]:
         return embassy.conversing.result(embassy.attending.permitted(session_id, caller.bound))
 
-    return responses.json_response(await get_service(request).ask(look))
+    return responses.json_response(await get_service(request).call_in_thread(look))
 
 
 @router.get("/sessions/{session_id}/affinity", summary="Where the conversation of a session is")
@@ -83,7 +83,7 @@ async def get_session_affinity(request: Request, caller: ReadPrincipal, session_
         kept = {name: about.get(name) or None for name in find_dialect(about.get("dialect")).affinity}
         return {"affinity": {"session_id": about.get("given_id") or session, **kept}}
 
-    return responses.json_response(await get_service(request).ask(look))
+    return responses.json_response(await get_service(request).call_in_thread(look))
 
 
 @router.get("/sessions/{session_id}/events", summary="What executors told of a session, the oldest first")
@@ -105,7 +105,7 @@ async def list_session_events(
         page = [{**each.event, "id": each.id, "run_id": each.run or None} for each in told]
         return {"events": page, "next": last}
 
-    return responses.json_response(await get_service(request).ask(look))
+    return responses.json_response(await get_service(request).call_in_thread(look))
 
 
 @router.post("/sessions/{session_id}/events", status_code=201, summary="Tell what happens in a session")
@@ -134,7 +134,7 @@ async def change_session(request: Request, caller: ExecutorPrincipal, session_id
 @router.post("/sessions/{session_id}/stop", summary="Stop all that a session does")
 async def stop_session(request: Request, caller: SubmitPrincipal, session_id: str) -> Response:  # noqa: ARG001
     return responses.json_response(
-        await get_service(request).ask(get_services(request).stopping.stop_session, session_id)
+        await get_service(request).call_in_thread(get_services(request).stopping.stop_session, session_id)
     )
 
 
@@ -152,12 +152,14 @@ async def delete_session(request: Request, caller: SubmitPrincipal, session_id: 
             "runs_removed_from_cache": counts["runs_count"],
         }
 
-    return responses.json_response(await get_service(request).ask(discard))
+    return responses.json_response(await get_service(request).call_in_thread(discard))
 
 
 @router.post("/runs/{run_id}/stop", summary="Stop a run")
 async def stop_run(request: Request, caller: SubmitPrincipal, run_id: str) -> Response:  # noqa: ARG001
-    return responses.json_response(await get_service(request).ask(get_services(request).stopping.stop_run, run_id))
+    return responses.json_response(
+        await get_service(request).call_in_thread(get_services(request).stopping.stop_run, run_id)
+    )
 
 
 @router.get("/sse/sessions", summary="Follow sessions", responses=STREAM_RESPONSES, openapi_extra={"x-stream": True})
@@ -170,8 +172,8 @@ async def follow_sessions(
 ) -> Response:
     """Sessions that begin, change and end, and what executors tell of them, as server-sent events; with replay."""
     service, listed = get_service(request), get_services(request).session_list
-    session = await service.ask(listed.conversing.found, session_id) if session_id is not None else None
-    places = await service.feed.places(event_stream.parse_event_id(last_event_id) if last_event_id else None)
+    session = await service.call_in_thread(listed.conversing.found, session_id) if session_id is not None else None
+    places = await service.feed.positions(event_stream.parse_event_id(last_event_id) if last_event_id else None)
     init = include_init and last_event_id is None
     return sse.SseResponse(
         event_stream.stream_sessions(service, listed, places, session, init=init), TokenRecheck(request)
@@ -187,14 +189,14 @@ async def submit_dialect_run(request: Request, caller: Principal, body: Any, key
     service, asking = get_service(request), get_services(request).asking
 
     async def act(first: dict[str, Any]) -> SubmitResponse:
-        accepted = await service.ask(asking.submit, asked, ReservedIds(**first))
+        accepted = await service.call_in_thread(asking.submit, asked, ReservedIds(**first))
         return SubmitResponse(accepted.status, accepted.body())
 
     if key is None:
-        accepted = await service.ask(asking.submit, asked)
+        accepted = await service.call_in_thread(asking.submit, asked)
         answer = SubmitResponse(accepted.status, accepted.body())
     else:
-        made = await service.ask(asking.make, asked)
+        made = await service.call_in_thread(asking.make, asked)
         digest = sha256(asked.model_dump_json().encode()).hexdigest()
         answer = await execute_once(service, caller, key, digest, made._asdict(), act)
     return JSONResponse(answer.body, answer.status, {"location": f"/runs/{answer.body['run_id']}"})
@@ -210,14 +212,14 @@ async def begin_session(request: Request, caller: Principal, body: Any) -> Respo
 async def _take_report(request: Request, act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """What an executor says is taken once the store can be reached, if that is before it gives up."""
     service = get_service(request)
-    return await retry_through_outage(service, EVENT_TIMEOUT_S, lambda: service.ask(act, *args, **options))
+    return await retry_through_outage(service, EVENT_TIMEOUT_S, lambda: service.call_in_thread(act, *args, **options))
 
 
 async def list_all_sessions(request: Request, caller: Principal) -> Response:
     """The answer to a list of sessions that was asked for without a page."""
     embassy = get_services(request)
     return responses.json_response(
-        {"sessions": await get_service(request).ask(embassy.session_list.whole, caller.bound)}
+        {"sessions": await get_service(request).call_in_thread(embassy.session_list.whole, caller.bound)}
     )
 
 
